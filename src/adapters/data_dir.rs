@@ -1,0 +1,159 @@
+//! The folder that holds everything the service writes, owned by one process at a time.
+//!
+//! The lock is the operating system's on an open file (`std::fs::File::try_lock`), so it ends with the process
+//! however that ends; a lock file that is left over locks nothing.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+const LOCK_FILE: &str = "toolsieve.lock";
+const DATABASE_FILE: &str = "toolsieve.db";
+const INDEX_FOLDER: &str = "index";
+
+/// A locked data folder. Dropping it releases the lock: keep it as long as anything in it is open.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+/// Why the folder can't be used, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    #[error("the data folder {} is not a folder: choose another one with --data-dir", path.display())]
+    NotAFolder { path: PathBuf },
+    #[error(
+        "the data folder {} can't be made or written: give this user the right to, or choose another one with \
+         --data-dir",
+        path.display()
+    )]
+    NotWritable { path: PathBuf, source: io::Error },
+    #[error(
+        "the data folder {} is in use by another process{}: stop that one, or give this one a folder of its own with \
+         --data-dir",
+        path.display(), process_note(*process)
+    )]
+    InUse { path: PathBuf, process: Option<u32> },
+    #[error(
+        "the data folder {} can't be locked: its file system has no file locks, choose one on a local disk with \
+         --data-dir",
+        path.display()
+    )]
+    NoLocks { path: PathBuf, source: io::Error },
+}
+
+impl DataDir {
+    /// Creates the folder where it is missing (open to its owner only) and locks it for this process.
+    ///
+    /// # Errors
+    /// [`DataDirError`], which names the folder and what to do.
+    pub fn open(path: &Path) -> Result<Self, DataDirError> {
+        let not_writable = |source| DataDirError::NotWritable { path: path.to_owned(), source };
+        if path.exists() && !path.is_dir() {
+            return Err(DataDirError::NotAFolder { path: path.to_owned() });
+        }
+        create_private_folder(path).map_err(not_writable)?;
+        let mut lock = private_file(&path.join(LOCK_FILE)).map_err(not_writable)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(DataDirError::InUse { path: path.to_owned(), process: process_in(&mut lock) });
+            }
+            Err(TryLockError::Error(source)) => return Err(DataDirError::NoLocks { path: path.to_owned(), source }),
+        }
+        write_process(&mut lock).map_err(not_writable)?;
+        // From here on the path must not change its meaning with the working directory.
+        let path = fs::canonicalize(path).map_err(not_writable)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// The folder, absolute.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The SQLite file.
+    #[must_use]
+    pub fn database(&self) -> PathBuf {
+        self.path.join(DATABASE_FILE)
+    }
+
+    /// The folder of the index, a cache that may be deleted while nothing runs. It is made by the index.
+    #[must_use]
+    pub fn index(&self) -> PathBuf {
+        self.path.join(INDEX_FOLDER)
+    }
+}
+
+fn create_private_folder(path: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+fn private_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// The process id is for the message of whoever finds the folder locked; the lock is what counts.
+fn write_process(lock: &mut File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.rewind()?;
+    writeln!(lock, "{}", std::process::id())
+}
+
+fn process_in(lock: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    lock.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+fn process_note(process: Option<u32>) -> String {
+    process.map(|process| format!(" (process {process})")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DataDir, DataDirError};
+
+    #[test]
+    fn one_process_per_folder_until_it_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/data");
+        let first = DataDir::open(&path).unwrap();
+        let refused = DataDir::open(&path).unwrap_err();
+        assert!(matches!(refused, DataDirError::InUse { process: Some(id), .. } if id == std::process::id()));
+        let message = refused.to_string();
+        assert!(message.contains(path.to_str().unwrap()) && message.contains("--data-dir"), "{message}");
+        drop(first);
+        DataDir::open(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_not_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "x").unwrap();
+        assert!(matches!(DataDir::open(&path).unwrap_err(), DataDirError::NotAFolder { .. }));
+        assert!(matches!(DataDir::open(&path.join("below")).unwrap_err(), DataDirError::NotWritable { .. }));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn others_can_not_read_it() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let data = DataDir::open(&folder.path().join("data")).unwrap();
+        let mode = std::fs::metadata(data.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+}

@@ -1,0 +1,129 @@
+//! Scaled dot-product attention in float32 (Vaswani et al., "Attention Is All You Need", 2017). The factor
+//! `1/√d` is already in the query weights.
+
+use super::float::{Arithmetic, multiply_add, soften};
+
+/// Columns that the inner product keeps in registers.
+const COLUMNS: usize = 16;
+/// Rows that it keeps in registers.
+const ROWS: usize = 6;
+
+/// Memory that a call needs and the next one uses again.
+#[derive(Default)]
+pub(super) struct AttentionScratch {
+    /// One head's keys, transposed: `[head size, tokens rounded up to 16]`.
+    keys: Vec<f32>,
+    /// `[6, tokens rounded up to 16]`.
+    scores: Vec<f32>,
+}
+
+/// The attention of one text. `projected` is `[tokens, 3 × hidden]`, queries, keys and values side by side;
+/// `output` is `[tokens, hidden]`. The size of a head is a multiple of 16.
+#[inline(always)]
+pub(super) fn attend<A: Arithmetic>(
+    _: A,
+    projected: &[f32],
+    hidden: usize,
+    heads: usize,
+    scratch: &mut AttentionScratch,
+    output: &mut [f32],
+) {
+    let stride = 3 * hidden;
+    let size = hidden / heads;
+    let tokens = output.len() / hidden;
+    let padded = tokens.next_multiple_of(COLUMNS);
+    scratch.keys.resize(size * padded, 0.0);
+    scratch.scores.resize(ROWS * padded, 0.0);
+    for head in 0..heads {
+        let queries = &projected[head * size..];
+        let values = &projected[2 * hidden + head * size..];
+        transpose(&projected[hidden + head * size..], stride, tokens, padded, &mut scratch.keys);
+        let mut first = 0;
+        while first < tokens {
+            let rows = ROWS.min(tokens - first);
+            let queries = &queries[first * stride..];
+            let output = &mut output[first * hidden + head * size..];
+            let heads = Head { queries, keys: &scratch.keys, values, stride, size, tokens, padded, hidden };
+            // Each count of rows is a function of its own, so that its sums stay in registers.
+            match rows {
+                1 => heads.rows::<A, 1>(&mut scratch.scores, output),
+                2 => heads.rows::<A, 2>(&mut scratch.scores, output),
+                3 => heads.rows::<A, 3>(&mut scratch.scores, output),
+                4 => heads.rows::<A, 4>(&mut scratch.scores, output),
+                5 => heads.rows::<A, 5>(&mut scratch.scores, output),
+                _ => heads.rows::<A, ROWS>(&mut scratch.scores, output),
+            }
+            first += rows;
+        }
+    }
+}
+
+/// `keys[d][token]` from rows `stride` apart; columns from `tokens` on keep what they held.
+#[inline(always)]
+fn transpose(rows: &[f32], stride: usize, tokens: usize, padded: usize, keys: &mut [f32]) {
+    for (token, row) in rows.chunks(stride).take(tokens).enumerate() {
+        for (key, value) in keys.chunks_exact_mut(padded).zip(row) {
+            key[token] = *value;
+        }
+    }
+}
+
+/// One head of one text, from some query on.
+struct Head<'a> {
+    queries: &'a [f32],
+    keys: &'a [f32],
+    values: &'a [f32],
+    stride: usize,
+    size: usize,
+    tokens: usize,
+    padded: usize,
+    hidden: usize,
+}
+
+impl Head<'_> {
+    #[inline(always)]
+    fn rows<A: Arithmetic, const R: usize>(&self, scores: &mut [f32], output: &mut [f32]) {
+        for column in (0..self.padded).step_by(COLUMNS) {
+            let sums =
+                product::<A, R>(self.queries, self.stride, &self.keys[column..], self.padded, self.size);
+            for (row, sums) in scores.chunks_exact_mut(self.padded).zip(sums) {
+                row[column..column + COLUMNS].copy_from_slice(&sums);
+            }
+        }
+        let mut factors = [0.0; R];
+        for (row, factor) in scores.chunks_exact_mut(self.padded).zip(&mut factors) {
+            row[self.tokens..].fill(f32::MIN);
+            *factor = soften::<A>(row);
+        }
+        for column in (0..self.size).step_by(COLUMNS) {
+            let sums = product::<A, R>(scores, self.padded, &self.values[column..], self.stride, self.tokens);
+            for ((row, sums), factor) in output.chunks_mut(self.hidden).zip(sums).zip(factors) {
+                for (value, sum) in row[column..column + COLUMNS].iter_mut().zip(sums) {
+                    *value = sum * factor;
+                }
+            }
+        }
+    }
+}
+
+/// `R` rows of `left` (each `depth` long) times 16 columns of `right` (`depth` rows).
+#[inline(always)]
+fn product<A: Arithmetic, const R: usize>(
+    left: &[f32],
+    left_stride: usize,
+    right: &[f32],
+    right_stride: usize,
+    depth: usize,
+) -> [[f32; COLUMNS]; R] {
+    let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
+    let mut sums = [[0.0; COLUMNS]; R];
+    for step in 0..depth {
+        let columns = &right[step * right_stride..][..COLUMNS];
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            for (sum, column) in sums.iter_mut().zip(columns) {
+                *sum = multiply_add::<A>(row[step], *column, *sum);
+            }
+        }
+    }
+    sums
+}

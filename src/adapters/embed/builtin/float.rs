@@ -1,0 +1,152 @@
+//! The float32 parts, written once for all instruction sets.
+//!
+//! Everything here is `#[inline(always)]` and has no branches in its loops, so that it is compiled anew,
+//! and vectorised, inside each caller in `kernels.rs` that enables an instruction set.
+
+use super::quantize::PANEL;
+
+const LANES: usize = 16;
+
+/// A set of instructions; a value of such a type is the proof that the processor has them.
+pub(super) trait Arithmetic: Copy {
+    /// Whether multiply-add is one instruction (otherwise it would be a slow library call).
+    const FUSED: bool;
+    /// Rows of activations that a kernel takes at most at once.
+    const TILE: usize;
+    /// The largest quantised activation.
+    const LEVELS: f32;
+
+    /// Multiplies `R` rows of activations by one panel of weights, both packed.
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R];
+}
+
+/// `a × b + c`.
+#[inline(always)]
+pub(super) fn multiply_add<A: Arithmetic>(a: f32, b: f32, c: f32) -> f32 {
+    if A::FUSED { a.mul_add(b, c) } else { a * b + c }
+}
+
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
+#[inline(always)]
+fn smaller(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// Folds `row` lane by lane, then across the lanes.
+#[inline(always)]
+fn fold(row: &[f32], start: f32, step: impl Fn(f32, f32) -> f32, join: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [start; LANES];
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane = step(*lane, *value);
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(rest) {
+        *lane = step(*lane, *value);
+    }
+    lanes.into_iter().fold(start, join)
+}
+
+#[inline(always)]
+pub(super) fn maximum(row: &[f32]) -> f32 {
+    fold(row, f32::MIN, larger, larger)
+}
+
+#[inline(always)]
+pub(super) fn minimum(row: &[f32]) -> f32 {
+    fold(row, f32::MAX, smaller, smaller)
+}
+
+#[inline(always)]
+pub(super) fn sum(row: &[f32]) -> f32 {
+    fold(row, 0.0, |a, b| a + b, |a, b| a + b)
+}
+
+/// The exponential of `x ≤ 0`, within 2e-7 relatively: `2^n` from the exponent bits, the rest by a
+/// polynomial (the Taylor series of `e^(f ln 2)`, |f| ≤ ½). Below -87 it stays at `e^-87`.
+#[inline(always)]
+pub(super) fn exponential<A: Arithmetic>(x: f32) -> f32 {
+    /// Adding it leaves the nearest integer in the lowest bits of the sum.
+    const ROUND: f32 = 12_582_912.0;
+    const TERMS: [f32; 6] =
+        [1.540_353e-4, 1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 0.240_226_5, std::f32::consts::LN_2];
+    let power = larger(x, -87.0) * std::f32::consts::LOG2_E;
+    let shifted = power + ROUND;
+    let fraction = power - (shifted - ROUND);
+    let mut value = TERMS[0];
+    for term in &TERMS[1..] {
+        value = multiply_add::<A>(value, fraction, *term);
+    }
+    value = multiply_add::<A>(value, fraction, 1.0);
+    f32::from_bits(value.to_bits().wrapping_add(shifted.to_bits() << 23))
+}
+
+/// GELU, `x Φ(x)` (Hendrycks and Gimpel, 2016), within 4e-5: `Φ(x) - ½` is an odd polynomial on ±4.5, fitted
+/// for the least largest error of the product. The result is quantised to steps of about 0.02 anyway.
+#[inline(always)]
+pub(super) fn gelu<A: Arithmetic>(x: f32) -> f32 {
+    const TERMS: [f32; 9] = [
+        3.036_323_3e-11,
+        -3.314_575_3e-9,
+        1.590_965_5e-7,
+        -4.451_666_6e-6,
+        8.142_443e-5,
+        -1.037_586_4e-3,
+        9.585_185e-3,
+        -6.598_462_2e-2,
+        0.398_712_6,
+    ];
+    let bounded = smaller(larger(x, -4.5), 4.5);
+    let square = bounded * bounded;
+    let mut value = TERMS[0];
+    for term in &TERMS[1..] {
+        value = multiply_add::<A>(value, square, *term);
+    }
+    x * smaller(larger(multiply_add::<A>(value, bounded, 0.5), 0.0), 1.0)
+}
+
+/// Replaces every row of `values` by the layer norm (Ba et al., 2016) of the sum of it and the same row of
+/// `added`; `values` may also stand alone with `added` empty. Rows are as wide as `factors`.
+#[inline(always)]
+pub(super) fn normalize_rows<A: Arithmetic>(
+    _: A,
+    values: &mut [f32],
+    added: &[f32],
+    factors: &[f32],
+    offsets: &[f32],
+    epsilon: f32,
+) {
+    let width = factors.len();
+    let mut others = added.chunks_exact(width);
+    for row in values.chunks_exact_mut(width) {
+        if let Some(other) = others.next() {
+            for (value, other) in row.iter_mut().zip(other) {
+                *value += other;
+            }
+        }
+        let mean = sum(row) / width as f32;
+        for value in row.iter_mut() {
+            *value -= mean;
+        }
+        let variance = fold(row, 0.0, |sum, x| multiply_add::<A>(x, x, sum), |a, b| a + b) / width as f32;
+        let scale = 1.0 / (variance + epsilon).sqrt();
+        for ((value, factor), offset) in row.iter_mut().zip(factors).zip(offsets) {
+            *value = multiply_add::<A>(*value * scale, *factor, *offset);
+        }
+    }
+}
+
+/// Turns scores into weights that aren't yet divided by their sum; returns one over the sum.
+#[inline(always)]
+pub(super) fn soften<A: Arithmetic>(scores: &mut [f32]) -> f32 {
+    let highest = maximum(scores);
+    for score in scores.iter_mut() {
+        *score = exponential::<A>(*score - highest);
+    }
+    1.0 / sum(scores)
+}

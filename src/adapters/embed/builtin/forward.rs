@@ -1,0 +1,195 @@
+//! The encoder's layers on concatenated texts, and the memory they work in.
+
+use super::{
+    attention::AttentionScratch,
+    kernels::Processor,
+    linear::{Activation, Matrix},
+    quantize::Quantized,
+    weights::{MatrixLayout, NormLayout, Pooling, Weights},
+};
+
+/// Rows that the wide part of a layer takes at once, so that its values stay in the second-level cache.
+const BLOCK: usize = 96;
+
+/// The vectors beside a matrix, aligned for the kernels.
+struct MatrixVectors {
+    scales: Vec<f32>,
+    sums: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+struct NormVectors {
+    factors: Vec<f32>,
+    offsets: Vec<f32>,
+}
+
+struct LayerVectors {
+    attend: MatrixVectors,
+    project: MatrixVectors,
+    attention_norm: NormVectors,
+    expand: MatrixVectors,
+    contract: MatrixVectors,
+    output_norm: NormVectors,
+}
+
+/// A BERT encoder (Devlin et al., 2019) over a weights file.
+pub(super) struct Model {
+    pub(super) weights: Weights,
+    embedding_norm: NormVectors,
+    layers: Vec<LayerVectors>,
+}
+
+/// Memory for one pass, used again by the next; about 2.6 MB after a text of 256 tokens.
+#[derive(Default)]
+pub(super) struct Scratch {
+    rows: Vec<f32>,
+    projected: Vec<f32>,
+    mixed: Vec<f32>,
+    wide: Vec<f32>,
+    quantized: Quantized,
+    attention: AttentionScratch,
+}
+
+impl Model {
+    pub(super) fn new(weights: Weights) -> Self {
+        let matrix = |layout: &MatrixLayout| MatrixVectors {
+            scales: weights.floats(&layout.scales),
+            sums: weights.floats(&layout.sums),
+            bias: weights.floats(&layout.bias),
+        };
+        let norm = |layout: &NormLayout| NormVectors {
+            factors: weights.floats(&layout.factors),
+            offsets: weights.floats(&layout.offsets),
+        };
+        let layers = weights.layout.layers.iter();
+        let layers = layers.map(|layer| LayerVectors {
+            attend: matrix(&layer.attend),
+            project: matrix(&layer.project),
+            attention_norm: norm(&layer.attention_norm),
+            expand: matrix(&layer.expand),
+            contract: matrix(&layer.contract),
+            output_norm: norm(&layer.output_norm),
+        });
+        Self { layers: layers.collect(), embedding_norm: norm(&weights.layout.embedding_norm), weights }
+    }
+
+    /// Encodes texts that follow one another in `ids`, `lengths` tokens each; appends one unit vector per
+    /// text to `output`. No value depends on a neighbouring text.
+    pub(super) fn forward(
+        &self,
+        processor: Processor,
+        ids: &[u32],
+        lengths: &[usize],
+        scratch: &mut Scratch,
+        output: &mut Vec<Vec<f32>>,
+    ) {
+        let config = &self.weights.config;
+        let (hidden, epsilon) = (config.hidden, config.epsilon);
+        self.embed(ids, lengths, &mut scratch.rows);
+        let norm = &self.embedding_norm;
+        processor.normalize_rows(&mut scratch.rows, &[], &norm.factors, &norm.offsets, epsilon);
+        let rows = ids.len();
+        scratch.projected.resize(rows * 3 * hidden, 0.0);
+        scratch.mixed.resize(rows * hidden, 0.0);
+        scratch.wide.resize(rows.min(BLOCK) * config.intermediate, 0.0);
+        for (layer, layout) in self.layers.iter().zip(&self.weights.layout.layers) {
+            let Scratch { rows, projected, mixed, wide, quantized, attention } = scratch;
+            processor.quantize_rows(rows, hidden, quantized);
+            processor.linear(
+                quantized,
+                self.matrix(&layout.attend, &layer.attend),
+                Activation::None,
+                projected,
+            );
+            let mut start = 0;
+            for length in lengths {
+                let text = &projected[start * 3 * hidden..(start + length) * 3 * hidden];
+                let mixed = &mut mixed[start * hidden..(start + length) * hidden];
+                processor.attend(text, hidden, config.heads, attention, mixed);
+                start += length;
+            }
+            // The projected values are spent, so that their memory takes the next results.
+            let result = &mut projected[..mixed.len()];
+            processor.quantize_rows(mixed, hidden, quantized);
+            processor.linear(
+                quantized,
+                self.matrix(&layout.project, &layer.project),
+                Activation::None,
+                result,
+            );
+            let norm = &layer.attention_norm;
+            processor.normalize_rows(rows, result, &norm.factors, &norm.offsets, epsilon);
+            for rows in rows.chunks_mut(BLOCK * hidden) {
+                let wide = &mut wide[..rows.len() / hidden * config.intermediate];
+                let result = &mut projected[..rows.len()];
+                processor.quantize_rows(rows, hidden, quantized);
+                processor.linear(
+                    quantized,
+                    self.matrix(&layout.expand, &layer.expand),
+                    Activation::Gelu,
+                    wide,
+                );
+                processor.quantize_rows(wide, config.intermediate, quantized);
+                let contract = self.matrix(&layout.contract, &layer.contract);
+                processor.linear(quantized, contract, Activation::None, result);
+                let norm = &layer.output_norm;
+                processor.normalize_rows(rows, result, &norm.factors, &norm.offsets, epsilon);
+            }
+        }
+        let mut rest = scratch.rows.as_slice();
+        for length in lengths {
+            let (text, others) = rest.split_at(length * hidden);
+            output.push(pool(text, hidden, config.pooling));
+            rest = others;
+        }
+    }
+
+    fn matrix<'a>(&'a self, layout: &MatrixLayout, vectors: &'a MatrixVectors) -> Matrix<'a> {
+        Matrix {
+            panels: &self.weights.bytes[layout.panels.clone()],
+            scales: &vectors.scales,
+            sums: &vectors.sums,
+            bias: &vectors.bias,
+        }
+    }
+
+    /// Word plus position plus token type, before the layer norm.
+    fn embed(&self, ids: &[u32], lengths: &[usize], rows: &mut Vec<f32>) {
+        let hidden = self.weights.config.hidden;
+        let layout = &self.weights.layout;
+        let words = &self.weights.bytes[layout.words.clone()];
+        let scales = self.weights.chunks(&layout.word_scales);
+        let positions = self.weights.chunks(&layout.positions);
+        rows.clear();
+        let places = lengths.iter().flat_map(|length| 0..*length);
+        for (id, place) in ids.iter().zip(places) {
+            // Ids come from a table in the file, which may be damaged where it wasn't verified.
+            let id = (*id as usize).min(scales.len() - 1);
+            let scale = f32::from_le_bytes(scales[id]);
+            let word = &words[id * hidden..(id + 1) * hidden];
+            let position = &positions[place * hidden..(place + 1) * hidden];
+            rows.extend(word.iter().zip(position).map(|(word, position)| {
+                f32::from(word.cast_signed()) * scale + f32::from_le_bytes(*position)
+            }));
+        }
+    }
+}
+
+/// One vector for one text, of length 1.
+fn pool(rows: &[f32], hidden: usize, pooling: Pooling) -> Vec<f32> {
+    let mut vector = rows[..hidden].to_vec();
+    if pooling == Pooling::Mean {
+        // The norm is taken afterwards, so that the sum does as well as the mean.
+        for row in rows[hidden..].chunks_exact(hidden) {
+            for (sum, value) in vector.iter_mut().zip(row) {
+                *sum += value;
+            }
+        }
+    }
+    let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+    let factor = if length > 0.0 { 1.0 / length } else { 0.0 };
+    for value in &mut vector {
+        *value *= factor;
+    }
+    vector
+}

@@ -1,0 +1,305 @@
+//! The instruction sets: which there are, the inner products on each, and the way into them.
+//!
+//! This is the one module with `unsafe`. It has two kinds: entering a function compiled for an instruction
+//! set, which a token type proves to be there, and vector loads and stores, which go through arrays of the
+//! right size. Absent: NEON's dot product, whose intrinsic isn't stable in Rust 1.95; AArch64 takes the
+//! portable path.
+#![expect(
+    unsafe_code,
+    reason = "SIMD loads, stores and calls into functions compiled for an instruction set"
+)]
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+use super::{
+    attention::{self, AttentionScratch},
+    float::{self, Arithmetic},
+    linear::{self, Activation, Matrix},
+    quantize::{self, PANEL, Quantized},
+    weights::ModelError,
+};
+
+/// A code path of the encoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// AVX-512 with `vpdpbusd`: 8-bit activations.
+    Vnni,
+    /// AVX2 and FMA: 7-bit activations, since `vpmaddubsw` would saturate with 8.
+    Avx2,
+    /// Plain Rust, any processor: 8-bit activations.
+    Portable,
+}
+
+impl Kernel {
+    /// The fastest code path of this processor.
+    #[must_use]
+    pub fn detect() -> Self {
+        Self::available()[0]
+    }
+
+    /// All code paths that this processor can take, the fastest first; never empty.
+    #[must_use]
+    pub fn available() -> Vec<Self> {
+        let all = [Self::Vnni, Self::Avx2, Self::Portable];
+        all.into_iter().filter(|kernel| kernel.is_available()).collect()
+    }
+
+    /// The name used in logs and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vnni => "avx512-vnni",
+            Self::Avx2 => "avx2",
+            Self::Portable => "portable",
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn is_available(self) -> bool {
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        match self {
+            Self::Vnni => {
+                avx2 && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512vnni")
+            }
+            Self::Avx2 => avx2,
+            Self::Portable => true,
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn is_available(self) -> bool {
+        self == Self::Portable
+    }
+}
+
+/// Proof that the processor has AVX-512 with VNNI; made only by [`Processor::new`].
+#[derive(Clone, Copy)]
+struct Vnni(());
+
+/// Proof that the processor has AVX2 and FMA; made only by [`Processor::new`].
+#[derive(Clone, Copy)]
+struct Avx2(());
+
+/// Needs no proof.
+#[derive(Clone, Copy)]
+struct Portable;
+
+/// A code path that this processor has been found to support.
+#[derive(Clone, Copy)]
+pub(super) struct Processor(Path);
+
+#[derive(Clone, Copy)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only constructed on x86-64"))]
+enum Path {
+    Vnni(Vnni),
+    Avx2(Avx2),
+    Portable(Portable),
+}
+
+impl Processor {
+    /// Checks that `kernel` can run here.
+    pub(super) fn new(kernel: Kernel) -> Result<Self, ModelError> {
+        if !kernel.is_available() {
+            return Err(ModelError::Kernel(kernel.name()));
+        }
+        Ok(Self(match kernel {
+            Kernel::Vnni => Path::Vnni(Vnni(())),
+            Kernel::Avx2 => Path::Avx2(Avx2(())),
+            Kernel::Portable => Path::Portable(Portable),
+        }))
+    }
+
+    pub(super) fn kernel(self) -> Kernel {
+        match self.0 {
+            Path::Vnni(_) => Kernel::Vnni,
+            Path::Avx2(_) => Kernel::Avx2,
+            Path::Portable(_) => Kernel::Portable,
+        }
+    }
+}
+
+/// Compiles a generic function once per instruction set and chooses among the copies.
+macro_rules! dispatched {
+    ($($(#[$comment:meta])* fn $name:ident = $module:ident($($argument:ident: $type:ty),+ $(,)?);)+) => {
+        impl Processor {
+            $($(#[$comment])*
+            pub(super) fn $name(self, $($argument: $type),+) {
+                #[cfg(target_arch = "x86_64")]
+                #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma")]
+                fn vnni(proof: Vnni, $($argument: $type),+) {
+                    $module::$name(proof, $($argument),+);
+                }
+                #[cfg(target_arch = "x86_64")]
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2(proof: Avx2, $($argument: $type),+) {
+                    $module::$name(proof, $($argument),+);
+                }
+                match self.0 {
+                    #[cfg(target_arch = "x86_64")]
+                    // SAFETY: a `Vnni` exists only where every one of these features was detected.
+                    Path::Vnni(proof) => unsafe { vnni(proof, $($argument),+) },
+                    #[cfg(target_arch = "x86_64")]
+                    // SAFETY: an `Avx2` exists only where both features were detected.
+                    Path::Avx2(proof) => unsafe { avx2(proof, $($argument),+) },
+                    #[cfg(not(target_arch = "x86_64"))]
+                    Path::Vnni(_) | Path::Avx2(_) => {}
+                    Path::Portable(proof) => $module::$name(proof, $($argument),+),
+                }
+            })+
+        }
+    };
+}
+
+dispatched! {
+    /// See [`quantize::quantize_rows`].
+    fn quantize_rows = quantize(input: &[f32], width: usize, output: &mut Quantized);
+    /// See [`linear::linear`].
+    fn linear = linear(input: &Quantized, matrix: Matrix<'_>, activation: Activation, output: &mut [f32]);
+    /// See [`float::normalize_rows`].
+    fn normalize_rows = float(
+        values: &mut [f32], added: &[f32], factors: &[f32], offsets: &[f32], epsilon: f32,
+    );
+    /// See [`attention::attend`].
+    fn attend = attention(
+        projected: &[f32], hidden: usize, heads: usize, scratch: &mut AttentionScratch, output: &mut [f32],
+    );
+}
+
+impl Arithmetic for Portable {
+    const FUSED: bool = false;
+    const TILE: usize = 4;
+    const LEVELS: f32 = 255.0;
+
+    #[inline(always)]
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+        multiply_portable(panel, rows)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Arithmetic for Vnni {
+    const FUSED: bool = true;
+    const TILE: usize = 12;
+    const LEVELS: f32 = 255.0;
+
+    #[inline(always)]
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+        // SAFETY: `self` exists only where the features were detected.
+        unsafe { multiply_vnni(panel, rows) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Arithmetic for Avx2 {
+    const FUSED: bool = true;
+    const TILE: usize = 4;
+    const LEVELS: f32 = 127.0;
+
+    #[inline(always)]
+    fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+        // SAFETY: `self` exists only where the features were detected.
+        unsafe { multiply_avx2(panel, rows) }
+    }
+}
+
+/// A function of its own, since inlined into the loops around it it isn't vectorised.
+#[inline(never)]
+fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+    // Pairs of products of 16-bit numbers, over plain arrays: the form that compilers turn into the
+    // multiply-add instruction that most vector units have. Two sums per output are joined at the end.
+    let mut pairs = [[0i32; PANEL * 2]; R];
+    for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
+        let mut wide = [0i16; 128];
+        for (wide, weight) in wide.iter_mut().zip(weights) {
+            *wide = i16::from(weight.cast_signed());
+        }
+        for (pairs, row) in pairs.iter_mut().zip(rows) {
+            let quad = row.map(i16::from);
+            let mut inputs = [0i16; 128];
+            for inputs in inputs.as_chunks_mut::<4>().0 {
+                *inputs = quad;
+            }
+            for (index, pair) in pairs.iter_mut().enumerate() {
+                let (first, second) = (2 * index, 2 * index + 1);
+                *pair += i32::from(inputs[first]) * i32::from(wide[first])
+                    + i32::from(inputs[second]) * i32::from(wide[second]);
+            }
+        }
+    }
+    pairs.map(|pairs| std::array::from_fn(|output| pairs[output * 2] + pairs[output * 2 + 1]))
+}
+
+/// 12 rows × 32 outputs are 24 of the 32 registers; two more hold weights, one an activation.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+    let mut sums = [[_mm512_setzero_si512(); 2]; R];
+    for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
+        let (weights, _) = weights.as_chunks::<64>();
+        let (low, high) = (load_512(&weights[0]), load_512(&weights[1]));
+        for (sum, row) in sums.iter_mut().zip(rows) {
+            let row = _mm512_set1_epi32(i32::from_le_bytes(*row));
+            sum[0] = _mm512_dpbusd_epi32(sum[0], row, low);
+            sum[1] = _mm512_dpbusd_epi32(sum[1], row, high);
+        }
+    }
+    let mut output = [[0; PANEL]; R];
+    for (output, sums) in output.iter_mut().zip(sums) {
+        for (lanes, sum) in output.as_chunks_mut::<16>().0.iter_mut().zip(sums) {
+            // SAFETY: the pointer is to 16 integers of 4 bytes, which the store fills exactly.
+            unsafe { _mm512_storeu_si512(lanes.as_mut_ptr().cast(), sum) };
+        }
+    }
+    output
+}
+
+/// 4 rows × 16 outputs are 8 of the 16 registers, so that a panel is read in two halves.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
+    let ones = _mm256_set1_epi16(1);
+    let mut output = [[0; PANEL]; R];
+    for half in 0..2 {
+        let mut sums = [[_mm256_setzero_si256(); 2]; R];
+        for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
+            let (weights, _) = weights.as_chunks::<32>();
+            let weights = [load_256(&weights[half * 2]), load_256(&weights[half * 2 + 1])];
+            for (sums, row) in sums.iter_mut().zip(rows) {
+                let row = _mm256_set1_epi32(i32::from_le_bytes(*row));
+                for (sum, weights) in sums.iter_mut().zip(weights) {
+                    let pairs = _mm256_maddubs_epi16(row, weights);
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
+                }
+            }
+        }
+        for (output, sums) in output.iter_mut().zip(sums) {
+            let lanes = output[half * 16..].as_chunks_mut::<8>().0;
+            for (lanes, sum) in lanes.iter_mut().zip(sums) {
+                // SAFETY: the pointer is to 8 integers of 4 bytes, which the store fills exactly.
+                unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sum) };
+            }
+        }
+    }
+    output
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn load_512(bytes: &[u8; 64]) -> __m512i {
+    // SAFETY: the reference is to 64 readable bytes, and the load needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load_256(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}

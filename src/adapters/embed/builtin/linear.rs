@@ -1,0 +1,117 @@
+//! A linear layer on quantised rows: all panels over all tiles, then back to floats.
+
+use std::ops::Range;
+
+use super::{
+    float::{Arithmetic, gelu, multiply_add},
+    quantize::{GROUP, PANEL, Quantized},
+};
+
+/// A packed matrix with the vectors beside it; `panels` is borrowed from the weights file.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix<'a> {
+    pub(super) panels: &'a [u8],
+    pub(super) scales: &'a [f32],
+    pub(super) sums: &'a [f32],
+    pub(super) bias: &'a [f32],
+}
+
+/// What follows the layer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Activation {
+    None,
+    Gelu,
+}
+
+/// Cuts `rows` into tiles of at most `tile` rows whose sizes differ by one at most, since a tile of one row
+/// would waste most of what it loads.
+pub(super) fn tile_bounds(rows: usize, tile: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = rows.div_ceil(tile).max(1);
+    let bound = move |index: usize| index * (rows / count) + index.min(rows % count);
+    (0..count).map(move |index| bound(index)..bound(index + 1)).filter(|range| !range.is_empty())
+}
+
+/// `output = activation(input × matrixᵀ + bias)`, row-major, as many columns as `matrix` has outputs.
+#[inline(always)]
+pub(super) fn linear<A: Arithmetic>(
+    arithmetic: A,
+    input: &Quantized,
+    matrix: Matrix<'_>,
+    activation: Activation,
+    output: &mut [f32],
+) {
+    let outputs = matrix.scales.len();
+    for (index, panel) in matrix.panels.chunks_exact(input.width * PANEL).enumerate() {
+        let panel = panel.as_chunks::<{ PANEL * GROUP }>().0;
+        let columns = index * PANEL..(index + 1) * PANEL;
+        let epilogue = Epilogue {
+            scales: &matrix.scales[columns.clone()],
+            sums: &matrix.sums[columns.clone()],
+            bias: &matrix.bias[columns.clone()],
+            activation,
+        };
+        for tile in tile_bounds(input.rows(), A::TILE) {
+            let rows = input.bytes[tile.start * input.width..tile.end * input.width].as_chunks::<GROUP>().0;
+            let scales = &input.scales[tile.clone()];
+            let minima = &input.minima[tile.clone()];
+            let output = &mut output[tile.start * outputs + columns.start..];
+            macro_rules! step {
+                ($rows:literal) => {{
+                    let sums = arithmetic.multiply::<$rows>(panel, rows);
+                    epilogue.write::<A>(&sums, scales, minima, output, outputs);
+                }};
+            }
+            match tile.len() {
+                1 => step!(1),
+                2 => step!(2),
+                3 if A::TILE >= 3 => step!(3),
+                4 if A::TILE >= 4 => step!(4),
+                5 if A::TILE >= 5 => step!(5),
+                6 if A::TILE >= 6 => step!(6),
+                7 if A::TILE >= 7 => step!(7),
+                8 if A::TILE >= 8 => step!(8),
+                9 if A::TILE >= 9 => step!(9),
+                10 if A::TILE >= 10 => step!(10),
+                11 if A::TILE >= 11 => step!(11),
+                12 if A::TILE >= 12 => step!(12),
+                _ => unreachable!("a tile has at most {} rows", A::TILE),
+            }
+        }
+    }
+}
+
+/// From integer sums of one panel to floats.
+struct Epilogue<'a> {
+    scales: &'a [f32],
+    sums: &'a [f32],
+    bias: &'a [f32],
+    activation: Activation,
+}
+
+impl Epilogue<'_> {
+    #[inline(always)]
+    fn write<A: Arithmetic>(
+        &self,
+        integers: &[[i32; PANEL]],
+        scales: &[f32],
+        minima: &[f32],
+        output: &mut [f32],
+        stride: usize,
+    ) {
+        let (factors, sums, bias) = (&self.scales[..PANEL], &self.sums[..PANEL], &self.bias[..PANEL]);
+        for (((integers, scale), low), row) in
+            integers.iter().zip(scales).zip(minima).zip(output.chunks_mut(stride))
+        {
+            let row = &mut row[..PANEL];
+            for column in 0..PANEL {
+                let offset = multiply_add::<A>(*low, sums[column], bias[column]);
+                row[column] = multiply_add::<A>(integers[column] as f32, scale * factors[column], offset);
+            }
+            if self.activation == Activation::Gelu {
+                for value in row {
+                    *value = gelu::<A>(*value);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Floats to bytes: weights once at import, activations at every matrix.
+//!
+//! Weights are symmetric int8 with one factor per output; activations are asymmetric u8 with one factor and
+//! one minimum per row, so that `x ≈ minimum + scale × q`. Then
+//! `Σ x·w ≈ scale × Σ q·w + minimum × Σ w`, and the last sum is known at import. The scheme is the one of
+//! Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
+//! Inference" (2018), with the rows' ranges found as they come.
+
+use super::{
+    float::{Arithmetic, maximum, minimum},
+    linear::tile_bounds,
+};
+
+/// Outputs in a panel of packed weights.
+pub(super) const PANEL: usize = 32;
+/// Inputs that a kernel multiplies and adds at once.
+pub(super) const GROUP: usize = 4;
+
+/// Rows of activations as the kernels read them: tile by tile, within a tile group by group of four inputs,
+/// within a group row by row.
+#[derive(Default)]
+pub(super) struct Quantized {
+    pub(super) bytes: Vec<u8>,
+    pub(super) scales: Vec<f32>,
+    pub(super) minima: Vec<f32>,
+    pub(super) width: usize,
+    row: Vec<u8>,
+}
+
+impl Quantized {
+    pub(super) fn rows(&self) -> usize {
+        self.scales.len()
+    }
+}
+
+/// Quantises `input`, rows of `width` floats, into `output`.
+#[inline(always)]
+pub(super) fn quantize_rows<A: Arithmetic>(
+    arithmetic: A,
+    input: &[f32],
+    width: usize,
+    output: &mut Quantized,
+) {
+    let rows = input.len() / width;
+    output.width = width;
+    output.scales.clear();
+    output.minima.clear();
+    output.row.resize(width, 0);
+    output.bytes.resize(rows * width, 0);
+    for tile in tile_bounds(rows, A::TILE) {
+        let bytes = &mut output.bytes[tile.start * width..tile.end * width];
+        let groups = bytes.as_chunks_mut::<GROUP>().0;
+        for (place, row) in input[tile.start * width..tile.end * width].chunks_exact(width).enumerate() {
+            let (scale, low) = quantize_row(arithmetic, row, &mut output.row);
+            output.scales.push(scale);
+            output.minima.push(low);
+            let packed = groups[place..].iter_mut().step_by(tile.len());
+            for (group, quad) in packed.zip(output.row.as_chunks::<GROUP>().0) {
+                *group = *quad;
+            }
+        }
+    }
+}
+
+/// Quantises one row; returns the factor and the minimum.
+#[inline(always)]
+fn quantize_row<A: Arithmetic>(_: A, row: &[f32], output: &mut [u8]) -> (f32, f32) {
+    /// Adding it leaves the nearest integer in the lowest bits of the sum.
+    const ROUND: f32 = 8_388_608.0;
+    let low = minimum(row);
+    let range = maximum(row) - low;
+    let inverse = if range > 0.0 { A::LEVELS / range } else { 0.0 };
+    for (value, byte) in row.iter().zip(output) {
+        *byte = ((value - low) * inverse + ROUND).to_bits() as u8;
+    }
+    (range / A::LEVELS, low)
+}
+
+/// A matrix ready to be written.
+pub(super) struct PackedMatrix {
+    /// Panels of 32 outputs, in each of them group by group of four inputs, in a group output by output.
+    pub(super) panels: Vec<u8>,
+    pub(super) scales: Vec<f32>,
+    /// For each output the sum of its dequantised weights.
+    pub(super) sums: Vec<f32>,
+}
+
+/// Packs `weights`, row-major `[outputs, inputs]`; outputs are a multiple of 32, inputs of 4.
+pub(super) fn pack_matrix(weights: &[f32], inputs: usize) -> PackedMatrix {
+    let outputs = weights.len() / inputs;
+    let mut packed = PackedMatrix { panels: vec![0; weights.len()], scales: Vec::new(), sums: Vec::new() };
+    for (output, row) in weights.chunks_exact(inputs).enumerate().take(outputs) {
+        let (scale, bytes) = quantize_symmetric(row);
+        packed.scales.push(scale);
+        packed.sums.push(scale * bytes.iter().map(|byte| f32::from(*byte)).sum::<f32>());
+        let panel = output / PANEL * PANEL * inputs;
+        for (input, byte) in bytes.iter().enumerate() {
+            let group = panel + input / GROUP * PANEL * GROUP;
+            packed.panels[group + output % PANEL * GROUP + input % GROUP] = byte.cast_unsigned();
+        }
+    }
+    packed
+}
+
+/// Quantises a row symmetrically to ±127; returns the factor and the bytes.
+pub(super) fn quantize_symmetric(row: &[f32]) -> (f32, Vec<i8>) {
+    let largest = row.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
+    let scale = largest / 127.0;
+    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+    (scale, row.iter().map(|value| (value * inverse).round() as i8).collect())
+}

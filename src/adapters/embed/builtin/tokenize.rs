@@ -1,0 +1,164 @@
+//! Uncased WordPiece as BERT does it, straight from the vocabulary tables of the weights file.
+//!
+//! Sources: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), and Wu et al.,
+//! "Google's Neural Machine Translation System" (2016) for WordPiece. Our own because the `tokenizers` crate
+//! keeps several MB of maps and takes tens of microseconds a query; a test holds the two equal.
+//! Deliberately absent: special tokens written out in a text (`[SEP]`) are ordinary characters here, so that
+//! no text can steer the model with them.
+
+use unicode_categories::UnicodeCategories;
+use unicode_normalization::UnicodeNormalization;
+
+use super::vocabulary::{LONGEST_TOKEN, PrefixHash, Vocabulary};
+
+/// A word of more characters than this is unknown, as in BERT.
+const LONGEST_WORD: usize = 100;
+
+/// The ids that frame a text or stand for an unknown word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(super) struct SpecialTokens {
+    pub(super) classify: u32,
+    pub(super) separate: u32,
+    pub(super) unknown: u32,
+}
+
+/// Appends the ids of `text` to `ids`, framed by `[CLS]` and `[SEP]`, at most `limit` with both. What does
+/// not fit is cut off unread. Returns how many ids were added, at least 2.
+pub(super) fn tokenize(
+    text: &str,
+    vocabulary: Vocabulary<'_>,
+    special: SpecialTokens,
+    limit: usize,
+    ids: &mut Vec<u32>,
+) -> usize {
+    let before = ids.len();
+    ids.push(special.classify);
+    let mut words =
+        Words { vocabulary, special, end: before + limit.max(2) - 1, ids, word: Vec::new(), characters: 0 };
+    if text.is_ascii() {
+        words.read(
+            text.bytes()
+                .filter(|byte| !is_removed(char::from(*byte)))
+                .map(|byte| byte.to_ascii_lowercase().into()),
+        );
+    } else {
+        let spaced = text.chars().filter(|character| !is_removed(*character)).flat_map(|character| {
+            let (around, middle) =
+                if is_ideograph(character) { (Some(' '), character) } else { (None, character) };
+            around.into_iter().chain([middle]).chain(around)
+        });
+        words.read(spaced.nfd().filter(|character| !is_accent(*character)).flat_map(char::to_lowercase));
+    }
+    ids.push(special.separate);
+    ids.len() - before
+}
+
+/// The state of one text's tokenisation.
+struct Words<'a, 'b> {
+    vocabulary: Vocabulary<'a>,
+    special: SpecialTokens,
+    ids: &'b mut Vec<u32>,
+    /// `ids` may grow to this length.
+    end: usize,
+    word: Vec<u8>,
+    characters: usize,
+}
+
+impl Words<'_, '_> {
+    fn read(&mut self, normalized: impl Iterator<Item = char>) {
+        for character in normalized {
+            if character.is_whitespace() {
+                self.finish_word();
+            } else if is_punctuation(character) {
+                self.finish_word();
+                self.push(character);
+                self.finish_word();
+            } else {
+                self.push(character);
+            }
+            if self.ids.len() >= self.end {
+                return;
+            }
+        }
+        self.finish_word();
+    }
+
+    fn push(&mut self, character: char) {
+        self.characters += 1;
+        if self.characters <= LONGEST_WORD {
+            self.word.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+    }
+
+    /// Cuts the word greedily into the longest pieces of the vocabulary.
+    fn finish_word(&mut self) {
+        if self.characters == 0 {
+            return;
+        }
+        let first = self.ids.len();
+        let mut rest = self.word.as_slice();
+        if self.characters > LONGEST_WORD {
+            self.ids.push(self.special.unknown);
+            rest = &[];
+        }
+        while !rest.is_empty() {
+            let continuation = rest.len() < self.word.len();
+            let Some((id, length)) = longest_piece(self.vocabulary, rest, continuation) else {
+                self.ids.truncate(first);
+                self.ids.push(self.special.unknown);
+                break;
+            };
+            self.ids.push(id);
+            rest = &rest[length..];
+        }
+        self.ids.truncate(self.end);
+        self.word.clear();
+        self.characters = 0;
+    }
+}
+
+/// The longest token that `rest` begins with, and its length in bytes.
+fn longest_piece(vocabulary: Vocabulary<'_>, rest: &[u8], continuation: bool) -> Option<(u32, usize)> {
+    let mut hashes = [PrefixHash::start(continuation); LONGEST_TOKEN];
+    let mut hash = PrefixHash::start(continuation);
+    let longest = rest.len().min(vocabulary.longest()).min(LONGEST_TOKEN);
+    for (byte, slot) in rest[..longest].iter().zip(&mut hashes) {
+        hash = hash.push(*byte);
+        *slot = hash;
+    }
+    // A prefix that ends inside a character can't equal a token, which is whole text.
+    (1..=longest).rev().find_map(|length| {
+        let id = vocabulary.find(&rest[..length], continuation, hashes[length - 1])?;
+        Some((id, length))
+    })
+}
+
+/// Control, format and private-use characters, NUL and the replacement character are dropped.
+fn is_removed(character: char) -> bool {
+    match character {
+        '\t' | '\n' | '\r' => false,
+        '\0' | '\u{fffd}' => true,
+        _ if character.is_ascii() => character.is_ascii_control(),
+        _ => !character.is_alphanumeric() && character.is_other(),
+    }
+}
+
+fn is_accent(character: char) -> bool {
+    character >= '\u{300}' && character.is_mark_nonspacing()
+}
+
+fn is_punctuation(character: char) -> bool {
+    if character.is_ascii() {
+        character.is_ascii_punctuation()
+    } else {
+        !character.is_alphanumeric() && character.is_punctuation()
+    }
+}
+
+/// Chinese characters stand alone; kana and hangul don't.
+fn is_ideograph(character: char) -> bool {
+    matches!(character,
+        '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}'
+        | '\u{20000}'..='\u{2a6df}' | '\u{2a700}'..='\u{2b73f}' | '\u{2b740}'..='\u{2b81f}'
+        | '\u{2b920}'..='\u{2ceaf}' | '\u{2f800}'..='\u{2fa1f}')
+}

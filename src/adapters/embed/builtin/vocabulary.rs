@@ -1,0 +1,149 @@
+//! The vocabulary as it lies in the weights file: text, offsets and a hash table, all read in place.
+//!
+//! A `HashMap` of 30,522 strings costs about 3 MB of memory of our own; a table written at import time
+//! costs none and needs no building at start.
+
+use std::ops::Range;
+
+use super::weights::Layout;
+
+/// Bits of a slot that hold the token's id plus one; the bits above hold a tag of its hash.
+const ID_BITS: u32 = 20;
+const ID_MASK: u32 = (1 << ID_BITS) - 1;
+/// The largest vocabulary whose ids fit in a slot.
+pub(super) const MAXIMUM_TOKENS: usize = ID_MASK as usize - 1;
+
+/// The longest token in bytes that a vocabulary may have.
+pub(super) const LONGEST_TOKEN: usize = 64;
+
+const START: u64 = 0xcbf2_9ce4_8422_2325;
+const PRIME: u64 = 0x0000_0100_0000_01b3;
+
+/// A hash of a growing prefix: FNV-1a, so that all prefixes of a word are hashed in one pass.
+#[derive(Clone, Copy)]
+pub(super) struct PrefixHash(u64);
+
+impl PrefixHash {
+    /// The hash before the first byte; a continuation is looked up with its `##` in front.
+    pub(super) fn start(continuation: bool) -> Self {
+        let empty = Self(START);
+        if continuation { empty.push(b'#').push(b'#') } else { empty }
+    }
+
+    pub(super) fn push(self, byte: u8) -> Self {
+        Self((self.0 ^ u64::from(byte)).wrapping_mul(PRIME))
+    }
+
+    fn slot(self, mask: usize) -> usize {
+        (self.0 ^ (self.0 >> 29)) as usize & mask
+    }
+
+    fn tag(self) -> u32 {
+        ((self.0 >> 52) as u32) << ID_BITS
+    }
+}
+
+/// A borrowed view of the tables.
+#[derive(Clone, Copy)]
+pub(super) struct Vocabulary<'a> {
+    text: &'a [u8],
+    /// `tokens + 1` little-endian offsets into `text`.
+    offsets: &'a [[u8; 4]],
+    /// A power of two of little-endian slots; zero is empty.
+    slots: &'a [[u8; 4]],
+    longest: usize,
+}
+
+impl<'a> Vocabulary<'a> {
+    pub(super) fn new(bytes: &'a [u8], layout: &Layout, longest: usize) -> Self {
+        let words = |range: &Range<usize>| bytes[range.clone()].as_chunks::<4>().0;
+        Self {
+            text: &bytes[layout.token_text.clone()],
+            offsets: words(&layout.token_offsets),
+            slots: words(&layout.token_slots),
+            longest,
+        }
+    }
+
+    /// The length in bytes of the longest token, `##` included.
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The id of the token `piece` (of `##piece` for a continuation), whose hash is `hash`.
+    pub(super) fn find(&self, piece: &[u8], continuation: bool, hash: PrefixHash) -> Option<u32> {
+        let mask = self.slots.len().checked_sub(1)?;
+        let mut slot = hash.slot(mask);
+        // A damaged table may have no empty slot, so that the search is bounded by its size.
+        for _ in 0..self.slots.len() {
+            let entry = u32::from_le_bytes(self.slots[slot]);
+            if entry == 0 {
+                return None;
+            }
+            if entry & !ID_MASK == hash.tag() {
+                let id = (entry & ID_MASK) - 1;
+                if self.is(id as usize, piece, continuation) {
+                    return Some(id);
+                }
+            }
+            slot = (slot + 1) & mask;
+        }
+        None
+    }
+
+    /// All tokens in the order of their ids.
+    pub(super) fn tokens(self) -> impl Iterator<Item = &'a str> {
+        (0..).map_while(move |id| self.token(id)).map(|token| str::from_utf8(token).unwrap_or_default())
+    }
+
+    fn is(&self, id: usize, piece: &[u8], continuation: bool) -> bool {
+        match self.token(id) {
+            Some(text) if continuation => text.strip_prefix(b"##") == Some(piece),
+            Some(text) => text == piece,
+            None => false,
+        }
+    }
+
+    fn token(&self, id: usize) -> Option<&'a [u8]> {
+        let (start, end) = (self.offsets.get(id)?, self.offsets.get(id + 1)?);
+        self.text.get(u32::from_le_bytes(*start) as usize..u32::from_le_bytes(*end) as usize)
+    }
+}
+
+/// The three tables of a vocabulary, ready to be written.
+pub(super) struct Tables {
+    pub(super) text: Vec<u8>,
+    pub(super) offsets: Vec<u8>,
+    pub(super) slots: Vec<u8>,
+    pub(super) longest: usize,
+}
+
+/// The number of slots for so many tokens: at most half of them are taken.
+pub(super) fn slot_count(tokens: usize) -> usize {
+    (tokens * 2).next_power_of_two()
+}
+
+/// Builds the tables for `tokens` in the order of their ids. Of two equal tokens the later one is found, as
+/// in other implementations. Expects at most [`MAXIMUM_TOKENS`] tokens.
+pub(super) fn build(tokens: &[&str]) -> Tables {
+    let mask = slot_count(tokens.len()) - 1;
+    let mut slots = vec![0u32; mask + 1];
+    let mut text = Vec::new();
+    let mut offsets = vec![0; 4];
+    for (id, token) in (0u32..).zip(tokens) {
+        let hash = token.bytes().fold(PrefixHash::start(false), PrefixHash::push);
+        let mut slot = hash.slot(mask);
+        while slots[slot] != 0 && tokens[(slots[slot] & ID_MASK) as usize - 1] != *token {
+            slot = (slot + 1) & mask;
+        }
+        slots[slot] = hash.tag() | (id + 1);
+        text.extend_from_slice(token.as_bytes());
+        offsets.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
+    }
+    Tables {
+        text,
+        offsets,
+        slots: slots.iter().flat_map(|slot| slot.to_le_bytes()).collect(),
+        longest: tokens.iter().map(|token| token.len()).max().unwrap_or(0),
+    }
+}

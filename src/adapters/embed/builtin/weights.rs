@@ -1,0 +1,317 @@
+//! The weights file: a header, then sections that are used where they lie.
+//!
+//! ```text
+//! 0    8   magic "toolsive"
+//! 8    4   version, little endian
+//! 12   4   length of the configuration in bytes, little endian
+//! 16   32  SHA-256 of everything from byte 48 on
+//! 48   …   configuration, JSON
+//! …        sections, each on a multiple of 64 bytes, in the order of `Layout`
+//! ```
+//!
+//! The matrices are stored as the kernels read them (panels of 32 outputs × 4 inputs, int8), the vocabulary
+//! as a hash table. A file compiled into the binary thus stays mapped from it; what is copied to the heap at
+//! load is only the vectors beside the matrices, about 0.3 MB for MiniLM-L6. Lengths follow from the
+//! configuration, so that there is no table of offsets to distrust.
+
+use std::{borrow::Cow, ops::Range};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{quantize::PANEL, tokenize::SpecialTokens, vocabulary};
+
+pub(super) const MAGIC: &[u8; 8] = b"toolsive";
+pub(super) const VERSION: u32 = 1;
+/// Where the hashed part begins.
+const HASHED_FROM: usize = 48;
+const ALIGNMENT: usize = 64;
+
+/// Why a weights file can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The file doesn't begin as a weights file does.
+    #[error("not a weights file of this service; make one with `toolsieve model import`")]
+    NotWeights,
+    /// The file was written by another version of the importer.
+    #[error("weights file has version {0}, this program reads version {VERSION}; import the model again")]
+    Version(u32),
+    /// The file is shorter or longer than its configuration says.
+    #[error("weights file has {found} bytes, {expected} expected")]
+    Length {
+        /// Bytes that the configuration asks for.
+        expected: usize,
+        /// Bytes there are.
+        found: usize,
+    },
+    /// The bytes are not those that were written.
+    #[error("weights file is damaged: its checksum does not match")]
+    Checksum,
+    /// The configuration can't be read.
+    #[error("weights file has an unreadable configuration")]
+    Configuration(#[source] serde_json::Error),
+    /// The configuration holds a value out of range.
+    #[error("weights file has an impossible {0}")]
+    Shape(&'static str),
+    /// The requested code path needs instructions that this CPU lacks.
+    #[error("this processor lacks the instructions of the {0} code path")]
+    Kernel(&'static str),
+}
+
+/// How token vectors become one text vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pooling {
+    /// The mean of all tokens' vectors.
+    Mean,
+    /// The vector of the first token.
+    First,
+}
+
+/// What some models want in front of a text (`query: `), empty for most.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prompts {
+    /// In front of what a user says.
+    pub query: String,
+    /// In front of what is searched.
+    pub document: String,
+}
+
+/// The shape of a model and what belongs to it, as stored in the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Config {
+    pub(super) name: String,
+    /// SHA-256 of the `model.safetensors` that was imported.
+    pub(super) source: String,
+    pub(super) hidden: usize,
+    pub(super) layers: usize,
+    pub(super) heads: usize,
+    pub(super) intermediate: usize,
+    pub(super) positions: usize,
+    pub(super) epsilon: f32,
+    pub(super) pooling: Pooling,
+    pub(super) prompts: Prompts,
+    pub(super) tokens: usize,
+    pub(super) token_bytes: usize,
+    pub(super) longest_token: usize,
+    pub(super) special: SpecialTokens,
+}
+
+impl Config {
+    /// Checks every size, so that no later arithmetic can overflow and no kernel meets a width it can't do.
+    pub(super) fn check(&self) -> Result<(), ModelError> {
+        let checks = [
+            ("hidden size", (PANEL..=4096).contains(&self.hidden) && self.hidden.is_multiple_of(PANEL)),
+            ("number of layers", (1..=64).contains(&self.layers)),
+            ("number of heads", self.heads > 0 && self.hidden.is_multiple_of(self.heads.max(1) * 16)),
+            (
+                "intermediate size",
+                (PANEL..=16384).contains(&self.intermediate) && self.intermediate.is_multiple_of(PANEL),
+            ),
+            ("number of positions", (4..=8192).contains(&self.positions)),
+            ("layer norm epsilon", self.epsilon.is_finite() && self.epsilon > 0.0),
+            ("vocabulary size", (1..=vocabulary::MAXIMUM_TOKENS).contains(&self.tokens)),
+            (
+                "vocabulary text",
+                self.token_bytes <= 1 << 28 && self.longest_token <= vocabulary::LONGEST_TOKEN,
+            ),
+            (
+                "special token",
+                [self.special.classify, self.special.separate, self.special.unknown]
+                    .iter()
+                    .all(|id| (*id as usize) < self.tokens),
+            ),
+        ];
+        checks.iter().find(|(_, holds)| !holds).map_or(Ok(()), |(what, _)| Err(ModelError::Shape(what)))
+    }
+}
+
+/// Where a matrix and the vectors beside it lie.
+#[derive(Clone, Debug)]
+pub(super) struct MatrixLayout {
+    pub(super) inputs: usize,
+    pub(super) panels: Range<usize>,
+    pub(super) scales: Range<usize>,
+    pub(super) sums: Range<usize>,
+    pub(super) bias: Range<usize>,
+}
+
+/// Where a layer norm's factors and offsets lie.
+#[derive(Clone, Debug)]
+pub(super) struct NormLayout {
+    pub(super) factors: Range<usize>,
+    pub(super) offsets: Range<usize>,
+}
+
+/// Where a transformer layer lies.
+#[derive(Clone, Debug)]
+pub(super) struct LayerLayout {
+    pub(super) attend: MatrixLayout,
+    pub(super) project: MatrixLayout,
+    pub(super) attention_norm: NormLayout,
+    pub(super) expand: MatrixLayout,
+    pub(super) contract: MatrixLayout,
+    pub(super) output_norm: NormLayout,
+}
+
+/// Where everything lies, in bytes from the start of the file.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub(super) token_offsets: Range<usize>,
+    pub(super) token_slots: Range<usize>,
+    pub(super) token_text: Range<usize>,
+    /// int8, one row per token.
+    pub(super) words: Range<usize>,
+    /// float32, one factor per token.
+    pub(super) word_scales: Range<usize>,
+    /// float32, one row per position, with the embedding of token type 0 added.
+    pub(super) positions: Range<usize>,
+    pub(super) embedding_norm: NormLayout,
+    pub(super) layers: Vec<LayerLayout>,
+    pub(super) length: usize,
+}
+
+struct Cursor(usize);
+
+impl Cursor {
+    fn bytes(&mut self, length: usize) -> Range<usize> {
+        let start = self.0.next_multiple_of(ALIGNMENT);
+        self.0 = start + length;
+        start..self.0
+    }
+
+    fn floats(&mut self, count: usize) -> Range<usize> {
+        self.bytes(count * 4)
+    }
+
+    fn norm(&mut self, width: usize) -> NormLayout {
+        NormLayout { factors: self.floats(width), offsets: self.floats(width) }
+    }
+
+    fn matrix(&mut self, inputs: usize, outputs: usize) -> MatrixLayout {
+        MatrixLayout {
+            inputs,
+            panels: self.bytes(inputs * outputs),
+            scales: self.floats(outputs),
+            sums: self.floats(outputs),
+            bias: self.floats(outputs),
+        }
+    }
+}
+
+impl Layout {
+    /// The sections of a file whose configuration, checked before, takes `header` bytes.
+    pub(super) fn new(config: &Config, header: usize) -> Self {
+        let mut cursor = Cursor(HASHED_FROM + header);
+        let hidden = config.hidden;
+        let token_offsets = cursor.bytes((config.tokens + 1) * 4);
+        let token_slots = cursor.bytes(vocabulary::slot_count(config.tokens) * 4);
+        let token_text = cursor.bytes(config.token_bytes);
+        let words = cursor.bytes(config.tokens * hidden);
+        let word_scales = cursor.floats(config.tokens);
+        let positions = cursor.floats(config.positions * hidden);
+        let embedding_norm = cursor.norm(hidden);
+        let layers = (0..config.layers)
+            .map(|_| LayerLayout {
+                attend: cursor.matrix(hidden, 3 * hidden),
+                project: cursor.matrix(hidden, hidden),
+                attention_norm: cursor.norm(hidden),
+                expand: cursor.matrix(hidden, config.intermediate),
+                contract: cursor.matrix(config.intermediate, hidden),
+                output_norm: cursor.norm(hidden),
+            })
+            .collect();
+        Self {
+            token_offsets,
+            token_slots,
+            token_text,
+            words,
+            word_scales,
+            positions,
+            embedding_norm,
+            layers,
+            length: cursor.0,
+        }
+    }
+}
+
+/// A weights file whose header and length have been checked.
+pub(super) struct Weights {
+    pub(super) bytes: Cow<'static, [u8]>,
+    pub(super) config: Config,
+    pub(super) layout: Layout,
+    /// The first 12 hexadecimal digits of the checksum.
+    pub(super) digest: String,
+}
+
+impl Weights {
+    /// Reads the header; with `verify` the whole file is hashed, which takes about 15 ms for MiniLM-L6 and
+    /// brings all of it into memory.
+    pub(super) fn read(bytes: Cow<'static, [u8]>, verify: bool) -> Result<Self, ModelError> {
+        let Some((head, rest)) = bytes.split_first_chunk::<HASHED_FROM>() else {
+            return Err(ModelError::NotWeights);
+        };
+        if &head[..8] != MAGIC {
+            return Err(ModelError::NotWeights);
+        }
+        let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        if number(8) != VERSION {
+            return Err(ModelError::Version(number(8)));
+        }
+        let header = number(12) as usize;
+        let text = rest
+            .get(..header)
+            .ok_or(ModelError::Length { expected: HASHED_FROM + header, found: bytes.len() })?;
+        let config: Config = serde_json::from_slice(text).map_err(ModelError::Configuration)?;
+        config.check()?;
+        let layout = Layout::new(&config, header);
+        if layout.length != bytes.len() {
+            return Err(ModelError::Length { expected: layout.length, found: bytes.len() });
+        }
+        if verify && Sha256::digest(rest)[..] != head[16..] {
+            return Err(ModelError::Checksum);
+        }
+        let digest = hexadecimal(&head[16..22]);
+        Ok(Self { config, layout, digest, bytes })
+    }
+
+    /// A section of float32 numbers, copied.
+    pub(super) fn floats(&self, range: &Range<usize>) -> Vec<f32> {
+        self.chunks(range).iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    }
+
+    /// A section of four-byte numbers, in place.
+    pub(super) fn chunks(&self, range: &Range<usize>) -> &[[u8; 4]] {
+        self.bytes[range.clone()].as_chunks::<4>().0
+    }
+}
+
+/// Writes the header in front of `sections`, which `fill` places according to the layout.
+pub(super) fn assemble(
+    config: &Config,
+    fill: impl FnOnce(&Layout, &mut [u8]),
+) -> Result<Vec<u8>, ModelError> {
+    config.check()?;
+    let text = serde_json::to_vec(config).map_err(ModelError::Configuration)?;
+    let layout = Layout::new(config, text.len());
+    let mut bytes = vec![0; layout.length];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    let length = u32::try_from(text.len()).map_err(|_| ModelError::Shape("name"))?;
+    bytes[12..16].copy_from_slice(&length.to_le_bytes());
+    bytes[HASHED_FROM..HASHED_FROM + text.len()].copy_from_slice(&text);
+    fill(&layout, &mut bytes);
+    let digest = Sha256::digest(&bytes[HASHED_FROM..]);
+    bytes[16..HASHED_FROM].copy_from_slice(&digest);
+    Ok(bytes)
+}
+
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string can't fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,170 @@
+//! Documents in one canonical form, so that equal contents have one hash and the engine gets only what it can take.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use crate::domain::canonical::Fingerprint;
+use crate::domain::relevance::SparseVector;
+use crate::service::ports::{IndexContents, IndexDocument};
+
+/// Documents in the order of their tools, each tool once, with clean vectors.
+pub(super) struct CanonicalContents {
+    pub(super) model: Arc<str>,
+    /// Length of every dense vector; 0 when there are none.
+    pub(super) dimension: usize,
+    pub(super) documents: Vec<IndexDocument>,
+    /// SHA-256 over everything above.
+    pub(super) fingerprint: Fingerprint,
+}
+
+impl CanonicalContents {
+    /// Sorts by tool, keeps the last document of a tool that is there twice, and leaves out dense vectors that have
+    /// another length than `contents.dimension` or hold a number that is not finite: their tools are found
+    /// lexically only, which is better than no index at all.
+    pub(super) fn of(contents: IndexContents) -> Self {
+        let IndexContents { model, dimension, mut documents } = contents;
+        documents.sort_by(|one, other| one.tool.cmp(&other.tool));
+        // `dedup_by` removes its first argument, the later one: what it holds moves into the one that stays.
+        documents.dedup_by(|later, kept| {
+            let same = later.tool == kept.tool;
+            if same {
+                std::mem::swap(later, kept);
+            }
+            same
+        });
+        let mut unusable = 0;
+        for document in &mut documents {
+            let before = document.dense.len();
+            document.dense.retain(|vector| vector.len() == dimension && vector.iter().all(|value| value.is_finite()));
+            unusable += before - document.dense.len();
+            document.sparse = canonical_sparse(&document.sparse);
+        }
+        if unusable > 0 {
+            tracing::warn!(vectors = unusable, dimension, "left out vectors of another length or with numbers that are not finite");
+        }
+        let fingerprint = fingerprint(&model, dimension, &documents);
+        Self { model, dimension, documents, fingerprint }
+    }
+}
+
+/// The same vector with ascending indices, each one once (weights of the same index are added), and without weights
+/// that are zero or not finite. The engine refuses duplicates.
+pub(super) fn canonical_sparse(vector: &SparseVector) -> SparseVector {
+    let mut terms: Vec<(u32, f32)> = vector
+        .indices
+        .iter()
+        .copied()
+        .zip(vector.values.iter().copied())
+        .filter(|(_, weight)| weight.is_finite() && *weight != 0.0)
+        .collect();
+    terms.sort_by_key(|(index, _)| *index);
+    terms.dedup_by(|later, kept| {
+        let same = later.0 == kept.0;
+        if same {
+            kept.1 += later.1;
+        }
+        same
+    });
+    let (indices, values) = terms.into_iter().unzip();
+    SparseVector { indices, values }
+}
+
+/// Every list is preceded by its length, so that no two contents share a byte form.
+fn fingerprint(model: &str, dimension: usize, documents: &[IndexDocument]) -> Fingerprint {
+    let mut hash = Sha256::new();
+    let mut bytes = Vec::with_capacity(8 * 1024);
+    write_text(model, &mut bytes);
+    write_length(dimension, &mut bytes);
+    write_length(documents.len(), &mut bytes);
+    for document in documents {
+        write_text(document.tool.server.as_str(), &mut bytes);
+        write_text(&document.tool.name, &mut bytes);
+        bytes.extend_from_slice(&document.class.0.to_le_bytes());
+        write_length(document.dense.len(), &mut bytes);
+        for value in document.dense.iter().flat_map(|vector| vector.iter()) {
+            bytes.extend_from_slice(&value.to_le_bytes());
+        }
+        write_length(document.sparse.indices.len(), &mut bytes);
+        for (index, weight) in document.sparse.indices.iter().zip(&document.sparse.values) {
+            bytes.extend_from_slice(&index.to_le_bytes());
+            bytes.extend_from_slice(&weight.to_le_bytes());
+        }
+        hash.update(&bytes);
+        bytes.clear();
+    }
+    hash.update(&bytes);
+    Fingerprint::from_bytes(hash.finalize().into())
+}
+
+fn write_text(text: &str, out: &mut Vec<u8>) {
+    write_length(text.len(), out);
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn write_length(length: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(&(length as u64).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{CanonicalContents, canonical_sparse};
+    use crate::domain::principal::VisibilityClass;
+    use crate::domain::relevance::SparseVector;
+    use crate::domain::tool::ToolId;
+    use crate::service::ports::{IndexContents, IndexDocument};
+
+    fn document(name: &str, dense: &[&[f32]]) -> IndexDocument {
+        IndexDocument {
+            tool: ToolId::new("server", name),
+            class: VisibilityClass(1),
+            dense: dense.iter().map(|vector| Arc::from(*vector)).collect(),
+            sparse: SparseVector { indices: vec![7], values: vec![1.0] },
+        }
+    }
+
+    fn canonical(documents: Vec<IndexDocument>) -> CanonicalContents {
+        CanonicalContents::of(IndexContents { model: "m".into(), dimension: 2, documents })
+    }
+
+    #[test]
+    fn order_does_not_change_the_fingerprint_and_contents_do() {
+        let (one, two) = (document("a", &[&[1.0, 0.0]]), document("b", &[&[0.0, 1.0]]));
+        let base = canonical(vec![one.clone(), two.clone()]).fingerprint;
+        assert_eq!(base, canonical(vec![two.clone(), one.clone()]).fingerprint);
+
+        let changed = |change: fn(&mut IndexDocument)| {
+            let mut other = one.clone();
+            change(&mut other);
+            canonical(vec![other, two.clone()]).fingerprint
+        };
+        assert_ne!(base, changed(|document| document.class = VisibilityClass(2)));
+        assert_ne!(base, changed(|document| document.dense = vec![Arc::from([0.6, 0.8])]));
+        assert_ne!(base, changed(|document| document.dense.clear()));
+        assert_ne!(base, changed(|document| document.sparse.values[0] = 2.0));
+        assert_ne!(base, changed(|document| document.tool = ToolId::new("server", "c")));
+        assert_ne!(base, canonical(vec![one]).fingerprint);
+    }
+
+    #[test]
+    fn the_last_document_of_a_tool_stays() {
+        let contents = canonical(vec![document("a", &[&[1.0, 0.0]]), document("b", &[]), document("a", &[&[0.0, 1.0]])]);
+        assert_eq!(contents.documents.len(), 2);
+        assert_eq!(*contents.documents[0].dense[0], [0.0, 1.0]);
+    }
+
+    #[test]
+    fn vectors_that_the_engine_would_refuse_are_left_out() {
+        let contents = canonical(vec![document("a", &[&[1.0], &[f32::NAN, 0.0], &[1.0, 0.0]])]);
+        assert_eq!(contents.documents[0].dense.len(), 1);
+    }
+
+    #[test]
+    fn a_sparse_vector_has_every_index_once_in_order() {
+        let vector = SparseVector { indices: vec![9, 2, 9, 4, 5], values: vec![1.0, 2.0, 0.5, 0.0, f32::INFINITY] };
+        let clean = canonical_sparse(&vector);
+        assert_eq!((clean.indices, clean.values), (vec![2, 9], vec![2.0, 1.5]));
+    }
+}

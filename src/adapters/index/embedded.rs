@@ -1,0 +1,175 @@
+//! The port, on Qdrant Edge in this process.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+
+use super::contents::CanonicalContents;
+use super::generation::{self, Generation, LARGE};
+use crate::domain::principal::Visibility;
+use crate::service::ports::{IndexCandidate, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, ToolIndex};
+
+const PREFIX: &str = "gen-";
+
+/// Where the index lies and who is told about a build.
+pub struct EmbeddedIndexOptions {
+    /// Holds the generation folders `gen-<n>` and a lock file, and belongs to one process at a time. It is created.
+    pub folder: PathBuf,
+    /// [`crate::service::ports::Embedder::model`] of the embedder that will embed the queries. A generation that
+    /// another model made is searched lexically only, until it is replaced.
+    pub model: Arc<str>,
+    /// Called from the thread that builds. A bar is worth showing once a build has taken a second.
+    pub progress: Arc<dyn Fn(IndexProgress) + Send + Sync>,
+}
+
+/// How far a build is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexProgress {
+    /// `done` of `total` documents are stored.
+    Storing {
+        done: usize,
+        total: usize,
+    },
+    /// The graph of a large collection is built; the engine tells nothing about how far it is.
+    Optimizing,
+    Finished,
+}
+
+/// A [`ToolIndex`] in this process, on disk.
+///
+/// A search runs on the calling thread up to 10,000 documents, where it takes a fraction of a millisecond, and on
+/// tokio's blocking pool beyond. Dense scores are exact up to that size and come from a graph beyond.
+pub struct EmbeddedIndex {
+    shared: Arc<Shared>,
+    /// One build at a time. The guard moves into the build, which goes on when its caller goes away.
+    builder: Arc<Mutex<()>>,
+}
+
+struct Shared {
+    options: EmbeddedIndexOptions,
+    current: ArcSwap<Generation>,
+    /// Keeps other processes out; released when the file is closed.
+    _lock: File,
+}
+
+impl EmbeddedIndex {
+    /// Opens the folder and loads the newest complete generation, so that searches work before anything is rebuilt.
+    /// Everything else there is removed: folders without a marker, older ones, and those that can't be loaded.
+    /// Without a generation the index is empty until [`ToolIndex::replace`]. Blocks: about 50 ms for 2,000 tools.
+    ///
+    /// # Errors
+    /// [`IndexError::Io`] when the folder can't be created or read, with kind `WouldBlock` when another process
+    /// uses it.
+    pub fn open(options: EmbeddedIndexOptions) -> Result<Arc<Self>, IndexError> {
+        fs::create_dir_all(&options.folder)?;
+        let lock = lock(&options.folder)?;
+        let mut loaded = None;
+        for (_, folder) in generations(&options.folder)?.into_iter().rev() {
+            if loaded.is_none() {
+                loaded = try_load(&folder, &options.model);
+                if loaded.is_some() {
+                    continue;
+                }
+            }
+            generation::remove(&folder);
+        }
+        let current = ArcSwap::from_pointee(loaded.unwrap_or_else(Generation::empty));
+        Ok(Arc::new(Self { shared: Arc::new(Shared { options, current, _lock: lock }), builder: Arc::default() }))
+    }
+}
+
+#[async_trait]
+impl ToolIndex for EmbeddedIndex {
+    async fn replace(&self, contents: IndexContents) -> Result<(), IndexError> {
+        let building = Arc::clone(&self.builder).lock_owned().await;
+        let shared = Arc::clone(&self.shared);
+        on_blocking_thread(move || {
+            let _building = building;
+            shared.replace(contents)
+        })
+        .await
+    }
+
+    async fn search(&self, request: &IndexQuery<'_>) -> Result<Vec<IndexCandidate>, IndexError> {
+        if self.shared.current.load().len() <= LARGE {
+            return self.shared.search(request.texts, request.visibility, request.limit);
+        }
+        let shared = Arc::clone(&self.shared);
+        let (texts, visibility, limit) = (request.texts.to_vec(), request.visibility.clone(), request.limit);
+        on_blocking_thread(move || shared.search(&texts, &visibility, limit)).await
+    }
+
+    fn state(&self) -> IndexState {
+        self.shared.current.load().state()
+    }
+}
+
+impl Shared {
+    fn search(&self, texts: &[IndexQueryText], visibility: &Visibility, limit: usize) -> Result<Vec<IndexCandidate>, IndexError> {
+        loop {
+            // A generation is retired only after its successor has become the current one.
+            if let Some(found) = self.current.load_full().search(texts, visibility, limit) {
+                return found;
+            }
+        }
+    }
+
+    fn replace(&self, contents: IndexContents) -> Result<(), IndexError> {
+        let contents = CanonicalContents::of(contents);
+        if self.current.load().holds(contents.fingerprint) {
+            return Ok(());
+        }
+        let number = generations(&self.options.folder)?.last().map_or(1, |(number, _)| number + 1);
+        let folder = self.options.folder.join(format!("{PREFIX}{number}"));
+        let next = Generation::build(&folder, &contents, &*self.options.progress)?;
+        self.current.swap(Arc::new(next)).retire();
+        Ok(())
+    }
+}
+
+fn try_load(folder: &Path, model: &str) -> Option<Generation> {
+    match Generation::load(folder, model) {
+        Ok(generation) => Some(generation),
+        Err(IndexError::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!(folder = %folder.display(), %error, "threw away a generation of the index that can't be loaded");
+            None
+        }
+    }
+}
+
+/// The generation folders, oldest first.
+fn generations(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if let Some(number) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)).and_then(|number| number.parse().ok()) {
+            found.push((number, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn lock(folder: &Path) -> io::Result<File> {
+    let file = File::options().create(true).truncate(false).write(true).open(folder.join("lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(io::Error::new(io::ErrorKind::WouldBlock, "another process uses it")),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, IndexError> + Send + 'static) -> Result<T, IndexError> {
+    spawn_blocking(work).await.unwrap_or_else(|error| {
+        tracing::debug!(%error, "the thread of the index ended early");
+        Err(IndexError::Engine { action: "finish" })
+    })
+}

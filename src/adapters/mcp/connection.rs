@@ -1,0 +1,371 @@
+//! A live link to one server: transport, handshake, requests with raw answers, and the end of it all.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::model::{
+    CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig, ClientRequest, ErrorData, GetExtensions,
+    Implementation, ListRootsRequestMethod, ProtocolVersion, RequestId, SubscriptionFilter,
+};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestContext,
+    RunningServiceCancellationToken, ServiceError,
+};
+use rmcp::transport::common::client_side_sse::FixedInterval;
+use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfig, StreamableHttpClientWorker, StreamableHttpError};
+use rmcp::transport::worker::WorkerTransport;
+use rmcp::transport::{DynamicTransportError, IntoTransport};
+use rmcp::{ClientHandler, RoleClient};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::adapters::mcp::child::{Child, Program, SpawnError, cut, plain};
+use crate::adapters::mcp::exchange::{Answer, Exchange, Purpose, Ticket};
+use crate::adapters::mcp::http::{HttpClient, HttpFailure};
+use crate::adapters::mcp::stdio::StdioTransport;
+use crate::service::ports::Progress;
+use crate::settings::servers::{ServerSettings, TransportSettings};
+
+/// Largest page of a list, whatever the limit for results is.
+const LIST_LIMIT: usize = 16 * 1024 * 1024;
+/// Room in a message for what is not the result.
+const ENVELOPE: usize = 64 * 1024;
+/// Requests over HTTP that may wait for their answer at once; rmcp's own 16 would make calls queue.
+const CONCURRENT_POSTS: usize = 4096;
+/// How long ending a connection in good manners may take, the process aside.
+const CLOSING: Duration = Duration::from_secs(3);
+const FOREIGN_TEXT_LIMIT: usize = 300;
+const PARSE_ERROR: i64 = -32700;
+
+/// Which handshake is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Era {
+    /// `initialize`, up to protocol 2025-11-25.
+    Initialize,
+    /// `server/discover`, from protocol 2026-07-28 on.
+    Discover,
+    /// The newer one, and the older one if the server does not know it.
+    Either,
+}
+
+/// What a connection is made from.
+#[derive(Clone, Copy)]
+pub(super) struct Connector<'a> {
+    pub(super) settings: &'a ServerSettings,
+    pub(super) client: &'a reqwest::Client,
+    pub(super) inherit_environment: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error("{0}")]
+    Http(#[from] HttpFailure),
+    /// The server answered the handshake with an error: it may speak the other era.
+    #[error("the server refused the handshake: {0}")]
+    Refused(String),
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// A connection and all that belongs to it. Dropping it ends the child too, in bad manners.
+pub(super) struct Connection {
+    pub(super) link: Arc<Link>,
+    pub(super) about: About,
+    pub(super) child: Option<Child>,
+    cancel: Option<RunningServiceCancellationToken>,
+    closed: CancellationToken,
+    _listener: Option<AbortOnDropHandle<()>>,
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, Default)]
+pub(super) struct About {
+    pub(super) title: Option<String>,
+    pub(super) version: Option<String>,
+    pub(super) instructions: Option<String>,
+}
+
+/// The part of a connection that calls use.
+#[derive(Debug)]
+pub(super) struct Link {
+    peer: Peer<RoleClient>,
+    pub(super) exchange: Arc<Exchange>,
+    pub(super) protocol: String,
+    /// Whether the server declared tools at all.
+    pub(super) has_tools: bool,
+    pub(super) is_http: bool,
+    result_limit: usize,
+}
+
+/// Why a request brought no result.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("{reason}")]
+    Closed {
+        reason: Cow<'static, str>,
+        /// Whether the server may have seen the request.
+        sent: bool,
+    },
+    /// A status of HTTP without an answer in it.
+    #[error("{0}")]
+    Rejected(String),
+    #[error("error {code}: {message}")]
+    Protocol { code: i64, message: String },
+    #[error("the answer is larger than {limit} bytes")]
+    TooLarge { limit: usize },
+}
+
+impl Connector<'_> {
+    /// Connects and shakes hands. Has no timeout of its own. `child` is where a process is put while this runs, so
+    /// that its last words can be had if it fails.
+    pub(super) async fn connect(&self, era: Era, child: &mut Option<Child>) -> Result<Connection, ConnectError> {
+        let exchange = Arc::<Exchange>::default();
+        let settings = self.settings;
+        let limit = settings.max_result_bytes.max(LIST_LIMIT).saturating_add(ENVELOPE);
+        match &settings.transport {
+            TransportSettings::Stdio { command, args, env, directory } => {
+                let inherit_environment = self.inherit_environment;
+                let program = Program { command, args, env, directory: directory.as_deref(), inherit_environment };
+                let (process, stdin, stdout) = Child::spawn(&settings.name, program)?;
+                *child = Some(process);
+                let transport = StdioTransport::new(settings.name.clone(), Arc::clone(&exchange), stdout, stdin, limit);
+                let mut connection = self.shake_hands(transport, exchange, era, false).await?;
+                connection.child = child.take();
+                Ok(connection)
+            }
+            TransportSettings::StreamableHttp { url, headers } => {
+                let client = HttpClient::new(self.client.clone(), headers, Arc::clone(&exchange), limit)?;
+                let mut retry = FixedInterval::default();
+                retry.max_times = Some(1);
+                let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+                    .max_concurrent_requests(CONCURRENT_POSTS)
+                    .max_sse_event_size(limit);
+                config.retry_config = Arc::new(retry);
+                let transport = WorkerTransport::spawn(StreamableHttpClientWorker::new(client, config));
+                self.shake_hands(transport, exchange, era, true).await
+            }
+        }
+    }
+
+    async fn shake_hands<T, E, A>(&self, transport: T, exchange: Arc<Exchange>, era: Era, is_http: bool) -> Result<Connection, ConnectError>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+        let mode = match era {
+            Era::Initialize => ClientLifecycleMode::Initialize,
+            Era::Discover => ClientLifecycleMode::Discover { preferred_versions },
+            // Without a pinned version a server that echoes the newest one would be taken for stateless.
+            Era::Either => ClientLifecycleMode::Auto { preferred_versions, legacy_version: Some(ProtocolVersion::V_2025_11_25) },
+        };
+        let running = Client.serve_with_lifecycle(transport, mode).await.map_err(refused)?;
+        let info = running.peer().peer_info();
+        let mut about = About::default();
+        let (mut protocol, mut has_tools, mut follows) = (ProtocolVersion::V_2025_11_25, false, false);
+        if let Some(info) = info.as_deref() {
+            let server = info.server_info.as_ref();
+            about.title = server.map(|server| server.title.clone().unwrap_or_else(|| server.name.clone()));
+            about.version = server.map(|server| server.version.clone());
+            about.instructions.clone_from(&info.instructions);
+            protocol = info.protocol_version.clone();
+            has_tools = info.capabilities.tools.is_some();
+            follows = info.capabilities.tools.as_ref().is_some_and(|tools| tools.list_changed == Some(true));
+        }
+        let peer = running.peer().clone();
+        let cancel = Some(running.cancellation_token());
+        let closed = CancellationToken::new();
+        let ended = closed.clone();
+        tokio::spawn(async move {
+            let _ = running.waiting().await;
+            ended.cancel();
+        });
+        let listens = follows && protocol >= ProtocolVersion::V_2026_07_28;
+        let listener = listens.then(|| tokio::spawn(listen(peer.clone(), Arc::clone(&exchange))));
+        let link =
+            Link { peer, exchange, protocol: protocol.to_string(), has_tools, is_http, result_limit: self.settings.max_result_bytes };
+        let listener = listener.map(AbortOnDropHandle::new);
+        Ok(Connection { link: Arc::new(link), about, child: None, cancel, closed, _listener: listener })
+    }
+}
+
+impl Connection {
+    /// Waits until the connection is gone and tells why. May be dropped and called again.
+    pub(super) async fn lost(&mut self) -> String {
+        let Some(child) = &mut self.child else {
+            self.closed.cancelled().await;
+            return "the connection was closed".to_owned();
+        };
+        let how = tokio::select! {
+            how = child.exited() => {
+                // What it wrote before may still be on the way. A grandchild can hold the pipe open for ever.
+                let _ = timeout(Duration::from_millis(200), self.closed.cancelled()).await;
+                how
+            }
+            () = self.closed.cancelled() => match timeout(Duration::from_millis(500), child.exited()).await {
+                Ok(how) => how,
+                Err(_) => "the server closed its standard output".to_owned(),
+            },
+        };
+        match child.last_words().await {
+            Some(words) => format!("{how}: {words}"),
+            None => how,
+        }
+    }
+
+    /// Ends the session and the child. Whoever waits for an answer gets an error.
+    pub(super) async fn close(mut self) {
+        if let Some(cancel) = self.cancel.take() {
+            cancel.cancel();
+        }
+        let _ = timeout(CLOSING, self.closed.cancelled()).await;
+        if let Some(mut child) = self.child.take() {
+            child.stop().await;
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(cancel) = self.cancel.take() {
+            cancel.cancel();
+        }
+    }
+}
+
+impl Link {
+    pub(super) fn is_closed(&self) -> bool {
+        self.peer.is_transport_closed()
+    }
+
+    /// Sends a request and returns the raw `result`. Dropping the future cancels the request at the server.
+    pub(super) async fn request(
+        &self,
+        mut request: ClientRequest,
+        purpose: Purpose,
+        progress: Option<mpsc::Sender<Progress>>,
+    ) -> Result<Value, LinkError> {
+        let limit = match purpose {
+            Purpose::List => LIST_LIMIT,
+            Purpose::Call => self.result_limit,
+        };
+        let ticket = Ticket::new(purpose, limit, progress);
+        request.extensions_mut().insert(ticket.clone());
+        let options = PeerRequestOptions::no_options();
+        let Ok(handle) = self.peer.send_cancellable_request(request, options).await else {
+            return Err(LinkError::Closed { reason: "the connection is closed".into(), sent: false });
+        };
+        let mut abandoned = CancelOnDrop { peer: &self.peer, id: Some(handle.id.clone()) };
+        let outcome = handle.rx.await;
+        abandoned.id = None;
+        match ticket.take() {
+            Some(Answer::Result(result)) => Ok(result),
+            Some(Answer::Error { code, message }) => Err(LinkError::Protocol { code, message }),
+            Some(Answer::TooLarge { limit }) => Err(LinkError::TooLarge { limit }),
+            Some(Answer::Malformed) => {
+                Err(LinkError::Protocol { code: PARSE_ERROR, message: "the server's answer is not JSON-RPC".into() })
+            }
+            None => Err(match outcome {
+                Ok(Err(error)) => link_error(error),
+                // An answer on a resumed stream that was not asked for here, or none at all.
+                Ok(Ok(_)) | Err(_) => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
+            }),
+        }
+    }
+}
+
+/// Tells the server about a request that nobody waits for any more.
+struct CancelOnDrop<'a> {
+    peer: &'a Peer<RoleClient>,
+    id: Option<RequestId>,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let reason = Some("nobody waits for the answer any more".to_owned());
+        let notification = CancelledNotification::new(CancelledNotificationParam::new(Some(id), reason));
+        let peer = self.peer.clone();
+        runtime.spawn(async move {
+            let _ = peer.send_notification(notification.into()).await;
+        });
+    }
+}
+
+/// We: a client without sampling, elicitation and roots.
+struct Client;
+
+impl ClientHandler for Client {
+    #[expect(deprecated, reason = "servers of the older era still ask for roots")]
+    async fn list_roots(&self, _context: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListRootsRequestMethod>())
+    }
+
+    fn get_info(&self) -> ClientConfig {
+        let us = Implementation::new("toolsieve", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), us).with_protocol_version(ProtocolVersion::V_2025_11_25)
+    }
+}
+
+/// Servers of the newer era tell about changes only to who listens. The notifications themselves end in
+/// [`Exchange::inbound`].
+async fn listen(peer: Peer<RoleClient>, exchange: Arc<Exchange>) {
+    let mut pause = Duration::from_secs(1);
+    while !peer.is_transport_closed() {
+        let filter = SubscriptionFilter::builder().tools_list_changed().build();
+        if let Ok(mut subscription) = peer.listen(filter).await {
+            pause = Duration::from_secs(1);
+            while let Ok(Some(_)) = subscription.next().await {}
+            // Something may have changed while nobody listened.
+            exchange.changed.notify_one();
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(60));
+    }
+}
+
+fn link_error(error: ServiceError) -> LinkError {
+    match error {
+        ServiceError::McpError(error) => LinkError::Protocol { code: error.code.0.into(), message: error.message.into_owned() },
+        ServiceError::TransportSend(error) => transport_error(&error),
+        _ => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
+    }
+}
+
+fn transport_error(error: &DynamicTransportError) -> LinkError {
+    let closed = |reason: String, sent| LinkError::Closed { reason: reason.into(), sent };
+    match error.error.downcast_ref::<StreamableHttpError<HttpFailure>>() {
+        Some(StreamableHttpError::Client(failure @ HttpFailure::Connect(_))) => closed(failure.to_string(), false),
+        Some(StreamableHttpError::Client(failure @ HttpFailure::Broken(_))) => closed(failure.to_string(), true),
+        Some(StreamableHttpError::Client(failure)) => LinkError::Rejected(failure.to_string()),
+        Some(StreamableHttpError::SessionExpired) => closed("the server ended the session".to_owned(), false),
+        Some(StreamableHttpError::UnexpectedContentType(_)) => {
+            LinkError::Rejected("the server answered neither JSON nor an event stream".to_owned())
+        }
+        Some(_) => closed("the connection failed".to_owned(), true),
+        None => closed("the server does not read its standard input".to_owned(), false),
+    }
+}
+
+/// In words that are ours: rmcp's would show whole messages.
+fn refused(error: ClientInitializeError) -> ConnectError {
+    let foreign = |text: &str| cut(&plain(text), FOREIGN_TEXT_LIMIT).to_owned();
+    match error {
+        ClientInitializeError::JsonRpcError(error) => ConnectError::Refused(format!("{} ({})", foreign(&error.message), error.code.0)),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => refused(*fallback),
+        ClientInitializeError::TransportError { error, .. } => ConnectError::Failed(transport_error(&error).to_string()),
+        ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
+            let supported: Vec<_> = server_supported.iter().map(ToString::to_string).collect();
+            ConnectError::Refused(format!("it speaks protocol {} only", foreign(&supported.join(", "))))
+        }
+        ClientInitializeError::ConnectionClosed(_) => ConnectError::Failed("the connection was closed during the handshake".to_owned()),
+        _ => ConnectError::Failed("the answer to the handshake was not understood".to_owned()),
+    }
+}

@@ -1,0 +1,351 @@
+//! Takes answers to `tools/list` and `tools/call` off the wire before rmcp decodes them.
+//!
+//! rmcp turns every result into its own types and drops what it doesn't know: content kinds, fields, a whole list for
+//! one odd tool. So both transports show each message to [`Exchange::inbound`] first. A result that somebody holds a
+//! [`Ticket`] for is kept raw in the ticket, and rmcp only learns that the request is over. Progress and
+//! `list_changed` end here as well: rmcp handles each notification in a task of its own, which loses their order.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, RequestId};
+use serde_json::{Map, Value, json};
+use tokio::sync::{Notify, mpsc};
+
+use crate::service::ports::Progress;
+
+/// What a message may hold beside the result that has the limit.
+const ENVELOPE: usize = 256;
+/// Above this many entries, dead ones are looked for before another is added.
+const PURGE_FROM: usize = 64;
+
+/// What came back for a request that holds a ticket.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// The `result` member, whole.
+    Result(Value),
+    Error {
+        code: i64,
+        message: String,
+    },
+    TooLarge {
+        limit: usize,
+    },
+    /// Not JSON, or not JSON-RPC.
+    Malformed,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    List,
+    Call,
+}
+
+/// Goes along with a request in its extensions, which are never on the wire.
+#[derive(Clone, Debug)]
+pub(super) struct Ticket(Arc<TicketState>);
+
+#[derive(Debug)]
+struct TicketState {
+    purpose: Purpose,
+    /// Largest answer in bytes.
+    limit: usize,
+    progress: Option<mpsc::Sender<Progress>>,
+    answer: Mutex<Option<Answer>>,
+}
+
+impl Ticket {
+    pub(super) fn new(purpose: Purpose, limit: usize, progress: Option<mpsc::Sender<Progress>>) -> Self {
+        Self(Arc::new(TicketState { purpose, limit, progress, answer: Mutex::new(None) }))
+    }
+
+    pub(super) fn take(&self) -> Option<Answer> {
+        lock(&self.0.answer).take()
+    }
+}
+
+/// The requests of one connection that wait for a raw answer, and what its messages tell beside answers.
+#[derive(Debug, Default)]
+pub(super) struct Exchange {
+    waiting: Mutex<Waiting>,
+    /// The server's tools have changed.
+    pub(super) changed: Notify,
+    /// Something failed that may mean the connection is gone.
+    pub(super) suspect: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    answers: HashMap<RequestId, Weak<TicketState>>,
+    progress: HashMap<RequestId, Weak<TicketState>>,
+}
+
+/// What to do with a message.
+#[derive(Debug)]
+pub(super) enum Inbound {
+    /// It is for rmcp.
+    Forward(Value),
+    /// A ticket took it; rmcp gets this small result instead.
+    Answered { id: RequestId, result: Value },
+    /// Nobody else needs it.
+    Consumed,
+    /// Not a JSON-RPC message, and no ticket could be found for it.
+    Junk,
+}
+
+impl Exchange {
+    /// Notes the ticket of a request before it is sent. Without a listener the request asks for no progress.
+    pub(super) fn outbound(&self, message: &mut ClientJsonRpcMessage) {
+        let JsonRpcMessage::Request(request) = message else { return };
+        if !matches!(request.request, ClientRequest::CallToolRequest(_) | ClientRequest::ListToolsRequest(_)) {
+            return;
+        }
+        let Some(Ticket(ticket)) = request.request.extensions().get::<Ticket>().cloned() else { return };
+        let mut waiting = lock(&self.waiting);
+        if ticket.progress.is_some() {
+            if let Some(token) = request.request.get_meta().get_progress_token() {
+                insert(&mut waiting.progress, token.0, &ticket);
+            }
+        } else {
+            request.request.get_meta_mut().0.0.remove("progressToken");
+        }
+        insert(&mut waiting.answers, request.id.clone(), &ticket);
+    }
+
+    /// Reads one message.
+    pub(super) fn inbound(&self, message: &[u8]) -> Inbound {
+        let Some(Value::Object(mut object)) = parse(message) else {
+            return self.fail_unreadable(message, message, false, |_| Answer::Malformed);
+        };
+        if let Some(method) = object.get("method").and_then(Value::as_str) {
+            return match method {
+                "notifications/progress" => {
+                    self.forward_progress(object.get("params"));
+                    Inbound::Consumed
+                }
+                "notifications/tools/list_changed" => {
+                    self.changed.notify_one();
+                    Inbound::Consumed
+                }
+                // Told to nobody here, and rmcp would log their contents.
+                "notifications/message"
+                | "notifications/resources/list_changed"
+                | "notifications/prompts/list_changed"
+                | "notifications/resources/updated" => Inbound::Consumed,
+                _ => Inbound::Forward(Value::Object(object)),
+            };
+        }
+        if !object.contains_key("result") && !object.contains_key("error") {
+            return Inbound::Junk;
+        }
+        let Some((id, ticket)) = object.get("id").and_then(request_id).and_then(|id| self.claim(id)) else {
+            return Inbound::Forward(Value::Object(object));
+        };
+        let mut for_rmcp = json!({});
+        let answer = if message.len() > ticket.limit.saturating_add(ENVELOPE) {
+            Answer::TooLarge { limit: ticket.limit }
+        } else if let Some(error) = object.get("error").filter(|error| !error.is_null()) {
+            json_rpc_error(error)
+        } else {
+            let result = object.remove("result").unwrap_or_default();
+            if matches!(ticket.purpose, Purpose::List) {
+                for_rmcp = header_annotations(&result);
+            }
+            Answer::Result(result)
+        };
+        *lock(&ticket.answer) = Some(answer);
+        Inbound::Answered { id, result: for_rmcp }
+    }
+
+    /// Answers the request that a message belongs to which was not read to its end. `head` and `tail` are what is
+    /// known of it.
+    pub(super) fn fail_oversized(&self, head: &[u8], tail: &[u8]) -> Inbound {
+        self.fail_unreadable(head, tail, true, |ticket| Answer::TooLarge { limit: ticket.limit })
+    }
+
+    /// Answers a request from outside of any message.
+    pub(super) fn fail(&self, id: &RequestId, answer: Answer) -> bool {
+        let Some((_, ticket)) = self.claim(id.clone()) else { return false };
+        *lock(&ticket.answer) = Some(answer);
+        true
+    }
+
+    pub(super) fn fail_too_large(&self, id: &RequestId) -> bool {
+        let Some((_, ticket)) = self.claim(id.clone()) else { return false };
+        *lock(&ticket.answer) = Some(Answer::TooLarge { limit: ticket.limit });
+        true
+    }
+
+    /// `guess`: where no id can be found, the only request that waits is meant.
+    fn fail_unreadable(&self, head: &[u8], tail: &[u8], guess: bool, answer: impl Fn(&TicketState) -> Answer) -> Inbound {
+        // Text that doesn't even begin like a message is a stray print and belongs to no request.
+        if !head.trim_ascii_start().starts_with(b"{") {
+            return Inbound::Junk;
+        }
+        let named = id_in_head(head).into_iter().chain(id_in_tail(tail));
+        let claimed = named.into_iter().find_map(|id| self.claim(id)).or_else(|| {
+            let only = if guess { self.only_waiting() } else { None };
+            only.and_then(|id| self.claim(id))
+        });
+        let Some((id, ticket)) = claimed else { return Inbound::Junk };
+        *lock(&ticket.answer) = Some(answer(&ticket));
+        Inbound::Answered { id, result: json!({}) }
+    }
+
+    fn only_waiting(&self) -> Option<RequestId> {
+        let waiting = lock(&self.waiting);
+        let mut alive = waiting.answers.iter().filter(|(_, ticket)| ticket.strong_count() > 0);
+        alive.next().map(|(id, _)| id.clone()).filter(|_| alive.next().is_none())
+    }
+
+    /// The ticket of a request, which no other message can claim from then on.
+    fn claim(&self, id: RequestId) -> Option<(RequestId, Arc<TicketState>)> {
+        let mut waiting = lock(&self.waiting);
+        if let Some(ticket) = waiting.answers.remove(&id) {
+            return ticket.upgrade().map(|ticket| (id, ticket));
+        }
+        // Some servers send the id back as a string.
+        let RequestId::String(text) = &id else { return None };
+        let number = RequestId::Number(text.parse().ok()?);
+        waiting.answers.remove(&number)?.upgrade().map(|ticket| (number, ticket))
+    }
+
+    fn forward_progress(&self, params: Option<&Value>) {
+        let Some(params) = params else { return };
+        let Some(token) = params.get("progressToken").and_then(request_id) else { return };
+        let Some(ticket) = lock(&self.waiting).progress.get(&token).and_then(Weak::upgrade) else { return };
+        let (Some(listener), Some(progress)) = (&ticket.progress, params.get("progress").and_then(Value::as_f64)) else {
+            return;
+        };
+        let total = params.get("total").and_then(Value::as_f64);
+        let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
+        // A listener that does not keep up misses some: progress is not worth holding up the connection.
+        let _ = listener.try_send(Progress { progress, total, message });
+    }
+}
+
+fn insert(map: &mut HashMap<RequestId, Weak<TicketState>>, id: RequestId, ticket: &Arc<TicketState>) {
+    if map.len() >= PURGE_FROM && map.len() == map.capacity() {
+        map.retain(|_, ticket| ticket.strong_count() > 0);
+    }
+    map.insert(id, Arc::downgrade(ticket));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn parse(message: &[u8]) -> Option<Value> {
+    match serde_json::from_slice(message) {
+        Ok(value) => Some(value),
+        // A server that writes another encoding than UTF-8 still gets its message through.
+        Err(_) if std::str::from_utf8(message).is_err() => serde_json::from_str(&String::from_utf8_lossy(message)).ok(),
+        Err(_) => None,
+    }
+}
+
+fn request_id(value: &Value) -> Option<RequestId> {
+    match value {
+        Value::Number(number) => number.as_i64().map(RequestId::Number),
+        Value::String(text) => Some(RequestId::String(text.as_str().into())),
+        _ => None,
+    }
+}
+
+fn json_rpc_error(error: &Value) -> Answer {
+    Answer::Error {
+        code: error.get("code").and_then(Value::as_i64).unwrap_or(-32603),
+        message: error.get("message").and_then(Value::as_str).unwrap_or("no message").to_owned(),
+    }
+}
+
+/// What rmcp needs of a list: tools that ask for arguments as HTTP headers (`x-mcp-header`, protocol 2026-07-28).
+fn header_annotations(result: &Value) -> Value {
+    let annotated = |tool: &&Value| {
+        let properties = tool.get("inputSchema").and_then(|schema| schema.get("properties")).and_then(Value::as_object);
+        properties.is_some_and(|properties| properties.values().any(|property| property.get("x-mcp-header").is_some()))
+    };
+    let tools: Vec<Value> = result
+        .get("tools")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter(annotated)
+        .map(|tool| {
+            let mut trimmed = Map::new();
+            for key in ["name", "inputSchema"] {
+                trimmed.insert(key.into(), tool.get(key).cloned().unwrap_or_default());
+            }
+            Value::Object(trimmed)
+        })
+        .collect();
+    json!({ "tools": tools })
+}
+
+/// The value of a top-level `id` near the start of a message.
+fn id_in_head(head: &[u8]) -> Option<RequestId> {
+    let (mut depth, mut position) = (0_usize, 0_usize);
+    while let Some(byte) = head.get(position) {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                let rest = &head[position + 1..];
+                let mut escaped = false;
+                let end = rest.iter().position(|byte| {
+                    let closes = *byte == b'"' && !escaped;
+                    escaped = *byte == b'\\' && !escaped;
+                    closes
+                })?;
+                if depth == 1
+                    && &rest[..end] == b"id"
+                    && let Some(id) = id_after_key(&rest[end + 1..])
+                {
+                    return Some(id);
+                }
+                position += end + 1;
+            }
+            _ => {}
+        }
+        position += 1;
+    }
+    None
+}
+
+/// The last `id` of a message of which only the end is known.
+fn id_in_tail(tail: &[u8]) -> Option<RequestId> {
+    let start = tail.windows(4).rposition(|window| window == b"\"id\"")?;
+    id_after_key(&tail[start + 4..])
+}
+
+fn id_after_key(text: &[u8]) -> Option<RequestId> {
+    let value = text.trim_ascii_start().strip_prefix(b":")?;
+    let mut values = serde_json::Deserializer::from_slice(value).into_iter::<Value>();
+    request_id(&values.next()?.ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_found_in_what_is_left_of_a_message() {
+        assert_eq!(id_in_head(br#"{"jsonrpc":"2.0","id": 7,"result":{oops"#), Some(RequestId::Number(7)));
+        assert_eq!(id_in_head(br#"{"result":{"id":1},"id":"a"}"#), Some(RequestId::String("a".into())));
+        assert_eq!(id_in_head(br#"{"result":{"id":1,"#), None);
+        assert_eq!(id_in_head(br#"{"a\"id":1,"#), None);
+        assert_eq!(id_in_tail(br#"xxxx"}]},"id":12}"#), Some(RequestId::Number(12)));
+    }
+
+    #[test]
+    fn a_list_is_trimmed_to_what_rmcp_needs() {
+        let list = json!({"tools": [
+            {"name": "a", "inputSchema": {"properties": {"x": {"x-mcp-header": "X"}}}, "description": "d"},
+            {"name": "b", "inputSchema": {"type": "object"}},
+        ]});
+        assert_eq!(
+            header_annotations(&list),
+            json!({"tools": [{"name": "a", "inputSchema": {"properties": {"x": {"x-mcp-header": "X"}}}}]})
+        );
+    }
+}

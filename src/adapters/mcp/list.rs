@@ -1,0 +1,194 @@
+//! Lists the tools of a server, lenient with each of them and strict with the whole.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams};
+use serde_json::Value;
+
+use crate::adapters::mcp::connection::{Link, LinkError};
+use crate::adapters::mcp::exchange::Purpose;
+use crate::service::ports::SkippedTool;
+
+const MAX_PAGES: usize = 1000;
+const MAX_TOOLS: usize = 50_000;
+/// Pages without a tool that are followed in a row.
+const MAX_EMPTY_PAGES: usize = 10;
+const METHOD_NOT_FOUND: i64 = -32601;
+
+/// The tools of a server, as it sent them.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Tools {
+    pub(super) tools: Vec<Arc<Value>>,
+    pub(super) skipped: Vec<SkippedTool>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ListError {
+    #[error("listing the tools failed: {0}")]
+    Link(#[from] LinkError),
+    #[error("the answer to tools/list has no list of tools")]
+    NoList,
+}
+
+/// Asks page by page. Tools that are left out are reported; those that the user has disabled are not.
+pub(super) async fn list(link: &Link, disabled: &[String]) -> Result<Tools, ListError> {
+    let mut collected = Collected::default();
+    let mut cursor = None;
+    loop {
+        let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
+        let mut request = ListToolsRequest::default();
+        request.params = params;
+        let page = match link.request(ClientRequest::ListToolsRequest(request), Purpose::List, None).await {
+            Ok(page) => page,
+            // A server for prompts or resources only.
+            Err(LinkError::Protocol { code: METHOD_NOT_FOUND, .. }) if !link.has_tools => return Ok(Tools::default()),
+            Err(error) => return Err(error.into()),
+        };
+        cursor = collected.add(page, disabled)?;
+        if cursor.is_none() {
+            return Ok(collected.found);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Collected {
+    found: Tools,
+    names: HashSet<String>,
+    cursors: HashSet<String>,
+    pages: usize,
+    empty_pages: usize,
+    /// Tools seen, whether taken or not.
+    seen: usize,
+}
+
+impl Collected {
+    /// Takes a page and returns the cursor of the next one.
+    fn add(&mut self, mut page: Value, disabled: &[String]) -> Result<Option<String>, ListError> {
+        let Some(Value::Array(tools)) = page.get_mut("tools").map(Value::take) else { return Err(ListError::NoList) };
+        self.pages += 1;
+        self.empty_pages = if tools.is_empty() { self.empty_pages + 1 } else { 0 };
+        let (count, known) = (tools.len(), self.names.len());
+        for tool in tools {
+            self.seen += 1;
+            if self.seen > MAX_TOOLS {
+                return Ok(self.stop(&format!("more than {MAX_TOOLS} tools")));
+            }
+            self.take(tool, disabled);
+        }
+        let cursor = match page.get_mut("nextCursor").map(Value::take) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::String(cursor)) => cursor,
+            Some(_) => return Ok(self.stop("the next page's cursor is not a string")),
+        };
+        if self.cursors.contains(&cursor) {
+            return Ok(self.stop("the cursor repeats"));
+        }
+        if count > 0 && self.names.len() == known {
+            return Ok(self.stop("the page brings no new tool"));
+        }
+        if self.empty_pages >= MAX_EMPTY_PAGES || self.pages >= MAX_PAGES {
+            return Ok(self.stop("there are too many pages"));
+        }
+        self.cursors.insert(cursor.clone());
+        Ok(Some(cursor))
+    }
+
+    fn take(&mut self, tool: Value, disabled: &[String]) {
+        let name = match tool.get("name") {
+            Some(Value::String(name)) if !name.is_empty() => name.clone(),
+            Some(Value::String(_)) => return self.skip(None, "its name is empty"),
+            Some(_) => return self.skip(None, "its name is not a string"),
+            None if tool.is_object() => return self.skip(None, "it has no name"),
+            None => return self.skip(None, "it is not an object"),
+        };
+        if !self.names.insert(name.clone()) {
+            return self.skip(Some(name), "a tool of this name came before");
+        }
+        match tool.get("inputSchema") {
+            Some(Value::Object(_)) if disabled.contains(&name) => {}
+            Some(Value::Object(_)) => self.found.tools.push(Arc::new(tool)),
+            Some(_) => self.skip(Some(name), "its inputSchema is not an object"),
+            None => self.skip(Some(name), "it has no inputSchema"),
+        }
+    }
+
+    fn skip(&mut self, name: Option<String>, reason: &str) {
+        let tool = name.unwrap_or_else(|| format!("tool {}", self.seen));
+        self.found.skipped.push(SkippedTool { tool, reason: reason.to_owned() });
+    }
+
+    /// Ends the listing early; what has come so far counts.
+    fn stop(&mut self, reason: &str) -> Option<String> {
+        let tool = format!("everything after page {}", self.pages);
+        self.found.skipped.push(SkippedTool { tool, reason: reason.to_owned() });
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn tool(name: &str) -> Value {
+        json!({"name": name, "inputSchema": {"type": "object"}})
+    }
+
+    #[test]
+    fn bad_tools_are_reported_and_the_others_kept_as_they_are() {
+        let odd = json!({"zeta": 1, "name": "odd", "inputSchema": {}, "execution": {"x": [1.0]}});
+        let page = json!({"tools": [
+            tool("a"), odd, {"name": 7, "inputSchema": {}}, {"name": "", "inputSchema": {}}, {"inputSchema": {}},
+            {"name": "b"}, {"name": "c", "inputSchema": true}, {"name": "d", "inputSchema": null}, "e",
+            {"name": "a", "inputSchema": {}, "description": "second"}, tool("off"),
+        ]});
+        let mut collected = Collected::default();
+        assert_eq!(collected.add(page, &["off".to_owned()]).unwrap(), None);
+        let Tools { tools, skipped } = collected.found;
+        assert_eq!(tools.iter().map(|tool| tool.to_string()).collect::<Vec<_>>(), [tool("a").to_string(), odd.to_string()]);
+        let skipped: Vec<_> = skipped.iter().map(|skipped| format!("{}: {}", skipped.tool, skipped.reason)).collect();
+        assert_eq!(
+            skipped,
+            [
+                "tool 3: its name is not a string",
+                "tool 4: its name is empty",
+                "tool 5: it has no name",
+                "b: it has no inputSchema",
+                "c: its inputSchema is not an object",
+                "d: its inputSchema is not an object",
+                "tool 9: it is not an object",
+                "a: a tool of this name came before",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_listing_always_ends() {
+        let mut collected = Collected::default();
+        let page = |name: &str, cursor: Value| json!({"tools": [tool(name)], "nextCursor": cursor});
+        assert_eq!(collected.add(page("a", json!("1")), &[]).unwrap(), Some("1".into()));
+        assert_eq!(collected.add(page("b", json!("1")), &[]).unwrap(), None);
+        assert_eq!(collected.add(page("b", json!("2")), &[]).unwrap(), None);
+        assert_eq!(collected.add(page("c", json!(3)), &[]).unwrap(), None);
+        let reasons: Vec<_> = collected.found.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
+        assert!(reasons.contains(&"the cursor repeats") && reasons.contains(&"the page brings no new tool"));
+
+        let mut endless = Collected::default();
+        let mut pages = 0;
+        while endless.add(page(&pages.to_string(), json!(pages.to_string())), &[]).unwrap().is_some() {
+            pages += 1;
+        }
+        assert_eq!(pages + 1, MAX_PAGES);
+
+        let mut empty = Collected::default();
+        let mut pages = 0;
+        while empty.add(json!({"tools": [], "nextCursor": pages.to_string()}), &[]).unwrap().is_some() {
+            pages += 1;
+        }
+        assert_eq!(pages + 1, MAX_EMPTY_PAGES);
+        assert!(matches!(Collected::default().add(json!({"tools": {}}), &[]), Err(ListError::NoList)));
+    }
+}

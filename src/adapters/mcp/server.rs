@@ -1,0 +1,207 @@
+//! What is known of one configured server, shared between its supervisor, which writes, and calls, which read.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+
+use crate::adapters::mcp::connection::{About, Link};
+use crate::adapters::mcp::list::Tools;
+use crate::service::ports::{CallError, ServerEvent, ServerListing, ServerPhase, ServerState};
+use crate::settings::servers::ServerSettings;
+
+/// What a caller is told to wait where nothing better is known.
+const SHORT_RETRY: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) settings: ServerSettings,
+    status: watch::Sender<Status>,
+    outlet: Arc<Outlet>,
+}
+
+#[derive(Debug)]
+struct Status {
+    phase: ServerPhase,
+    listing: Option<Arc<ServerListing>>,
+    error: Option<String>,
+    protocol: Option<String>,
+    link: Option<Arc<Link>>,
+    /// `None` while an attempt is under way.
+    next_attempt: Option<Instant>,
+    /// Not configured any more: says nothing more.
+    retired: bool,
+}
+
+/// Where the events of all servers go, from the moment that somebody takes them.
+#[derive(Debug, Default)]
+pub(super) struct Outlet(Mutex<Option<mpsc::UnboundedSender<ServerEvent>>>);
+
+impl Outlet {
+    /// Holding this, no event can come between looking at the servers and following them.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<ServerEvent>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    pub(super) fn new(settings: ServerSettings, outlet: Arc<Outlet>) -> Self {
+        let status = Status {
+            phase: ServerPhase::Starting,
+            listing: None,
+            error: None,
+            protocol: None,
+            link: None,
+            next_attempt: None,
+            retired: false,
+        };
+        Self { settings, status: watch::Sender::new(status), outlet }
+    }
+
+    pub(super) fn state(&self) -> ServerState {
+        let status = self.status.borrow();
+        ServerState {
+            server: self.settings.name.clone(),
+            phase: status.phase,
+            tools: status.listing.as_ref().map_or(0, |listing| listing.tools.len()),
+            error: status.error.clone(),
+            protocol: status.protocol.clone(),
+        }
+    }
+
+    /// The event that tells the present state to who has not followed so far.
+    pub(super) fn present(&self) -> Vec<ServerEvent> {
+        let status = self.status.borrow();
+        let listed = status.listing.as_ref().map(|listing| ServerEvent::Listed(ServerListing::clone(listing)));
+        let failed = status.error.clone().map(|reason| self.failure(reason));
+        listed.into_iter().chain(failed).collect()
+    }
+
+    /// A new connection and its first list.
+    pub(super) fn connected(&self, link: &Arc<Link>, about: About, tools: Tools) {
+        let Tools { tools, skipped } = tools;
+        let About { title, version, instructions } = about;
+        let server = self.settings.name.clone();
+        let listing = Arc::new(ServerListing { server, title, version, instructions, tools, skipped });
+        self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| {
+            status.phase = ServerPhase::Connected;
+            status.protocol = Some(link.protocol.clone());
+            status.link = Some(Arc::clone(link));
+            status.listing = Some(listing);
+            status.error = None;
+        });
+    }
+
+    /// Another list over the same connection. Returns whether it differs from the last one.
+    pub(super) fn listed(&self, tools: Tools) -> bool {
+        let present = self.status.borrow().listing.clone();
+        let had_error = self.status.borrow().error.is_some();
+        let Some(present) = present else { return false };
+        let differs = present.tools != tools.tools || present.skipped != tools.skipped;
+        if differs || had_error {
+            let listing = ServerListing { tools: tools.tools, skipped: tools.skipped, ..ServerListing::clone(&present) };
+            self.change(Some(ServerEvent::Listed(listing.clone())), |status| {
+                status.listing = Some(Arc::new(listing));
+                status.error = None;
+            });
+        }
+        differs
+    }
+
+    /// The list could not be had again, but the connection is good. Returns whether this is news.
+    pub(super) fn list_failed(&self, reason: &str) -> bool {
+        let is_news = self.status.borrow().error.as_deref() != Some(reason);
+        self.change(is_news.then(|| self.failure(reason.to_owned())), |status| status.error = Some(reason.to_owned()));
+        is_news
+    }
+
+    /// The attempt failed or the connection is lost. Returns whether the reason is news.
+    pub(super) fn failed(&self, reason: &str, next_attempt: Instant) -> bool {
+        let is_news = self.status.borrow().error.as_deref() != Some(reason);
+        self.change(Some(self.failure(reason.to_owned())), |status| {
+            status.phase = ServerPhase::Retrying;
+            status.link = None;
+            status.error = Some(reason.to_owned());
+            status.next_attempt = Some(next_attempt);
+        });
+        is_news
+    }
+
+    /// No call is to use the link from now on.
+    pub(super) fn unlink(&self) {
+        self.change(None, |status| {
+            status.link = None;
+            status.next_attempt = None;
+            if status.phase == ServerPhase::Connected {
+                status.phase = ServerPhase::Retrying;
+            }
+        });
+    }
+
+    /// The server is not configured any more, or with other settings from now on.
+    pub(super) fn retire(&self, is_removed: bool) {
+        let removed = is_removed.then(|| ServerEvent::Removed { server: self.settings.name.clone() });
+        self.change(removed, |status| status.link = None);
+        self.status.send_modify(|status| status.retired = true);
+    }
+
+    pub(super) fn attempts(&self) {
+        self.change(None, |status| status.next_attempt = None);
+    }
+
+    fn failure(&self, reason: String) -> ServerEvent {
+        ServerEvent::Failed { server: self.settings.name.clone(), reason }
+    }
+
+    fn change(&self, event: Option<ServerEvent>, change: impl FnOnce(&mut Status)) {
+        let outlet = self.outlet.lock();
+        if self.status.borrow().retired {
+            return;
+        }
+        self.status.send_modify(change);
+        if let (Some(sender), Some(event)) = (&*outlet, event) {
+            let _ = sender.send(event);
+        }
+    }
+
+    /// The link to call over, other than one that has just failed.
+    ///
+    /// A server in its first start is waited for until the deadline. One that is down fails the call at once, unless
+    /// it may be back before `patience` ends: a restarting child is there again in milliseconds.
+    pub(super) async fn link(&self, failed: Option<&Arc<Link>>, patience: Instant, deadline: Instant) -> Result<Arc<Link>, CallError> {
+        let usable = |status: &Status| {
+            status.link.clone().filter(|link| !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)))
+        };
+        if let Some(link) = usable(&self.status.borrow()) {
+            return Ok(link);
+        }
+        let started = Instant::now();
+        let mut status = self.status.subscribe();
+        loop {
+            let until = {
+                let status = status.borrow_and_update();
+                if let Some(link) = usable(&status) {
+                    return Ok(link);
+                }
+                let now = Instant::now();
+                let until = match (status.phase, status.next_attempt) {
+                    (ServerPhase::Starting, _) => deadline,
+                    (_, Some(next)) if next >= patience => now,
+                    _ => patience.min(deadline),
+                };
+                if until <= now {
+                    if now >= deadline {
+                        return Err(CallError::Timeout(now - started));
+                    }
+                    let reason = status.error.clone().unwrap_or_else(|| "the connection was lost".to_owned());
+                    let retry_after = status.next_attempt.map_or(SHORT_RETRY, |next| next.saturating_duration_since(now));
+                    return Err(CallError::Unavailable { reason, retry_after });
+                }
+                until
+            };
+            // Time is up or something has changed: both mean to look again. The sender lives as long as `self`.
+            let _ = timeout_at(until, status.changed()).await;
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! One JSON-RPC message per line over a child's standard streams.
+//!
+//! rmcp's own transport hangs for ever on a line that is no JSON or too long. Here such a line is skipped, or fails
+//! the call that it belongs to, and a long one is never kept in memory.
+
+use std::io;
+use std::sync::Arc;
+
+use rmcp::RoleClient;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+
+use crate::adapters::mcp::exchange::{Exchange, Inbound};
+use crate::domain::tool::ServerName;
+
+/// Messages that may wait until the child reads its standard input.
+const QUEUE: usize = 256;
+const READ_BUFFER: usize = 64 * 1024;
+/// How much of both ends of a line that is too long is kept, to find out which request it answers.
+const EXCERPT: usize = 512;
+/// So many lines in a row that are no messages, and this is no MCP server.
+const MAX_JUNK: usize = 10_000;
+
+pub(super) struct StdioTransport<R> {
+    server: ServerName,
+    exchange: Arc<Exchange>,
+    lines: Lines<R>,
+    /// Lines since the last message.
+    junk: usize,
+    /// `None` once it is closed; the writer then ends and the child's standard input with it.
+    outgoing: Option<mpsc::Sender<Vec<u8>>>,
+}
+
+impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
+    pub(super) fn new(
+        server: ServerName,
+        exchange: Arc<Exchange>,
+        stdout: R,
+        stdin: impl AsyncWrite + Send + Unpin + 'static,
+        limit: usize,
+    ) -> Self {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        tokio::spawn(write(stdin, receiver));
+        Self { server, exchange, lines: Lines::new(stdout, limit), junk: 0, outgoing: Some(sender) }
+    }
+}
+
+/// Writes what is queued, in order, in as few writes as possible.
+async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Vec<u8>>) {
+    while let Some(mut batch) = queue.recv().await {
+        while batch.len() < READ_BUFFER
+            && let Ok(next) = queue.try_recv()
+        {
+            batch.extend_from_slice(&next);
+        }
+        // The reader sees the end of the child as well; there is nothing to add to it.
+        if stdin.write_all(&batch).await.is_err() || stdin.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl<R: AsyncRead + Send + Unpin> Transport<RoleClient> for StdioTransport<R> {
+    type Error = io::Error;
+
+    fn send(&mut self, mut item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.exchange.outbound(&mut item);
+        let queued = serde_json::to_vec(&item).map_err(io::Error::from).and_then(|mut line| {
+            line.push(b'\n');
+            let queue = self.outgoing.clone().ok_or(io::ErrorKind::BrokenPipe)?;
+            // Queued at once, not in the future: rmcp runs these futures concurrently, and order matters.
+            match queue.try_send(line) {
+                Ok(()) => Ok(None),
+                Err(mpsc::error::TrySendError::Full(line)) => Ok(Some((queue, line))),
+                Err(mpsc::error::TrySendError::Closed(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        });
+        async move {
+            match queued? {
+                None => Ok(()),
+                Some((queue, line)) => queue.send(line).await.map_err(|_| io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let inbound = match self.lines.next().await {
+                Line::End => return None,
+                Line::Message(line) if line.trim_ascii().is_empty() => continue,
+                Line::Message(line) => self.exchange.inbound(&line),
+                Line::TooLong { head, tail, length } => {
+                    tracing::warn!(server = %self.server, length, "a message is too large");
+                    self.exchange.fail_oversized(&head, &tail)
+                }
+            };
+            if matches!(inbound, Inbound::Junk) {
+                self.junk += 1;
+                if self.junk == 1 {
+                    tracing::debug!(server = %self.server, "a line on standard output is not a message");
+                } else if self.junk > MAX_JUNK {
+                    tracing::warn!(server = %self.server, "standard output is full of lines that are not messages");
+                    return None;
+                }
+                continue;
+            }
+            self.junk = 0;
+            let message = match inbound {
+                Inbound::Forward(message) => message,
+                Inbound::Answered { id, result } => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+                Inbound::Consumed | Inbound::Junk => continue,
+            };
+            match serde_json::from_value(message) {
+                Ok(message) => return Some(message),
+                Err(_) => tracing::debug!(server = %self.server, "a message was not understood"),
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.outgoing = None;
+        Ok(())
+    }
+}
+
+enum Line {
+    Message(Vec<u8>),
+    TooLong { head: Vec<u8>, tail: Vec<u8>, length: usize },
+    End,
+}
+
+/// Splits a stream into lines. Dropping the future of [`Lines::next`] loses nothing.
+struct Lines<R> {
+    reader: BufReader<R>,
+    limit: usize,
+    line: Vec<u8>,
+    /// The start of a line that is too long, and its length so far. `line` then holds its end only.
+    too_long: Option<(Vec<u8>, usize)>,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    fn new(reader: R, limit: usize) -> Self {
+        Self { reader: BufReader::with_capacity(READ_BUFFER, reader), limit, line: Vec::new(), too_long: None }
+    }
+
+    async fn next(&mut self) -> Line {
+        loop {
+            let Ok(available) = self.reader.fill_buf().await else { return Line::End };
+            if available.is_empty() {
+                return if self.line.is_empty() { Line::End } else { self.finish() };
+            }
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let part = &available[..end.unwrap_or(available.len())];
+            let used = end.map_or(part.len(), |end| end + 1);
+            self.line.extend_from_slice(part);
+            if let Some((_, length)) = &mut self.too_long {
+                *length += part.len();
+                self.line.drain(..self.line.len().saturating_sub(EXCERPT));
+            } else if self.line.len() > self.limit {
+                let head = self.line[..EXCERPT.min(self.line.len())].to_vec();
+                self.too_long = Some((head, self.line.len()));
+                self.line = self.line.split_off(self.line.len().saturating_sub(EXCERPT));
+            }
+            self.reader.consume(used);
+            if end.is_some() {
+                return self.finish();
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Line {
+        let line = std::mem::take(&mut self.line);
+        match self.too_long.take() {
+            Some((head, length)) => Line::TooLong { head, tail: line, length },
+            None => Line::Message(line),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn all(text: &[u8], limit: usize) -> Vec<String> {
+        let mut lines = Lines::new(text, limit);
+        let mut found = Vec::new();
+        loop {
+            match lines.next().await {
+                Line::End => return found,
+                Line::Message(line) => found.push(String::from_utf8_lossy(&line).into_owned()),
+                Line::TooLong { length, .. } => found.push(format!("<{length}>")),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_line_is_skipped_and_the_next_one_read() {
+        let mut text = b"one\n".to_vec();
+        text.extend(vec![b'x'; 200_000]);
+        text.extend(b"\ntwo\n\nlast");
+        assert_eq!(all(&text, 1000).await, ["one", "<200000>", "two", "", "last"]);
+    }
+}

@@ -1,0 +1,269 @@
+//! Keeps one server connected: connect, list, follow changes, and again after a failure, until it is told to stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::adapters::mcp::connection::{ConnectError, Connection, Connector, Era, LinkError};
+use crate::adapters::mcp::list::{ListError, Tools, list};
+use crate::adapters::mcp::server::Server;
+use crate::settings::servers::TransportSettings;
+
+/// The clockwork of supervision. The default is for use, tests are quicker.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// The pause after a first failure. It doubles with each further one.
+    pub first_retry: Duration,
+    pub longest_retry: Duration,
+    /// After a connection of this length the next attempt comes at once and the pauses start over.
+    pub stable_after: Duration,
+    /// How long changes are collected before the tools are listed again.
+    pub debounce: Duration,
+    /// How often a server over HTTP is listed unasked: nothing else may tell that it is gone or has changed.
+    pub refresh: Duration,
+    /// How long listing again may take. The first list belongs to the start.
+    pub list_timeout: Duration,
+    /// How long a call waits for a server that is about to be back.
+    pub patience: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            first_retry: Duration::from_millis(500),
+            longest_retry: Duration::from_secs(60),
+            stable_after: Duration::from_secs(10),
+            debounce: Duration::from_millis(100),
+            refresh: Duration::from_secs(60),
+            list_timeout: Duration::from_secs(30),
+            patience: Duration::from_millis(900),
+        }
+    }
+}
+
+pub(super) struct Supervisor {
+    pub(super) server: Arc<Server>,
+    pub(super) client: reqwest::Client,
+    pub(super) inherit_environment: bool,
+    pub(super) timing: Timing,
+    pub(super) stop: CancellationToken,
+}
+
+/// How an attempt failed.
+struct Failure {
+    reason: String,
+    /// The handshake to try next.
+    era: Era,
+    /// Another handshake is worth an attempt at once.
+    at_once: bool,
+}
+
+impl Supervisor {
+    pub(super) async fn run(self) {
+        let server = &self.server;
+        let name = &server.settings.name;
+        let mut backoff = Backoff::new(self.timing);
+        let mut era = self.usual_era();
+        while !self.stop.is_cancelled() {
+            server.attempts();
+            let attempt = tokio::select! {
+                () = self.stop.cancelled() => return,
+                attempt = self.attempt(era) => attempt,
+            };
+            let reason = match attempt {
+                Ok((mut connection, tools)) => {
+                    let (count, skipped) = (tools.tools.len(), tools.skipped.len());
+                    tracing::info!(server = %name, tools = count, skipped, protocol = connection.link.protocol, "connected");
+                    let since = Instant::now();
+                    server.connected(&connection.link, connection.about.clone(), tools);
+                    let reason = self.serve(&mut connection).await;
+                    server.unlink();
+                    connection.close().await;
+                    let Some(reason) = reason else { return };
+                    if since.elapsed() >= self.timing.stable_after {
+                        backoff.reset();
+                    }
+                    reason
+                }
+                Err(failure) => {
+                    era = failure.era;
+                    if failure.at_once {
+                        continue;
+                    }
+                    failure.reason
+                }
+            };
+            let pause = backoff.next();
+            if server.failed(&reason, Instant::now() + pause) {
+                tracing::warn!(server = %name, reason, "not connected");
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    fn usual_era(&self) -> Era {
+        match self.server.settings.transport {
+            // Asking for the newer era first would cost a slow starter its start: rmcp gives it 10 s.
+            TransportSettings::Stdio { .. } => Era::Initialize,
+            TransportSettings::StreamableHttp { .. } => Era::Either,
+        }
+    }
+
+    /// Connects and lists within the time for the start.
+    async fn attempt(&self, era: Era) -> Result<(Connection, Tools), Failure> {
+        let settings = &self.server.settings;
+        let deadline = Instant::now() + settings.start_timeout;
+        let connector = Connector { settings, client: &self.client, inherit_environment: self.inherit_environment };
+        let mut child = None;
+        let mut connection = match timeout_at(deadline, connector.connect(era, &mut child)).await {
+            Ok(Ok(connection)) => connection,
+            result => {
+                let (mut next, mut at_once) = (self.usual_era(), false);
+                let mut reason = match result {
+                    Ok(Err(error)) => {
+                        if era == Era::Initialize && matches!(error, ConnectError::Refused(_)) {
+                            (next, at_once) = (Era::Discover, true);
+                        }
+                        error.to_string()
+                    }
+                    _ => {
+                        // It may be that it hung on the question of the newer era.
+                        if era == Era::Either {
+                            next = Era::Initialize;
+                        }
+                        format!("no answer within {} s", settings.start_timeout.as_secs_f64())
+                    }
+                };
+                if let Some(child) = &mut child {
+                    // Its end says more than the closed pipe that it caused.
+                    if let Ok(how) = timeout(Duration::from_millis(300), child.exited()).await {
+                        reason = how;
+                        at_once = false;
+                    }
+                    if let Some(words) = child.last_words().await {
+                        reason = format!("{reason}: {words}");
+                    }
+                }
+                return Err(Failure { reason, era: next, at_once });
+            }
+        };
+        let result = timeout_at(deadline, list(&connection.link, &settings.disabled_tools)).await;
+        let reason = match result {
+            Ok(Ok(tools)) => return Ok((connection, tools)),
+            Ok(Err(error)) => match (&error, &connection.child) {
+                (ListError::Link(LinkError::Closed { .. }), Some(_)) => connection.lost().await,
+                _ => error.to_string(),
+            },
+            Err(_) => format!("no list of tools within {} s", settings.start_timeout.as_secs_f64()),
+        };
+        connection.close().await;
+        Err(Failure { reason, era, at_once: false })
+    }
+
+    /// Follows a connection. Returns why it is lost, or `None` where it is to stop.
+    async fn serve(&self, connection: &mut Connection) -> Option<String> {
+        let (server, timing) = (&self.server, self.timing);
+        let link = Arc::clone(&connection.link);
+        let unasked = || link.is_http.then(|| Instant::now() + timing.refresh);
+        let mut refresh = unasked();
+        let mut backoff = Backoff::new(timing);
+        loop {
+            let is_suspect = tokio::select! {
+                () = self.stop.cancelled() => return None,
+                how = connection.lost() => return Some(how),
+                () = link.exchange.suspect.notified() => link.is_http,
+                () = link.exchange.changed.notified() => {
+                    sleep(timing.debounce).await;
+                    false
+                }
+                () = async {
+                    match refresh {
+                        Some(at) => tokio::time::sleep_until(at).await,
+                        None => std::future::pending().await,
+                    }
+                } => false,
+            };
+            let listed = tokio::select! {
+                () = self.stop.cancelled() => return None,
+                listed = timeout(timing.list_timeout, list(&link, &server.settings.disabled_tools)) => listed,
+            };
+            let reason = match listed {
+                Ok(Ok(tools)) => {
+                    let (count, skipped) = (tools.tools.len(), tools.skipped.len());
+                    if server.listed(tools) {
+                        tracing::info!(server = %server.settings.name, tools = count, skipped, "tools changed");
+                    }
+                    refresh = unasked();
+                    backoff.reset();
+                    continue;
+                }
+                Ok(Err(ListError::Link(LinkError::Closed { reason, .. }))) => {
+                    if connection.child.is_none() {
+                        return Some(reason.into_owned());
+                    }
+                    return Some(connection.lost().await);
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no list of tools within {} s", timing.list_timeout.as_secs_f64()),
+            };
+            if is_suspect {
+                return Some(reason);
+            }
+            if server.list_failed(&reason) {
+                tracing::warn!(server = %server.settings.name, reason, "the tools could not be listed again");
+            }
+            refresh = Some(Instant::now() + backoff.next());
+        }
+    }
+}
+
+/// Pauses that double, each with up to half of it taken off by chance, so that servers don't retry in step.
+struct Backoff {
+    timing: Timing,
+    failures: u32,
+    at_once: bool,
+}
+
+impl Backoff {
+    fn new(timing: Timing) -> Self {
+        Self { timing, failures: 0, at_once: false }
+    }
+
+    fn reset(&mut self) {
+        self.failures = 0;
+        self.at_once = true;
+    }
+
+    fn next(&mut self) -> Duration {
+        if std::mem::take(&mut self.at_once) {
+            return Duration::ZERO;
+        }
+        let Timing { first_retry, longest_retry, .. } = self.timing;
+        let pause = first_retry.saturating_mul(2_u32.saturating_pow(self.failures)).min(longest_retry);
+        self.failures = self.failures.saturating_add(1);
+        pause.mul_f64(rand::random_range(0.5..=1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_start_over() {
+        let timing = Timing::default();
+        let mut backoff = Backoff::new(timing);
+        for expected in [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0] {
+            let pause = backoff.next().as_secs_f64();
+            assert!((expected / 2.0..=expected).contains(&pause), "{pause} for {expected}");
+        }
+        backoff.reset();
+        assert_eq!(backoff.next(), Duration::ZERO);
+        assert!(backoff.next() <= timing.first_retry);
+    }
+}

@@ -1,0 +1,575 @@
+//! A client of Open WebUI's administration interface: puts Toolsieve in, and takes exactly Toolsieve out again.
+//!
+//! What is put in: one tool server connection and the filter function. Both are found again by their fixed ids, so
+//! installing twice changes nothing, and what others registered is written back as it was read. Nothing is printed
+//! here; reports and errors say what happened.
+
+use std::fmt;
+use std::time::Duration;
+
+use reqwest::{Client, Method, RequestBuilder, StatusCode, Url, redirect};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+
+/// Identifies our entry among Open WebUI's tool servers; chats know it as `server:toolsieve`.
+const CONNECTION_ID: &str = "toolsieve";
+/// Identifies our filter among Open WebUI's functions.
+const FUNCTION_ID: &str = "toolsieve";
+/// The title in the filter's front matter, by which a function under our id is known to be ours.
+const FUNCTION_TITLE: &str = "Toolsieve";
+const DESCRIPTION: &str = "All MCP servers behind one connection, narrowed to what a message needs";
+const FILTER_SOURCE: &str = include_str!("../../webui-filter/filter.py");
+
+/// The first version that runs a filter's `request` hook, without which single functions cannot be narrowed.
+const REQUEST_HOOK_SINCE: [u64; 3] = [0, 11, 2];
+/// Open WebUI fetches the documents of all tool servers before it answers; it gives each of them ten seconds.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest part of Open WebUI's own words that goes into an error.
+const DETAIL_CHARACTERS: usize = 300;
+
+/// Headers that say on whose behalf, and in which chat, a tool is called; Open WebUI fills the placeholders in.
+const IDENTITY_HEADERS: [(&str, &str); 7] = [
+    ("X-OpenWebUI-Chat-Id", "{{CHAT_ID}}"),
+    ("X-OpenWebUI-Message-Id", "{{MESSAGE_ID}}"),
+    ("X-OpenWebUI-User-Id", "{{USER_ID}}"),
+    ("X-OpenWebUI-User-Email", "{{USER_EMAIL}}"),
+    ("X-OpenWebUI-User-Role", "{{USER_ROLE}}"),
+    ("X-OpenWebUI-User-Groups", "{{USER_GROUPS}}"),
+    ("X-OpenWebUI-Model-Id", "{{MODEL_ID}}"),
+];
+
+/// Which Open WebUI, and as whom.
+#[derive(Clone)]
+pub struct OpenWebUiAccess {
+    /// Base URL, such as `http://localhost:3000`.
+    pub url: String,
+    /// An administrator's API key or session token.
+    pub token: String,
+}
+
+/// What to put into Open WebUI.
+#[derive(Clone)]
+pub struct InstallOptions {
+    pub open_webui: OpenWebUiAccess,
+    /// Base URL of Toolsieve as Open WebUI reaches it, which need not be the one it listens on.
+    pub toolsieve_url: String,
+    /// Toolsieve's API key, if it has one.
+    pub key: Option<String>,
+    /// Who may use the connection. `None` leaves an installed connection as the administrator set it, and opens a new
+    /// one to everybody.
+    pub audience: Option<Audience>,
+}
+
+/// Who may use the tool server connection in Open WebUI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    Everybody,
+    Administrators,
+}
+
+/// What an installation did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstallReport {
+    /// Open WebUI's version.
+    pub version: String,
+    pub connection: Change,
+    pub filter: Change,
+    pub warnings: Vec<InstallWarning>,
+}
+
+/// What an uninstallation took out. Both are false when there was nothing of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UninstallReport {
+    pub connection: bool,
+    pub filter: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Created,
+    Updated,
+    Unchanged,
+}
+
+/// The installation is done, but will not work as it should.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum InstallWarning {
+    #[error(
+        "Open WebUI {version} is older than 0.11.2 and does not ask filters before a model call: only whole connections are narrowed; update it"
+    )]
+    NoRequestHook { version: String },
+    #[error(
+        "Open WebUI could not read {document}: is Toolsieve running, reachable from Open WebUI under this address, and is the key right?"
+    )]
+    DocumentUnreadable { document: String },
+}
+
+#[derive(Debug, Error)]
+pub enum OpenWebUiError {
+    #[error("{what} `{value}` is no address: it must begin with http:// or https://, as in http://localhost:3000")]
+    Address { what: &'static str, value: String },
+    #[error("Open WebUI is not reachable at {url}")]
+    Unreachable {
+        url: String,
+        #[source]
+        source: reqwest::Error,
+    },
+    #[error("{url} does not answer like Open WebUI; give the address that opens it in a browser")]
+    NotOpenWebUi { url: String },
+    #[error("Open WebUI refused the token: it must be the API key or session token of an administrator")]
+    Unauthorized,
+    #[error("Open WebUI answered {status} when asked to {action}: {detail}")]
+    Refused { action: &'static str, status: StatusCode, detail: String },
+    #[error("Open WebUI has another function with the id `{FUNCTION_ID}`; remove or rename it first")]
+    FunctionIdTaken,
+}
+
+/// Registers the tool server and the filter, or brings what is registered up to date.
+///
+/// Valves, headers and connection settings that an administrator changed stay, apart from those that say where
+/// Toolsieve is. Filter and connection are switched on.
+///
+/// # Errors
+/// See [`OpenWebUiError`]. After an error the connection may be there without the filter; running again completes it.
+pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebUiError> {
+    let toolsieve_url = base_url("Toolsieve's URL", &options.toolsieve_url)?;
+    let administration = Administration::open(&options.open_webui)?;
+    let version = administration.version().await?;
+
+    let installed = administration.function().await?;
+    let connections = administration.connections().await?;
+    let (connections, connection) = with_ours(connections, options, &toolsieve_url);
+    if connection != Change::Unchanged {
+        administration.replace_connections(&connections).await?;
+    }
+    let filter = administration.install_filter(installed, options, &toolsieve_url).await?;
+
+    let mut warnings = Vec::new();
+    if lacks_request_hook(&version) {
+        warnings.push(InstallWarning::NoRequestHook { version: version.clone() });
+    }
+    if !administration.offers_our_tools().await? {
+        warnings.push(InstallWarning::DocumentUnreadable { document: format!("{toolsieve_url}/openapi.json") });
+    }
+    Ok(InstallReport { version, connection, filter, warnings })
+}
+
+/// Takes the tool server connection and the filter out, and nothing else.
+///
+/// # Errors
+/// See [`OpenWebUiError`].
+pub async fn uninstall(open_webui: &OpenWebUiAccess) -> Result<UninstallReport, OpenWebUiError> {
+    let administration = Administration::open(open_webui)?;
+    administration.version().await?;
+
+    let mut connections = administration.connections().await?;
+    let before = connections.len();
+    connections.retain(|connection| !is_ours(connection));
+    let connection = connections.len() < before;
+    if connection {
+        administration.replace_connections(&connections).await?;
+    }
+    let filter = match administration.function().await {
+        Ok(Some(_)) => {
+            administration.delete_function().await?;
+            true
+        }
+        Ok(None) | Err(OpenWebUiError::FunctionIdTaken) => false,
+        Err(error) => return Err(error),
+    };
+    Ok(UninstallReport { connection, filter })
+}
+
+impl fmt::Debug for OpenWebUiAccess {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OpenWebUiAccess").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for InstallOptions {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("InstallOptions")
+            .field("open_webui", &self.open_webui)
+            .field("toolsieve_url", &self.toolsieve_url)
+            .field("audience", &self.audience)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Open WebUI's administration interface, called as one administrator.
+struct Administration {
+    client: Client,
+    url: String,
+    token: String,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct ToolServers {
+    #[serde(rename = "TOOL_SERVER_CONNECTIONS")]
+    connections: Option<Vec<Value>>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    #[serde(rename = "type")]
+    kind: String,
+    content: String,
+    meta: Value,
+    is_active: bool,
+    is_global: bool,
+}
+
+impl Administration {
+    fn open(access: &OpenWebUiAccess) -> Result<Self, OpenWebUiError> {
+        let url = base_url("Open WebUI's URL", &access.url)?;
+        let client = Client::builder()
+            .timeout(TIMEOUT)
+            // A redirect would turn a POST into a GET, and could carry the token elsewhere.
+            .redirect(redirect::Policy::none())
+            .build()
+            .map_err(|source| OpenWebUiError::Unreachable { url: url.clone(), source })?;
+        Ok(Self { client, url, token: access.token.trim().to_owned() })
+    }
+
+    async fn version(&self) -> Result<String, OpenWebUiError> {
+        let request = self.client.get(format!("{}/api/version", self.url));
+        let version: Version = self.send("tell its version", request).await.map_err(|error| match error {
+            OpenWebUiError::Refused { .. } | OpenWebUiError::Unauthorized => OpenWebUiError::NotOpenWebUi { url: self.url.clone() },
+            other => other,
+        })?;
+        Ok(version.version)
+    }
+
+    async fn connections(&self) -> Result<Vec<Value>, OpenWebUiError> {
+        let request = self.request(Method::GET, "configs/tool_servers");
+        let servers: ToolServers = self.send("list the tool servers", request).await?;
+        Ok(servers.connections.unwrap_or_default())
+    }
+
+    /// Writes the whole list; Open WebUI has no way to write one entry.
+    async fn replace_connections(&self, connections: &[Value]) -> Result<(), OpenWebUiError> {
+        let body = json!({ "TOOL_SERVER_CONNECTIONS": connections });
+        let request = self.request(Method::POST, "configs/tool_servers").json(&body);
+        self.send::<Value>("save the tool servers", request).await.map(drop)
+    }
+
+    /// Whether Open WebUI could read our document, and so has tools to offer.
+    async fn offers_our_tools(&self) -> Result<bool, OpenWebUiError> {
+        let request = self.request(Method::GET, "tools/");
+        let tools: Vec<Listed> = self.send("list the tools", request).await?;
+        let tool_id = tool_id();
+        Ok(tools.iter().any(|tool| tool.id == tool_id))
+    }
+
+    async fn install_filter(
+        &self,
+        installed: Option<Function>,
+        options: &InstallOptions,
+        toolsieve_url: &str,
+    ) -> Result<Change, OpenWebUiError> {
+        let form = json!({
+            "id": FUNCTION_ID,
+            "name": FUNCTION_TITLE,
+            "content": FILTER_SOURCE,
+            "meta": { "description": DESCRIPTION, "manifest": {} },
+        });
+        let mut change = Change::Unchanged;
+        match &installed {
+            None => {
+                let request = self.request(Method::POST, "functions/create").json(&form);
+                self.send::<Value>("create the filter", request).await?;
+                change = Change::Created;
+            }
+            Some(function) if function.content != FILTER_SOURCE => {
+                let request = self.function_request(Method::POST, "update").json(&form);
+                self.send::<Value>("update the filter", request).await?;
+                change = Change::Updated;
+            }
+            Some(_) => {}
+        }
+
+        // A filter runs from the moment it is active, so it gets its valves before.
+        let request = self.function_request(Method::GET, "valves");
+        let valves: Option<Map<String, Value>> = self.send("read the filter's valves", request).await?;
+        let valves = valves.unwrap_or_default();
+        let wanted = with_our_valves(valves.clone(), options, toolsieve_url);
+        if wanted != valves {
+            let request = self.function_request(Method::POST, "valves/update").json(&wanted);
+            self.send::<Value>("set the filter's valves", request).await?;
+            change = change.or(Change::Updated);
+        }
+        // Open WebUI only toggles.
+        let (active, global) = installed.map_or((false, false), |function| (function.is_active, function.is_global));
+        for (already, path) in [(global, "toggle/global"), (active, "toggle")] {
+            if !already {
+                let request = self.function_request(Method::POST, path);
+                self.send::<Value>("switch the filter on", request).await?;
+                change = change.or(Change::Updated);
+            }
+        }
+        Ok(change)
+    }
+
+    /// Our filter; `None` when there is no function under our id.
+    async fn function(&self) -> Result<Option<Function>, OpenWebUiError> {
+        // Asked for one that does not exist, Open WebUI answers 401, as it does for a wrong token: so, the list.
+        let request = self.request(Method::GET, "functions/");
+        let functions: Vec<Listed> = self.send("list the functions", request).await?;
+        if !functions.iter().any(|function| function.id == FUNCTION_ID) {
+            return Ok(None);
+        }
+        let request = self.request(Method::GET, &format!("functions/id/{FUNCTION_ID}"));
+        let function: Function = self.send("read the filter", request).await?;
+        let title = function.meta.pointer("/manifest/title").and_then(Value::as_str);
+        if function.kind == "filter" && title == Some(FUNCTION_TITLE) { Ok(Some(function)) } else { Err(OpenWebUiError::FunctionIdTaken) }
+    }
+
+    async fn delete_function(&self) -> Result<(), OpenWebUiError> {
+        let request = self.function_request(Method::DELETE, "delete");
+        self.send::<Value>("delete the filter", request).await.map(drop)
+    }
+
+    fn function_request(&self, method: Method, action: &str) -> RequestBuilder {
+        self.request(method, &format!("functions/id/{FUNCTION_ID}/{action}"))
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("{}/api/v1/{path}", self.url)).bearer_auth(&self.token)
+    }
+
+    async fn send<T: for<'de> Deserialize<'de>>(&self, action: &'static str, request: RequestBuilder) -> Result<T, OpenWebUiError> {
+        let unreachable = |source| OpenWebUiError::Unreachable { url: self.url.clone(), source };
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(unreachable)?;
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(OpenWebUiError::Unauthorized),
+            _ if status.is_success() => serde_json::from_slice(&body).map_err(|_| OpenWebUiError::NotOpenWebUi { url: self.url.clone() }),
+            _ => Err(OpenWebUiError::Refused { action, status, detail: detail(&body) }),
+        }
+    }
+}
+
+impl Change {
+    fn or(self, other: Self) -> Self {
+        if self == Self::Unchanged { other } else { self }
+    }
+}
+
+fn tool_id() -> String {
+    format!("server:{CONNECTION_ID}")
+}
+
+fn base_url(what: &'static str, value: &str) -> Result<String, OpenWebUiError> {
+    let trimmed = value.trim().trim_end_matches('/');
+    match Url::parse(trimmed) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(trimmed.to_owned()),
+        _ => Err(OpenWebUiError::Address { what, value: value.to_owned() }),
+    }
+}
+
+/// What Open WebUI says about a refusal, shortened.
+fn detail(body: &[u8]) -> String {
+    let text = match serde_json::from_slice::<Value>(body) {
+        Ok(value) => match value.get("detail") {
+            Some(Value::String(detail)) => detail.clone(),
+            Some(detail) => detail.to_string(),
+            None => value.to_string(),
+        },
+        Err(_) => String::from_utf8_lossy(body).into_owned(),
+    };
+    text.chars().take(DETAIL_CHARACTERS).collect()
+}
+
+fn lacks_request_hook(version: &str) -> bool {
+    // Pre-releases such as `0.12.0-dev` count as their release.
+    let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u64>().unwrap_or(0));
+    let version: [u64; 3] = std::array::from_fn(|_| numbers.next().unwrap_or(0));
+    version < REQUEST_HOOK_SINCE
+}
+
+fn is_ours(connection: &Value) -> bool {
+    let kind = connection.get("type").and_then(Value::as_str).unwrap_or("openapi");
+    kind == "openapi" && connection.pointer("/info/id").and_then(Value::as_str) == Some(CONNECTION_ID)
+}
+
+/// The list with our entry brought up to date in its place, or added at the end.
+fn with_ours(mut connections: Vec<Value>, options: &InstallOptions, toolsieve_url: &str) -> (Vec<Value>, Change) {
+    if let Some(entry) = connections.iter_mut().find(|connection| is_ours(connection)) {
+        let wanted = our_connection(entry, options, toolsieve_url);
+        let change = if *entry == wanted { Change::Unchanged } else { Change::Updated };
+        *entry = wanted;
+        (connections, change)
+    } else {
+        connections.push(our_connection(&Value::Null, options, toolsieve_url));
+        (connections, Change::Created)
+    }
+}
+
+/// Our entry, with everything that `installed` has beyond what we say.
+fn our_connection(installed: &Value, options: &InstallOptions, toolsieve_url: &str) -> Value {
+    let mut entry = object(installed);
+    let key = options.key.as_deref().unwrap_or_default();
+    for (name, value) in [
+        ("url", json!(toolsieve_url)),
+        ("path", json!("openapi.json")),
+        ("type", json!("openapi")),
+        ("auth_type", json!(if key.is_empty() { "none" } else { "bearer" })),
+        ("key", json!(key)),
+        ("spec_type", json!("url")),
+        ("spec", json!("")),
+    ] {
+        entry.insert(name.to_owned(), value);
+    }
+
+    let mut headers = object(&entry.remove("headers").unwrap_or_default());
+    headers.extend(IDENTITY_HEADERS.map(|(name, template)| (name.to_owned(), json!(template))));
+    entry.insert("headers".to_owned(), Value::Object(headers));
+
+    let mut info = object(&entry.remove("info").unwrap_or_default());
+    info.insert("id".to_owned(), json!(CONNECTION_ID));
+    info.entry("name").or_insert_with(|| json!(FUNCTION_TITLE));
+    info.entry("description").or_insert_with(|| json!(DESCRIPTION));
+    entry.insert("info".to_owned(), Value::Object(info));
+
+    let mut config = object(&entry.remove("config").unwrap_or_default());
+    config.insert("enable".to_owned(), json!(true));
+    config.entry("function_name_filter_list").or_insert_with(|| json!(""));
+    let grants = match options.audience.unwrap_or(Audience::Everybody) {
+        Audience::Everybody => json!([{ "principal_type": "user", "principal_id": "*", "permission": "read" }]),
+        // Without a grant a connection is for administrators.
+        Audience::Administrators => json!([]),
+    };
+    if options.audience.is_some() || !config.contains_key("access_grants") {
+        config.insert("access_grants".to_owned(), grants);
+    }
+    entry.insert("config".to_owned(), Value::Object(config));
+    Value::Object(entry)
+}
+
+/// The filter's valves with those that say where Toolsieve is, and which connections are its own.
+fn with_our_valves(mut valves: Map<String, Value>, options: &InstallOptions, toolsieve_url: &str) -> Map<String, Value> {
+    let known = valves.get("connections").and_then(Value::as_str).unwrap_or_default();
+    let mut connections: Map<String, Value> = serde_json::from_str(known).unwrap_or_default();
+    if connections.get(&tool_id()).is_none_or(|path| path != "/") {
+        connections.insert(tool_id(), json!("/"));
+        valves.insert("connections".to_owned(), json!(Value::Object(connections).to_string()));
+    }
+    valves.insert("url".to_owned(), json!(toolsieve_url));
+    valves.insert("key".to_owned(), json!(options.key.as_deref().unwrap_or_default()));
+    valves
+}
+
+/// The object in `value`, or an empty one.
+fn object(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URL: &str = "http://toolsieve:8000";
+
+    fn options(key: Option<&str>, audience: Option<Audience>) -> InstallOptions {
+        InstallOptions {
+            open_webui: OpenWebUiAccess { url: "http://localhost:3000".to_owned(), token: "sk-token".to_owned() },
+            toolsieve_url: URL.to_owned(),
+            key: key.map(str::to_owned),
+            audience,
+        }
+    }
+
+    fn foreign() -> Value {
+        json!({ "url": "http://weather", "path": "openapi.json", "auth_type": null, "key": null, "config": null, "extra": 1 })
+    }
+
+    #[test]
+    fn the_filter_is_an_open_webui_plugin() {
+        assert!(FILTER_SOURCE.starts_with("\"\"\"\n"), "front matter is read only if it is the very first line");
+        assert!(FILTER_SOURCE.contains(&format!("\ntitle: {FUNCTION_TITLE}\n")));
+    }
+
+    #[test]
+    fn others_connections_stay_as_they_are_and_in_their_order() {
+        let (once, change) = with_ours(vec![foreign()], &options(Some("k"), None), URL);
+        assert_eq!((once.len(), &once[0], change), (2, &foreign(), Change::Created));
+        let (twice, change) = with_ours(once.clone(), &options(Some("k"), None), URL);
+        assert_eq!((twice, change), (once.clone(), Change::Unchanged));
+        let (moved, change) = with_ours(once, &options(Some("k"), None), "http://elsewhere");
+        assert_eq!((&moved[0], &moved[1]["url"], change), (&foreign(), &json!("http://elsewhere"), Change::Updated));
+    }
+
+    #[test]
+    fn an_mcp_connection_with_our_id_is_not_ours() {
+        assert!(!is_ours(&json!({ "type": "mcp", "info": { "id": CONNECTION_ID } })));
+        assert!(!is_ours(&json!({ "type": "openapi", "info": null })));
+        assert!(is_ours(&json!({ "info": { "id": CONNECTION_ID } })));
+    }
+
+    #[test]
+    fn access_is_never_widened_by_installing_again() {
+        let grant = json!([{ "principal_type": "group", "principal_id": "g", "permission": "read" }]);
+        let installed = json!({
+            "info": { "id": CONNECTION_ID, "name": "Our tools" },
+            "headers": { "X-Own": "1", "X-OpenWebUI-Chat-Id": "wrong" },
+            "config": { "enable": false, "access_grants": grant, "function_name_filter_list": "!x" },
+        });
+        let kept = our_connection(&installed, &options(None, None), URL);
+        assert_eq!(kept["config"]["access_grants"], grant);
+        assert_eq!(kept["config"]["function_name_filter_list"], "!x");
+        assert_eq!(kept["config"]["enable"], true);
+        assert_eq!(kept["info"]["name"], "Our tools");
+        assert_eq!(kept["headers"]["X-Own"], "1");
+        assert_eq!(kept["headers"]["X-OpenWebUI-Chat-Id"], "{{CHAT_ID}}");
+        assert_eq!(kept["auth_type"], "none");
+        let closed = our_connection(&installed, &options(None, Some(Audience::Administrators)), URL);
+        assert_eq!(closed["config"]["access_grants"], json!([]));
+    }
+
+    #[test]
+    fn valves_that_an_administrator_set_stay() {
+        let set = json!({ "limit": 5, "connections": "{\"server:mail\": \"/toolsets/mail\"}", "url": "old" });
+        let valves = with_our_valves(object(&set), &options(Some("k"), None), URL);
+        assert_eq!((&valves["limit"], &valves["url"], &valves["key"]), (&json!(5), &json!(URL), &json!("k")));
+        let connections: Value = serde_json::from_str(valves["connections"].as_str().unwrap()).unwrap();
+        assert_eq!(connections, json!({ "server:mail": "/toolsets/mail", "server:toolsieve": "/" }));
+        assert_eq!(with_our_valves(valves.clone(), &options(Some("k"), None), URL), valves);
+    }
+
+    #[test]
+    fn versions() {
+        for old in ["0.11.1", "0.10.9", "0.9.3", "unknown"] {
+            assert!(lacks_request_hook(old), "{old}");
+        }
+        for new in ["0.11.2", "0.12.4", "0.12.0-dev", "1.0"] {
+            assert!(!lacks_request_hook(new), "{new}");
+        }
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(base_url("x", " http://localhost:3000/ ").unwrap(), "http://localhost:3000");
+        for wrong in ["localhost:3000", "", "ftp://host", "http://"] {
+            assert!(base_url("x", wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn secrets_do_not_print() {
+        let printed = format!("{:?}", options(Some("sk-key"), None));
+        assert!(!printed.contains("sk-"), "{printed}");
+    }
+}

@@ -1,0 +1,51 @@
+//! The forms in which values lie in a database, the same for every database.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::domain::canonical::Fingerprint;
+
+/// A vector as little-endian 32-bit floats.
+pub(super) fn vector_to_bytes(vector: &[f32]) -> Vec<u8> {
+    vector.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// `None` where the length is not a whole number of floats.
+pub(super) fn vector_from_bytes(bytes: &[u8]) -> Option<Arc<[f32]>> {
+    let (values, rest) = bytes.as_chunks::<4>();
+    rest.is_empty().then(|| values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+}
+
+/// `None` where it is not a SHA-256.
+pub(super) fn fingerprint_from_bytes(bytes: &[u8]) -> Option<Fingerprint> {
+    bytes.try_into().ok().map(Fingerprint::from_bytes)
+}
+
+/// Milliseconds since 1970; what lies before it or past the range of the column is cut.
+pub(super) fn to_millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+    use super::{fingerprint_from_bytes, to_millis, vector_from_bytes, vector_to_bytes};
+
+    #[test]
+    fn a_vector_comes_back_bit_by_bit() {
+        let vector = [0.1_f32, -0.0, f32::MIN_POSITIVE, f32::MAX];
+        assert_eq!(vector_to_bytes(&[1.0]), [0, 0, 0x80, 0x3f]);
+        let back = vector_from_bytes(&vector_to_bytes(&vector)).unwrap();
+        assert_eq!(back.iter().map(|v| v.to_bits()).collect::<Vec<_>>(), vector.map(f32::to_bits));
+        assert!(vector_from_bytes(&[0, 0, 0]).is_none());
+    }
+
+    #[test]
+    fn odd_values_are_not_taken() {
+        assert!(fingerprint_from_bytes(&[0; 31]).is_none());
+        assert_eq!(to_millis(UNIX_EPOCH - Duration::from_secs(1)), 0);
+        assert!(to_millis(SystemTime::now()) > 1_700_000_000_000);
+    }
+}

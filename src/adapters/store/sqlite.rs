@@ -1,0 +1,209 @@
+//! The port [`Store`] on one SQLite file.
+//!
+//! **Durability.** Write-ahead log with `synchronous = NORMAL`: a commit is acknowledged after the operating system
+//! has taken it, so a killed process loses nothing that was acknowledged. A power cut or a crash of the operating
+//! system can lose the last commits, never the file's integrity; everything kept here is derived (listings, vectors,
+//! counts) or costs a warning when it is lost (chats, events), so it is not worth one disk flush per commit. Tables
+//! that people fill in need `FULL` when they come.
+//!
+//! **Connections.** One writes, a few read; in write-ahead mode they do not wait for each other. Each has a thread
+//! and a page cache of its own, so both are kept small. Another process may have the file open: it is waited for.
+
+mod chats;
+mod errors;
+mod events;
+mod listings;
+mod vectors;
+
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use sqlx::migrate::Migrator;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Sqlite, Transaction};
+
+use crate::domain::canonical::Fingerprint;
+use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::tool::ServerName;
+use crate::service::ports::{SelectionEvent, ServerListing, Store, StoreError};
+
+pub use errors::OpenError;
+
+static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/sqlite");
+
+/// `PRAGMA application_id` of our files, set by the first migration.
+const APPLICATION_ID: i32 = 1_414_744_406;
+
+const READERS: u32 = 2;
+/// Page cache of one connection. A negative number of the pragma means KiB.
+const CACHE_KIB: &str = "-512";
+/// What remains of the write-ahead log after a large batch was moved into the file.
+const LOG_LIMIT_BYTES: &str = "4194304";
+/// Rows that a query may be ahead of its reader: with few of them, two threads wait for each other at every step.
+const ROW_BUFFER: usize = CHUNK;
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Values of one `IN (…)` list and rows of one `INSERT`: far below SQLite's limit of bound values.
+const CHUNK: usize = 250;
+
+/// A SQLite file as the store.
+#[derive(Debug)]
+pub struct SqliteStore {
+    path: PathBuf,
+    writer: SqlitePool,
+    readers: SqlitePool,
+}
+
+impl SqliteStore {
+    /// Opens the file, creates it where it is missing, and brings its tables to this version.
+    ///
+    /// A new file is readable by its owner only.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub async fn open(path: &Path) -> Result<Self, OpenError> {
+        create_private(path).map_err(|source| OpenError::Create { path: path.to_owned(), source })?;
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .busy_timeout(BUSY_TIMEOUT)
+            .foreign_keys(true)
+            .pragma("cache_size", CACHE_KIB)
+            .row_buffer_size(ROW_BUFFER)
+            .disable_statement_logging();
+        let writing = options
+            .clone()
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal)
+            .pragma("journal_size_limit", LOG_LIMIT_BYTES);
+
+        let opening = |source| OpenError::of(path, source);
+        let writer = pool(1).connect_with(writing).await.map_err(opening)?;
+        if !belongs_to_us(&writer).await.map_err(opening)? {
+            return Err(OpenError::Foreign { path: path.to_owned() });
+        }
+        MIGRATIONS.run(&writer).await.map_err(|source| OpenError::of_migration(path, source))?;
+        let readers = pool(READERS).connect_lazy_with(options.read_only(true));
+        Ok(Self { path: path.to_owned(), writer, readers })
+    }
+
+    /// Waits for what is under way, moves the write-ahead log into the file and closes it. Without it the next
+    /// start does that.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+
+    /// A transaction that has the right to write from its start, so that it can't fail half way because another
+    /// process began to write.
+    async fn write(&self) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
+        self.writer.begin_with("BEGIN IMMEDIATE").await
+    }
+
+    fn failed(&self, action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
+        let path = self.path.clone();
+        move |source| StoreError::Failed { action, source: errors::during_use(&path, source) }
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn listings(&self) -> Result<Vec<ServerListing>, StoreError> {
+        listings::all(&self.readers).await.map_err(self.failed("read the listings"))
+    }
+
+    async fn save_listing(&self, listing: &ServerListing) -> Result<(), StoreError> {
+        listings::save(&self.writer, listing).await.map_err(self.failed("save a listing"))
+    }
+
+    async fn remove_listing(&self, server: &ServerName) -> Result<(), StoreError> {
+        listings::remove(&self.writer, server).await.map_err(self.failed("remove a listing"))
+    }
+
+    async fn vectors(&self, model: &str, texts: &[Fingerprint]) -> Result<HashMap<Fingerprint, Arc<[f32]>>, StoreError> {
+        vectors::load(&self.readers, model, texts).await.map_err(self.failed("read vectors"))
+    }
+
+    async fn save_vectors(&self, model: &str, vectors: &[(Fingerprint, Arc<[f32]>)]) -> Result<(), StoreError> {
+        let save = async {
+            let mut transaction = self.write().await?;
+            vectors::save(&mut transaction, model, vectors).await?;
+            transaction.commit().await
+        };
+        save.await.map_err(self.failed("save vectors"))
+    }
+
+    async fn token_counts(&self, definitions: &[Fingerprint]) -> Result<HashMap<Fingerprint, u32>, StoreError> {
+        vectors::load_token_counts(&self.readers, definitions).await.map_err(self.failed("read token counts"))
+    }
+
+    async fn save_token_counts(&self, counts: &[(Fingerprint, u32)]) -> Result<(), StoreError> {
+        let save = async {
+            let mut transaction = self.write().await?;
+            vectors::save_token_counts(&mut transaction, counts).await?;
+            transaction.commit().await
+        };
+        save.await.map_err(self.failed("save token counts"))
+    }
+
+    async fn chat(&self, key: &ChatKey) -> Result<Option<ChatSet>, StoreError> {
+        chats::load(&self.readers, key).await.map_err(self.failed("read a chat"))
+    }
+
+    async fn save_chat(&self, key: &ChatKey, set: &ChatSet) -> Result<(), StoreError> {
+        chats::save(&self.writer, key, set).await.map_err(self.failed("save a chat"))
+    }
+
+    async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError> {
+        let record = async {
+            let mut transaction = self.write().await?;
+            events::insert(&mut transaction, events).await?;
+            transaction.commit().await
+        };
+        record.await.map_err(self.failed("record events"))
+    }
+
+    async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError> {
+        let forget = async {
+            let mut transaction = self.write().await?;
+            let chats = chats::delete_before(&mut transaction, chats).await?;
+            let events = events::delete_before(&mut transaction, events).await?;
+            transaction.commit().await?;
+            Ok(chats + events)
+        };
+        forget.await.map_err(self.failed("forget old chats and events"))
+    }
+}
+
+fn pool(connections: u32) -> SqlitePoolOptions {
+    SqlitePoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(Duration::from_secs(10))
+        // A file does not go away like a server does: connections live as long as the store.
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .test_before_acquire(false)
+}
+
+/// Creates the file so that SQLite need not, which would leave the access rights to the umask. Its log files get
+/// the rights of the file from SQLite.
+fn create_private(path: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !path.is_dir() => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// An empty file becomes ours, one with tables must be ours.
+async fn belongs_to_us(writer: &SqlitePool) -> Result<bool, sqlx::Error> {
+    let (id, tables): (i32, i64) =
+        sqlx::query_as("SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id").fetch_one(writer).await?;
+    Ok(id == APPLICATION_ID || (id == 0 && tables == 0))
+}

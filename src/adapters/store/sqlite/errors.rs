@@ -1,0 +1,80 @@
+//! What SQLite's error codes mean to somebody who runs the service.
+
+use std::error::Error;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sqlx::migrate::MigrateError;
+
+/// Primary result codes (SQLite, "Result and Error Codes").
+const SQLITE_BUSY: i32 = 5;
+const SQLITE_CORRUPT: i32 = 11;
+const SQLITE_NOTADB: i32 = 26;
+
+/// Why the file could not be opened, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{} can't be created or opened: check that the folder exists and may be written", path.display())]
+    Create { path: PathBuf, source: io::Error },
+    #[error(
+        "{0} is damaged or not a database: restore a backup, or move {0}, {0}-wal and {0}-shm away; a new file is \
+         made and everything but the chats' sets and the record of use is fetched again",
+        path.display()
+    )]
+    Damaged { path: PathBuf, source: sqlx::Error },
+    #[error(
+        "{} was written by a newer version of toolsieve (it has migration {migration}): run that version, or use \
+         another data folder",
+        path.display()
+    )]
+    Newer { path: PathBuf, migration: i64 },
+    #[error(
+        "{} has another form of migration {migration} than this version, so a development build made it: use \
+         another data folder",
+        path.display()
+    )]
+    Changed { path: PathBuf, migration: i64 },
+    #[error("{} is a database of another program: use another data folder", path.display())]
+    Foreign { path: PathBuf },
+    #[error("{} is kept busy by another process: end that process and start again", path.display())]
+    Busy { path: PathBuf, source: sqlx::Error },
+    #[error("{} could not be opened", path.display())]
+    Failed { path: PathBuf, source: sqlx::Error },
+    #[error("the tables of {} could not be brought to this version", path.display())]
+    Migrate { path: PathBuf, source: MigrateError },
+}
+
+impl OpenError {
+    pub(super) fn of(path: &Path, source: sqlx::Error) -> Self {
+        let path = path.to_owned();
+        match primary_code(&source) {
+            Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Self::Damaged { path, source },
+            Some(SQLITE_BUSY) => Self::Busy { path, source },
+            _ => Self::Failed { path, source },
+        }
+    }
+
+    pub(super) fn of_migration(path: &Path, source: MigrateError) -> Self {
+        match source {
+            MigrateError::VersionMissing(migration) => Self::Newer { path: path.to_owned(), migration },
+            MigrateError::VersionMismatch(migration) => Self::Changed { path: path.to_owned(), migration },
+            MigrateError::Execute(source) => Self::of(path, source),
+            MigrateError::ExecuteMigration(source, _) if primary_code(&source).is_some() => Self::of(path, source),
+            source => Self::Migrate { path: path.to_owned(), source },
+        }
+    }
+}
+
+/// An error of a file that is open. Damage is found when the damaged page is read, so it needs its remedy here too.
+pub(super) fn during_use(path: &Path, source: sqlx::Error) -> Box<dyn Error + Send + Sync> {
+    match primary_code(&source) {
+        Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Box::new(OpenError::of(path, source)),
+        _ => Box::new(source),
+    }
+}
+
+/// The low byte of the extended code.
+fn primary_code(error: &sqlx::Error) -> Option<i32> {
+    let code: i32 = error.as_database_error()?.code()?.parse().ok()?;
+    Some(code & 0xff)
+}

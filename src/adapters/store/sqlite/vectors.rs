@@ -1,0 +1,79 @@
+//! What is expensive to compute and keyed by a hash: vectors of texts and token counts of definitions.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
+
+use super::CHUNK;
+use crate::adapters::store::encoding::{fingerprint_from_bytes, vector_from_bytes, vector_to_bytes};
+use crate::domain::canonical::Fingerprint;
+
+/// A stored vector that is not one any more is left out: it will be computed again.
+pub(super) async fn load(
+    readers: &SqlitePool,
+    model: &str,
+    texts: &[Fingerprint],
+) -> Result<HashMap<Fingerprint, Arc<[f32]>>, sqlx::Error> {
+    let mut found = HashMap::with_capacity(texts.len());
+    for chunk in texts.chunks(CHUNK) {
+        let mut query = QueryBuilder::<Sqlite>::new("SELECT text_hash, data FROM vector WHERE model = (SELECT id FROM model WHERE name = ");
+        query.push_bind(model).push(") AND text_hash IN ");
+        push_list(&mut query, chunk);
+        let rows: Vec<(Vec<u8>, Vec<u8>)> = query.build_query_as().persistent(false).fetch_all(readers).await?;
+        found.extend(rows.into_iter().filter_map(|(hash, data)| fingerprint_from_bytes(&hash).zip(vector_from_bytes(&data))));
+    }
+    Ok(found)
+}
+
+pub(super) async fn save(writer: &mut SqliteConnection, model: &str, vectors: &[(Fingerprint, Arc<[f32]>)]) -> Result<(), sqlx::Error> {
+    let model = model_id(writer, model).await?;
+    for chunk in vectors.chunks(CHUNK) {
+        let mut query = QueryBuilder::<Sqlite>::new("INSERT INTO vector (model, text_hash, data) ");
+        query.push_values(chunk, |mut row, (text, vector)| {
+            row.push_bind(model).push_bind(text.as_bytes().as_slice()).push_bind(vector_to_bytes(vector));
+        });
+        query.push(" ON CONFLICT (model, text_hash) DO UPDATE SET data = excluded.data");
+        query.build().persistent(false).execute(&mut *writer).await?;
+    }
+    Ok(())
+}
+
+/// The number of a model's name, which is given on first use.
+pub(super) async fn model_id(writer: &mut SqliteConnection, name: &str) -> Result<i64, sqlx::Error> {
+    sqlx::query("INSERT INTO model (name) VALUES (?) ON CONFLICT (name) DO NOTHING").bind(name).execute(&mut *writer).await?;
+    sqlx::query_scalar("SELECT id FROM model WHERE name = ?").bind(name).fetch_one(writer).await
+}
+
+pub(super) async fn load_token_counts(readers: &SqlitePool, definitions: &[Fingerprint]) -> Result<HashMap<Fingerprint, u32>, sqlx::Error> {
+    let mut found = HashMap::with_capacity(definitions.len());
+    for chunk in definitions.chunks(CHUNK) {
+        let mut query = QueryBuilder::<Sqlite>::new("SELECT definition_hash, tokens FROM token_count WHERE definition_hash IN ");
+        push_list(&mut query, chunk);
+        let rows: Vec<(Vec<u8>, i64)> = query.build_query_as().persistent(false).fetch_all(readers).await?;
+        found.extend(rows.into_iter().filter_map(|(hash, tokens)| fingerprint_from_bytes(&hash).zip(u32::try_from(tokens).ok())));
+    }
+    Ok(found)
+}
+
+pub(super) async fn save_token_counts(writer: &mut SqliteConnection, counts: &[(Fingerprint, u32)]) -> Result<(), sqlx::Error> {
+    for chunk in counts.chunks(CHUNK) {
+        let mut query = QueryBuilder::<Sqlite>::new("INSERT INTO token_count (definition_hash, tokens) ");
+        query.push_values(chunk, |mut row, (definition, tokens)| {
+            row.push_bind(definition.as_bytes().as_slice()).push_bind(i64::from(*tokens));
+        });
+        query.push(" ON CONFLICT (definition_hash) DO UPDATE SET tokens = excluded.tokens");
+        query.build().persistent(false).execute(&mut *writer).await?;
+    }
+    Ok(())
+}
+
+/// `(?, ?, …)`
+fn push_list(query: &mut QueryBuilder<Sqlite>, values: &[Fingerprint]) {
+    query.push("(");
+    let mut list = query.separated(", ");
+    for value in values {
+        list.push_bind(value.as_bytes().to_vec());
+    }
+    query.push(")");
+}

@@ -1,0 +1,300 @@
+//! The composition root: settings → adapters → services → a running application. Only this module sees everything.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use actix_web::dev::{Server, ServerHandle};
+use actix_web::{App, HttpServer, middleware, web};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use utoipa_actix_web::AppExt;
+
+use crate::adapters::data_dir::{DataDir, DataDirError};
+use crate::adapters::embed::BuiltinEmbedder;
+use crate::adapters::embed::builtin::ModelError;
+use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
+use crate::adapters::mcp::{self, McpServers};
+use crate::adapters::store::{OpenError, SqliteStore};
+use crate::adapters::tokens::TokenCounter;
+use crate::domain::relevance::LexicalModel;
+use crate::http;
+use crate::http::caller::Access;
+use crate::http::state::State;
+use crate::service::chats::Chats;
+use crate::service::current::CurrentCatalog;
+use crate::service::execute::Execute;
+use crate::service::meta::Meta;
+use crate::service::ports::{Embedder, IndexError, Store, ToolIndex, ToolServers};
+use crate::service::publish::Publish;
+use crate::service::record::{Recorder, Retention};
+use crate::service::refresh::{Indexing, Refresh};
+use crate::service::retrieve::Retrieve;
+use crate::service::select::Select;
+use crate::service::status::Status;
+use crate::settings::{HttpSettings, Settings};
+
+/// How long calls in flight may go on after the service was told to stop, in seconds.
+const SHUTDOWN_SECONDS: u64 = 5;
+
+/// The service, listening.
+pub struct Application {
+    server: Server,
+    address: SocketAddr,
+    servers: Arc<dyn ToolServers>,
+    store: Arc<SqliteStore>,
+    stop: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+    // Held until the end: it locks the folder.
+    _data_dir: DataDir,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    #[error(transparent)]
+    Store(#[from] OpenError),
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    #[error("the built-in model: {0}")]
+    Model(#[from] ModelError),
+    #[error("no HTTP client: {0}")]
+    Client(reqwest::Error),
+    #[error("can't listen on {address}: {source}. Choose another port with --port.")]
+    Listen { address: SocketAddr, source: io::Error },
+}
+
+impl Application {
+    /// Starts everything; returns when the service listens. MCP servers connect in the background.
+    ///
+    /// # Errors
+    /// [`StartError`]
+    pub async fn start(settings: Settings) -> Result<Self, StartError> {
+        let Settings { start, live } = settings;
+        let started = Instant::now();
+        let stop = CancellationToken::new();
+        let data_dir = DataDir::open(&start.store.data_dir)?;
+        let sqlite = Arc::new(SqliteStore::open(&data_dir.database()).await?);
+        let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
+        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new()?);
+        let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(EmbeddedIndexOptions { folder: data_dir.index(), model: embedder.model().into(), progress: progress::indexing() })?;
+        let current = Arc::new(CurrentCatalog::default());
+
+        let counter = TokenCounter::default();
+        let refresh = Refresh {
+            current: Arc::clone(&current),
+            store: Arc::clone(&store),
+            count_tokens: Arc::new(move |texts| counter.count(texts)),
+        };
+        let configured: Vec<_> = live.servers.iter().map(|server| server.name.clone()).collect();
+        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers, mcp_options()?);
+        let known = refresh.load_last_good(&configured).await;
+
+        let retention = Retention { chats: start.store.chat_retention, events: start.store.event_retention };
+        let (recorder, recording) = Recorder::start(Arc::clone(&store), retention, stop.clone());
+        let (chats, chat_writing) = Chats::start(Arc::clone(&store), live.selection.chat_budget, stop.clone());
+        let events = servers.events();
+        let following = tokio::spawn(async move { refresh.follow(events).await });
+        let indexing = Indexing {
+            current: Arc::clone(&current),
+            store: Arc::clone(&store),
+            index: Arc::clone(&index),
+            embedder: Arc::clone(&embedder),
+            lexical: LexicalModel::default(),
+            on_progress: progress::embedding(),
+        };
+        let indexing_stop = stop.clone();
+        let indexing = tokio::spawn(async move { indexing.follow(indexing_stop).await });
+
+        let retrieve = Arc::new(Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), &live.selection));
+        let teacher = Arc::clone(&retrieve);
+        let examples = Arc::clone(&store);
+        let teaching = tokio::spawn(async move { teacher.teach_gate(examples.as_ref()).await });
+        let status = Status {
+            current: Arc::clone(&current),
+            servers: Arc::clone(&servers),
+            index,
+            started,
+            last_good: AtomicBool::new(known > 0),
+        };
+        let state = web::Data::new(State {
+            access: access(&start.http),
+            body_limit: start.http.max_body_bytes,
+            publish: Publish::new(Arc::clone(&current), start.http.api_key.is_some()),
+            execute: Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), live.calls.validate_arguments)),
+            meta: Meta { current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
+            select: Select::new(current, retrieve, chats, recorder, live.selection),
+            status,
+        });
+        let (server, address) = listen(&start.http, state)?;
+        tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = configured.len(), "listening");
+        Ok(Self {
+            server,
+            address,
+            servers,
+            store: sqlite,
+            stop,
+            tasks: vec![recording, chat_writing, following, indexing, teaching],
+            _data_dir: data_dir,
+        })
+    }
+
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where this machine reaches the service.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let host = if self.address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { self.address.ip().to_string() };
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        format!("http://{host}:{}", self.address.port())
+    }
+
+    /// Stops the application when used.
+    #[must_use]
+    pub fn handle(&self) -> ServerHandle {
+        self.server.handle()
+    }
+
+    /// Serves until SIGINT, SIGTERM or [`Application::handle`] say stop, then ends every child process and writes
+    /// down what waits.
+    ///
+    /// # Errors
+    /// What the listener died of.
+    pub async fn run(self) -> io::Result<()> {
+        let result = self.server.await;
+        tracing::info!("stopping");
+        self.servers.shut_down().await;
+        self.stop.cancel();
+        for task in self.tasks {
+            if tokio::time::timeout(Duration::from_secs(SHUTDOWN_SECONDS), task).await.is_err() {
+                tracing::warn!("a background task did not end in time");
+            }
+        }
+        self.store.close().await;
+        result
+    }
+}
+
+fn mcp_options() -> Result<mcp::Options, StartError> {
+    let client = mcp::client_builder().build().map_err(StartError::Client)?;
+    Ok(mcp::Options { client, inherit_environment: false, timing: mcp::Timing::default() })
+}
+
+fn access(settings: &HttpSettings) -> Access {
+    match &settings.api_key {
+        Some(key) => Access::Key(key.clone()),
+        None if settings.insecure => Access::Everybody,
+        None => Access::Loopback,
+    }
+}
+
+fn listen(settings: &HttpSettings, state: web::Data<State>) -> Result<(Server, SocketAddr), StartError> {
+    let address = SocketAddr::new(settings.host, settings.port);
+    let failed = |source| StartError::Listen { address, source };
+    let origins = settings.cors_origins.clone();
+    let body_limit = settings.max_body_bytes;
+    let server = HttpServer::new(move || {
+        App::new()
+            .into_utoipa_app()
+            .map(|app| {
+                app.app_data(state.clone())
+                    .app_data(web::PayloadConfig::new(body_limit))
+                    .wrap(middleware::from_fn(http::caller::admit))
+                    .wrap(http::cors(&origins))
+            })
+            .configure(http::configure)
+            .into_app()
+            .configure(http::configure_servers)
+    })
+    // A caller that goes away cancels its call; half-closed connections would hide that.
+    .h1_allow_half_closed(false)
+    .tcp_nodelay(true)
+    .shutdown_timeout(SHUTDOWN_SECONDS)
+    .bind(address)
+    .map_err(failed)?;
+    let bound = server.addrs().first().copied().unwrap_or(address);
+    Ok((server.run(), bound))
+}
+
+/// Progress of work in the background: a bar on a terminal when it takes longer, a log line at its end.
+mod progress {
+    use std::io::IsTerminal;
+    use std::sync::{Arc, Mutex, PoisonError};
+    use std::time::{Duration, Instant};
+
+    use indicatif::{ProgressBar, ProgressStyle};
+
+    use crate::adapters::index::IndexProgress;
+    use crate::service::refresh::OnProgress;
+
+    /// Work that is done sooner shows nothing.
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    /// Work under way.
+    struct Work {
+        since: Instant,
+        bar: Option<ProgressBar>,
+    }
+
+    impl Work {
+        fn begin() -> Self {
+            Self { since: Instant::now(), bar: None }
+        }
+
+        fn show(&mut self, what: &'static str, done: usize, total: usize) {
+            if self.bar.is_none() && self.since.elapsed() > PATIENCE && std::io::stderr().is_terminal() {
+                let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {eta}").unwrap_or_else(|_| ProgressStyle::default_bar());
+                self.bar = Some(ProgressBar::new(total as u64).with_style(style).with_message(what));
+            }
+            if let Some(bar) = &self.bar {
+                bar.set_position(done as u64);
+            }
+        }
+
+        fn end(&self) -> Duration {
+            if let Some(bar) = &self.bar {
+                bar.finish_and_clear();
+            }
+            self.since.elapsed()
+        }
+    }
+
+    fn milliseconds(took: Duration) -> u64 {
+        u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn embedding() -> OnProgress {
+        let work: Mutex<Option<Work>> = Mutex::new(None);
+        Arc::new(move |done, total| {
+            let mut work = work.lock().unwrap_or_else(PoisonError::into_inner);
+            let current = work.get_or_insert_with(Work::begin);
+            current.show("embedding tools", done, total);
+            if done >= total {
+                tracing::info!(texts = total, took_ms = milliseconds(current.end()), "tools embedded");
+                *work = None;
+            }
+        })
+    }
+
+    pub(super) fn indexing() -> Arc<dyn Fn(IndexProgress) + Send + Sync> {
+        let work: Mutex<Option<Work>> = Mutex::new(None);
+        Arc::new(move |progress| {
+            let mut work = work.lock().unwrap_or_else(PoisonError::into_inner);
+            let current = work.get_or_insert_with(Work::begin);
+            match progress {
+                IndexProgress::Storing { done, total } => current.show("indexing tools", done, total),
+                IndexProgress::Optimizing => current.show("optimising the index", 0, 1),
+                IndexProgress::Finished => {
+                    tracing::debug!(took_ms = milliseconds(current.end()), "index built");
+                    *work = None;
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,53 @@
+//! `toolsieve bench`: figures of this machine, for the comparisons in `bench/`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueEnum};
+
+use crate::adapters::embed::builtin::{Encoder, Kernel, time_texts};
+use crate::cli::{Failure, Outcome};
+
+#[derive(Subcommand)]
+pub(super) enum Bench {
+    /// Time the built-in embedder, one thread, text by text
+    Embed {
+        /// A file with one text a line
+        #[arg(long, value_name = "FILE")]
+        texts: PathBuf,
+        /// How often each text is embedded
+        #[arg(long, default_value_t = 20)]
+        rounds: usize,
+        /// The code path; without this the best that the processor has
+        #[arg(long, value_enum)]
+        kernel: Option<KernelArg>,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum KernelArg {
+    Vnni,
+    Avx2,
+    Portable,
+}
+
+impl Bench {
+    pub(super) fn run(self) -> Outcome {
+        let Self::Embed { texts, rounds, kernel } = self;
+        let content = fs::read_to_string(&texts).map_err(|error| Failure::invalid(format!("error: {}: {error}", texts.display())))?;
+        let lines: Vec<&str> = content.lines().filter(|line| !line.trim().is_empty()).collect();
+        let mut encoder = Encoder::built_in().map_err(|error| Failure::failed(format!("error: {error}")))?;
+        if let Some(kernel) = kernel {
+            let kernel = match kernel {
+                KernelArg::Vnni => Kernel::Vnni,
+                KernelArg::Avx2 => Kernel::Avx2,
+                KernelArg::Portable => Kernel::Portable,
+            };
+            encoder = encoder.with_kernel(kernel).map_err(|error| Failure::failed(format!("error: {error}")))?;
+        }
+        let times = time_texts(&encoder, &lines, rounds);
+        let json = serde_json::to_string(&times).map_err(|error| Failure::failed(format!("error: {error}")))?;
+        println!("{json}");
+        Ok(())
+    }
+}

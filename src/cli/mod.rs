@@ -1,0 +1,172 @@
+//! The command line: reads flags, loads the configuration, starts what was asked for.
+//!
+//! Exit codes: 0 fine, 1 found a problem or failed, 2 wrong use or invalid configuration.
+
+mod bench;
+mod check;
+mod log;
+mod model;
+mod openapi;
+mod openwebui;
+mod quickstart;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+use secrecy::SecretString;
+
+use crate::settings::{Environment, Overrides, ServersSource, Settings, Sources};
+
+/// Puts all MCP servers behind one tool server for Open WebUI and shows the model only the tools that a message needs.
+#[derive(Parser)]
+#[command(version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start the service on the servers of a configuration file
+    Serve(serve::Serve),
+    /// Install a few real MCP servers and start the service on them
+    Quickstart(quickstart::Quickstart),
+    /// Check the configuration without starting anything
+    Check(ConfigurationArgs),
+    /// Print the description of the service's own routes, or compare it with a file
+    Openapi(openapi::Openapi),
+    /// Turn a sentence-transformers folder into a weights file
+    #[command(subcommand)]
+    Model(model::Model),
+    /// Register the service and its filter in Open WebUI, or take them out
+    #[command(subcommand)]
+    Openwebui(openwebui::OpenWebUi),
+    /// Measure parts of the service on this machine
+    #[command(subcommand)]
+    Bench(bench::Bench),
+}
+
+/// Flags that say what to run on.
+#[derive(Args, Clone)]
+struct ConfigurationArgs {
+    /// The MCP servers: a JSON file with an `mcpServers` map, as mcpo, Claude Desktop and Cursor write it
+    #[arg(short, long, value_name = "FILE", env = "TOOLSIEVE_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    service: ServiceArgs,
+}
+
+/// Flags of the service itself.
+#[derive(Args, Clone)]
+struct ServiceArgs {
+    /// Everything else: a TOML file; see the commented defaults in src/settings/defaults.toml
+    #[arg(long, value_name = "FILE", env = "TOOLSIEVE_SETTINGS")]
+    settings: Option<PathBuf>,
+    /// Where everything is written; one process a folder [default: ./toolsieve-data]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// The address to listen on [default: 127.0.0.1]
+    #[arg(long)]
+    host: Option<String>,
+    /// The port to listen on; 0 takes a free one [default: 8000]
+    #[arg(short, long)]
+    port: Option<u16>,
+    /// The key that callers must send; better given in TOOLSIEVE_API_KEY
+    #[arg(short = 'k', long, value_name = "KEY")]
+    api_key: Option<SecretString>,
+    /// Serve other machines without a key
+    #[arg(long)]
+    insecure: bool,
+    /// What is logged: error, warn, info, debug, or a filter such as `toolsieve=debug`
+    #[arg(long, value_name = "FILTER")]
+    log_level: Option<String>,
+}
+
+/// How a command ended.
+type Outcome = Result<(), Failure>;
+
+/// A command that did not succeed: what to print, and the exit code.
+struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    /// Failed, or found a problem.
+    fn failed(message: impl ToString) -> Self {
+        Self { message: message.to_string(), code: 1 }
+    }
+
+    /// Wrong use, or an invalid configuration.
+    fn invalid(message: impl ToString) -> Self {
+        Self { message: message.to_string(), code: 2 }
+    }
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    // One TLS provider for every client in the process: without this, a second one among the dependencies panics.
+    let installed = rustls::crypto::ring::default_provider().install_default();
+    debug_assert!(installed.is_ok());
+    let outcome = match cli.command {
+        Command::Serve(command) => command.run(),
+        Command::Quickstart(command) => command.run(),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Openapi(command) => command.run(),
+        Command::Model(command) => command.run(),
+        Command::Openwebui(command) => command.run(),
+        Command::Bench(command) => command.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{}", failure.message.trim_end());
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+impl ConfigurationArgs {
+    fn servers(&self) -> Result<ServersSource, Failure> {
+        match &self.config {
+            Some(path) => Ok(ServersSource::File(path.clone())),
+            None => Err(Failure::invalid(
+                "error: no MCP servers are given. Name the file with the `mcpServers` map: --config mcp.json, \
+                 or try `toolsieve quickstart`.",
+            )),
+        }
+    }
+}
+
+impl ServiceArgs {
+    /// Reads every source; prints what is doubtful.
+    fn load(&self, servers: ServersSource) -> Result<Settings, Failure> {
+        let sources = Sources {
+            servers,
+            settings: self.settings.clone(),
+            environment: Environment::of_process(),
+            overrides: Overrides {
+                host: self.host.clone(),
+                port: self.port,
+                api_key: self.api_key.clone(),
+                insecure: self.insecure,
+                data_dir: self.data_dir.clone(),
+                log_level: self.log_level.clone(),
+            },
+        };
+        let (settings, warnings) = Settings::load(&sources).map_err(Failure::invalid)?;
+        for warning in warnings {
+            eprintln!("warning: {warning}");
+        }
+        Ok(settings)
+    }
+}
+
+/// A runtime for the commands that wait for something.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| Failure::failed(format!("error: no runtime: {error}")))
+}

@@ -1,0 +1,103 @@
+//! `toolsieve openwebui install` and `… uninstall`
+
+use clap::{Args, Subcommand, ValueEnum};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::adapters::openwebui::{self, Audience, Change, InstallOptions, OpenWebUiAccess};
+use crate::cli::{Failure, Outcome, runtime};
+
+#[derive(Subcommand)]
+pub(super) enum OpenWebUi {
+    /// Register the tool server and the filter; doing it twice changes nothing
+    Install {
+        #[command(flatten)]
+        access: Access,
+        /// Toolsieve's address as Open WebUI reaches it
+        #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
+        toolsieve_url: String,
+        /// Toolsieve's API key, if it has one
+        #[arg(short = 'k', long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
+        key: Option<SecretString>,
+        /// Who may use the tool server; without this, everybody, or what an installed one says
+        #[arg(long, value_enum)]
+        audience: Option<AudienceArg>,
+    },
+    /// Take the tool server and the filter out; everything else stays
+    Uninstall {
+        #[command(flatten)]
+        access: Access,
+    },
+}
+
+#[derive(Args)]
+pub(super) struct Access {
+    /// Open WebUI's address
+    #[arg(long, value_name = "URL")]
+    url: String,
+    /// An administrator's API key or session token
+    #[arg(long, env = "OPENWEBUI_TOKEN", hide_env_values = true)]
+    token: SecretString,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum AudienceArg {
+    Everybody,
+    Administrators,
+}
+
+impl OpenWebUi {
+    pub(super) fn run(self) -> Outcome {
+        let runtime = runtime()?;
+        match self {
+            Self::Install { access, toolsieve_url, key, audience } => {
+                let options = InstallOptions {
+                    open_webui: access.into(),
+                    toolsieve_url,
+                    key: key.map(|key| key.expose_secret().to_owned()),
+                    audience: audience.map(Audience::from),
+                };
+                let report = runtime.block_on(openwebui::install(&options)).map_err(error)?;
+                println!("Open WebUI {}", report.version);
+                println!("tool server: {}", changed(report.connection));
+                println!("filter:      {}", changed(report.filter));
+                for warning in report.warnings {
+                    eprintln!("warning: {warning}");
+                }
+            }
+            Self::Uninstall { access } => {
+                let report = runtime.block_on(openwebui::uninstall(&access.into())).map_err(error)?;
+                let removed = |was_there| if was_there { "removed" } else { "was not there" };
+                println!("tool server: {}", removed(report.connection));
+                println!("filter:      {}", removed(report.filter));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn error(error: openwebui::OpenWebUiError) -> Failure {
+    Failure::failed(format!("error: {error}"))
+}
+
+fn changed(change: Change) -> &'static str {
+    match change {
+        Change::Created => "added",
+        Change::Updated => "updated",
+        Change::Unchanged => "unchanged",
+    }
+}
+
+impl From<Access> for OpenWebUiAccess {
+    fn from(access: Access) -> Self {
+        Self { url: access.url, token: access.token.expose_secret().to_owned() }
+    }
+}
+
+impl From<AudienceArg> for Audience {
+    fn from(audience: AudienceArg) -> Self {
+        match audience {
+            AudienceArg::Everybody => Self::Everybody,
+            AudienceArg::Administrators => Self::Administrators,
+        }
+    }
+}

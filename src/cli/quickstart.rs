@@ -1,0 +1,155 @@
+//! `toolsieve quickstart`: real MCP servers, installed if missing, and the service on them.
+
+use std::fs;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::cli::serve::serve;
+use crate::cli::{Failure, Outcome, ServiceArgs};
+use crate::settings::ServersSource;
+
+/// Packages with the versions that were tried.
+const NPM_PACKAGES: [&str; 3] = [
+    "@modelcontextprotocol/server-everything@2026.8.31",
+    "@modelcontextprotocol/server-filesystem@2026.8.31",
+    "@modelcontextprotocol/server-memory@2026.8.31",
+];
+const PYPI_PACKAGES: [&str; 2] = ["mcp-server-time==2026.10.19", "mcp-server-git==2026.10.19"];
+
+#[derive(Args)]
+pub(super) struct Quickstart {
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// Where the servers are installed [default: quickstart/ in the data folder]
+    #[arg(long, value_name = "DIR", env = "TOOLSIEVE_QUICKSTART_DIR")]
+    servers_dir: Option<PathBuf>,
+    /// Install the servers, print their configuration, and stop
+    #[arg(long)]
+    install_only: bool,
+}
+
+impl Quickstart {
+    pub(super) fn run(self) -> Outcome {
+        let settings = self.service.load(ServersSource::Nothing)?;
+        let folder = self.servers_dir.clone().unwrap_or_else(|| settings.start.store.data_dir.join("quickstart"));
+        let folder = std::path::absolute(&folder).map_err(|error| Failure::failed(format!("error: {}: {error}", folder.display())))?;
+        let servers = Servers { folder };
+        servers.install()?;
+        let path = servers.folder.join("mcp.json");
+        let configuration = servers.configuration();
+        let text = format!("{configuration:#}\n");
+        fs::write(&path, &text).map_err(|error| Failure::failed(format!("error: {}: {error}", path.display())))?;
+        if self.install_only {
+            println!("{}", path.display());
+            return Ok(());
+        }
+        let settings = self.service.load(ServersSource::File(path.clone()))?;
+        serve(settings, |url| welcome(url, &path))
+    }
+}
+
+fn welcome(url: &str, configuration: &Path) {
+    eprintln!(
+        "\nToolsieve listens on {url}\n\
+         \n\
+         See the tools:       {url}/docs/\n\
+         Ask for some:        curl -s {url}/v1/tools/search -d '{{\"queries\": [\"what time is it in Tokyo\"]}}'\n\
+         Add to Open WebUI:   Admin Settings, Integrations: an OpenAPI tool server with the URL {url};\n\
+         \x20                    Admin Settings, Functions: webui-filter/filter.py, switched on globally.\n\
+         \x20                    Or both at once: toolsieve openwebui install --url <Open WebUI> --token <API key>\n\
+         Servers:             {}\n\
+         Stop:                Ctrl-C\n",
+        configuration.display()
+    );
+}
+
+/// The folder in which the servers live.
+struct Servers {
+    folder: PathBuf,
+}
+
+impl Servers {
+    /// Installs what is missing. What a former start installed is used as it is.
+    fn install(&self) -> Outcome {
+        let files = self.folder.join("files");
+        fs::create_dir_all(&files).map_err(|error| Failure::failed(format!("error: {}: {error}", self.folder.display())))?;
+        let sample = files.join("hello.txt");
+        if !sample.exists() {
+            fs::write(&sample, "The filesystem server of the quickstart may read and write in this folder.\n")
+                .map_err(|error| Failure::failed(format!("error: {}: {error}", sample.display())))?;
+        }
+        self.step("npm", &NPM_PACKAGES, |folder| {
+            let mut npm = Command::new("npm");
+            npm.args(["install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"]).arg(folder).args(NPM_PACKAGES);
+            vec![npm]
+        })?;
+        self.step("python", &PYPI_PACKAGES, |folder| {
+            let mut venv = Command::new("python3");
+            venv.args(["-m", "venv"]).arg(folder.join("venv"));
+            let mut pip = Command::new(folder.join("venv/bin/python"));
+            pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(PYPI_PACKAGES);
+            vec![venv, pip]
+        })
+    }
+
+    /// Runs the commands of one kind of package, unless a marker says that these packages are there.
+    fn step(&self, kind: &str, packages: &[&str], commands: impl FnOnce(&Path) -> Vec<Command>) -> Outcome {
+        let folder = self.folder.join(kind);
+        let marker = folder.join("installed");
+        let wanted = packages.join("\n");
+        if fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
+            return Ok(());
+        }
+        let error = |error: std::io::Error| Failure::failed(format!("error: {}: {error}", folder.display()));
+        fs::create_dir_all(&folder).map_err(error)?;
+        let progress = spinner(format!("installing {}", packages.join(", ")));
+        for mut command in commands(&folder) {
+            let program = command.get_program().to_string_lossy().into_owned();
+            let output = command.stdin(Stdio::null()).output().map_err(|error| {
+                Failure::failed(format!(
+                    "error: `{program}` can't be started: {error}. The quickstart needs Node.js 20 with npm, and Python 3.11 with venv."
+                ))
+            })?;
+            if !output.status.success() {
+                let words = String::from_utf8_lossy(&output.stderr);
+                return Err(Failure::failed(format!("error: `{program}` could not install {}:\n{words}", packages.join(", "))));
+            }
+        }
+        fs::write(&marker, wanted).map_err(error)?;
+        progress.finish_with_message(format!("installed {}", packages.join(", ")));
+        Ok(())
+    }
+
+    fn configuration(&self) -> Value {
+        let npm = |package: &str| self.folder.join("npm/node_modules/@modelcontextprotocol").join(package).join("dist/index.js");
+        let python = |program: &str| self.folder.join("python/venv/bin").join(program);
+        json!({"mcpServers": {
+            "everything": {"command": "node", "args": [npm("server-everything"), "stdio"]},
+            "filesystem": {"command": "node", "args": [npm("server-filesystem"), self.folder.join("files")]},
+            "memory": {
+                "command": "node",
+                "args": [npm("server-memory")],
+                "env": {"MEMORY_FILE_PATH": self.folder.join("memory.jsonl")}
+            },
+            "time": {"command": python("mcp-server-time"), "args": ["--local-timezone", "UTC"]},
+            "git": {"command": python("mcp-server-git"), "args": []}
+        }})
+    }
+}
+
+fn spinner(message: String) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        eprintln!("{message}");
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})").unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let progress = ProgressBar::new_spinner().with_style(style).with_message(message);
+    progress.enable_steady_tick(Duration::from_millis(100));
+    progress
+}

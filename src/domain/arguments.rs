@@ -1,0 +1,96 @@
+//! Arguments against a tool's own schema.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use jsonschema::Validator;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// Longest text of one problem: a validator quotes the value it saw.
+const MESSAGE_LIMIT: usize = 300;
+/// Problems reported at once.
+const PROBLEM_LIMIT: usize = 20;
+
+/// The compiled schema of one tool, made on the first call.
+#[derive(Default)]
+pub struct ArgumentsValidator(OnceLock<Result<Validator, String>>);
+
+impl fmt::Debug for ArgumentsValidator {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("ArgumentsValidator").field(&self.0.get().map(Result::is_ok)).finish()
+    }
+}
+
+/// One thing that is wrong with the arguments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ArgumentProblem {
+    /// JSON Pointer (RFC 6901) to the argument; empty for the whole object.
+    pub pointer: String,
+    pub message: String,
+}
+
+/// How a check ended when nothing is wrong with the arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checked {
+    Valid,
+    /// The tool's own schema is invalid, so nothing could be checked; the server has to judge.
+    SchemaUnusable,
+}
+
+impl ArgumentsValidator {
+    /// Validates against the server's schema.
+    ///
+    /// # Errors
+    /// Every problem found, at most 20.
+    pub fn check(&self, schema: &Value, arguments: &Map<String, Value>) -> Result<Checked, Vec<ArgumentProblem>> {
+        let validator = self.0.get_or_init(|| jsonschema::validator_for(schema).map_err(|error| cut(&error.to_string())));
+        let Ok(validator) = validator else { return Ok(Checked::SchemaUnusable) };
+        // The validator wants a value; the map moves in and out again without a copy of its contents.
+        let instance = Value::Object(arguments.clone());
+        if validator.is_valid(&instance) {
+            return Ok(Checked::Valid);
+        }
+        let problems: Vec<ArgumentProblem> = validator
+            .iter_errors(&instance)
+            .take(PROBLEM_LIMIT)
+            .map(|error| ArgumentProblem { pointer: error.instance_path().to_string(), message: cut(&error.to_string()) })
+            .collect();
+        Err(problems)
+    }
+}
+
+fn cut(message: &str) -> String {
+    match message.char_indices().nth(MESSAGE_LIMIT) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{ArgumentsValidator, Checked};
+
+    fn check(schema: Value, arguments: Value) -> Result<Checked, Vec<String>> {
+        let Value::Object(arguments) = arguments else { panic!("an object") };
+        ArgumentsValidator::default()
+            .check(&schema, &arguments)
+            .map_err(|problems| problems.into_iter().map(|problem| problem.pointer).collect())
+    }
+
+    #[test]
+    fn each_problem_points_to_its_place() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "object", "properties": {"c": {"enum": ["x"]}}}}, "required": ["a"]});
+        assert_eq!(check(schema.clone(), json!({"a": 1, "b": {"c": "x"}})), Ok(Checked::Valid));
+        assert_eq!(check(schema.clone(), json!({"a": "1", "b": {"c": "y"}})), Err(vec!["/a".into(), "/b/c".into()]));
+        assert_eq!(check(schema, json!({})), Err(vec![String::new()]));
+    }
+
+    #[test]
+    fn a_schema_that_is_itself_invalid_checks_nothing() {
+        assert_eq!(check(json!({"type": 7}), json!({"a": 1})), Ok(Checked::SchemaUnusable));
+        assert_eq!(check(json!({"$ref": "https://example.org/schema.json"}), json!({"a": 1})), Ok(Checked::SchemaUnusable));
+    }
+}

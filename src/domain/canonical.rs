@@ -1,0 +1,116 @@
+//! One byte form for equal JSON values, and the hash of it.
+//!
+//! Servers emit the keys of one and the same tool in different orders (by protocol era, by release), and a hash
+//! over what they sent would call the tool changed.
+
+use std::fmt;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// SHA-256 of a value's canonical form, or of a text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    #[must_use]
+    pub fn of_text(text: &str) -> Self {
+        Self::of_bytes(text.as_bytes())
+    }
+
+    #[must_use]
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The first eight bytes as a number: an identifier where 64 bits are enough.
+    #[must_use]
+    pub fn prefix(&self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.0[..8]);
+        u64::from_be_bytes(bytes)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Fingerprint({self})")
+    }
+}
+
+/// The hash of a JSON value, independent of the order of its keys.
+#[must_use]
+pub fn fingerprint(value: &Value) -> Fingerprint {
+    let mut bytes = Vec::with_capacity(1024);
+    write_canonical(value, &mut bytes);
+    Fingerprint(Sha256::digest(&bytes).into())
+}
+
+fn write_canonical(value: &Value, out: &mut Vec<u8>) {
+    match value {
+        Value::Object(map) => {
+            let mut keys: Vec<&String> = map.keys().collect();
+            keys.sort_unstable();
+            out.push(b'{');
+            for (position, key) in keys.into_iter().enumerate() {
+                if position > 0 {
+                    out.push(b',');
+                }
+                write_scalar(&Value::String(key.clone()), out);
+                out.push(b':');
+                write_canonical(&map[key], out);
+            }
+            out.push(b'}');
+        }
+        Value::Array(items) => {
+            out.push(b'[');
+            for (position, item) in items.iter().enumerate() {
+                if position > 0 {
+                    out.push(b',');
+                }
+                write_canonical(item, out);
+            }
+            out.push(b']');
+        }
+        scalar => write_scalar(scalar, out),
+    }
+}
+
+fn write_scalar(value: &Value, out: &mut Vec<u8>) {
+    // Writing a scalar into a Vec can't fail; the text form is the fallback that keeps this free of panics.
+    if serde_json::to_writer(&mut *out, value).is_err() {
+        out.extend_from_slice(value.to_string().as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::fingerprint;
+
+    #[test]
+    fn key_order_does_not_matter_and_array_order_does() {
+        let one = json!({"a": 1, "b": {"c": [1, 2], "d": null}});
+        let two: serde_json::Value = serde_json::from_str(r#"{"b": {"d": null, "c": [1, 2]}, "a": 1}"#).unwrap();
+        assert_eq!(fingerprint(&one), fingerprint(&two));
+        assert_ne!(fingerprint(&json!([1, 2])), fingerprint(&json!([2, 1])));
+        assert_ne!(fingerprint(&json!("1")), fingerprint(&json!(1)));
+    }
+}

@@ -1,0 +1,221 @@
+//! A snapshot of all known tools. Immutable: a change makes a new one, which is swapped in whole.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::domain::arguments::ArgumentsValidator;
+use crate::domain::canonical::{self, Fingerprint};
+use crate::domain::naming::OperationId;
+use crate::domain::principal::{Visibility, VisibilityClass};
+use crate::domain::schema::InputSchema;
+use crate::domain::tool::{ServerName, Tool, ToolId};
+
+/// The answer of one server: who it is and its tools, raw, in the order in which it listed them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServerListing {
+    pub server: ServerName,
+    /// `serverInfo.title` or `serverInfo.name`.
+    pub title: Option<String>,
+    pub version: Option<String>,
+    pub instructions: Option<String>,
+    /// Each one an object with a string `name` and an object `inputSchema`; anything else was reported and left out.
+    pub tools: Vec<Arc<Value>>,
+    /// Tools that could not be taken, with the reason.
+    pub skipped: Vec<SkippedTool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedTool {
+    /// The tool's name, or its place in the list where it has none.
+    pub tool: String,
+    pub reason: String,
+}
+
+/// A server in the catalog.
+#[derive(Clone, Debug)]
+pub struct CatalogServer {
+    pub name: ServerName,
+    pub title: Option<String>,
+    pub version: Option<String>,
+    pub instructions: Option<String>,
+    /// In the order of their names, so that a server that shuffles its list changes nothing.
+    pub tools: Vec<Arc<Tool>>,
+}
+
+/// All servers and tools at one moment.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    servers: Vec<CatalogServer>,
+    tools: Vec<Arc<Tool>>,
+    by_id: HashMap<ToolId, usize>,
+    by_operation: HashMap<OperationId, usize>,
+    version: u64,
+    meta_tokens: BTreeMap<&'static str, u32>,
+}
+
+impl Catalog {
+    /// Orders servers and tools by name. Of two tools with one flat name the first stays; the names are hashed where
+    /// they could clash, so this does not happen by accident.
+    #[must_use]
+    pub fn new(mut servers: Vec<CatalogServer>) -> Self {
+        servers.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut catalog = Self::default();
+        let mut versions = Vec::new();
+        for server in &mut servers {
+            server.tools.sort_by(|one, other| one.id.name.cmp(&other.id.name));
+            server.tools.retain(|tool| {
+                let position = catalog.tools.len();
+                if catalog.by_operation.contains_key(&tool.operation_id) || catalog.by_id.contains_key(&tool.id) {
+                    return false;
+                }
+                catalog.by_operation.insert(tool.operation_id.clone(), position);
+                catalog.by_id.insert(tool.id.clone(), position);
+                catalog.tools.push(Arc::clone(tool));
+                versions.extend_from_slice(tool.operation_id.as_str().as_bytes());
+                versions.extend_from_slice(tool.fingerprint.as_bytes());
+                true
+            });
+            for text in [Some(server.name.as_str()), server.title.as_deref(), server.version.as_deref(), server.instructions.as_deref()] {
+                versions.extend_from_slice(text.unwrap_or_default().as_bytes());
+                versions.push(0);
+            }
+        }
+        catalog.version = Fingerprint::of_bytes(&versions).prefix();
+        catalog.servers = servers;
+        catalog
+    }
+
+    /// Sets what the definitions of the meta-tools cost, in cl100k tokens.
+    #[must_use]
+    pub fn with_meta_tokens(mut self, tokens: BTreeMap<&'static str, u32>) -> Self {
+        self.meta_tokens = tokens;
+        self
+    }
+
+    /// What a meta-tool costs, in cl100k tokens.
+    #[must_use]
+    pub fn meta_tokens(&self, name: &str) -> u32 {
+        self.meta_tokens.get(name).copied().unwrap_or_default()
+    }
+
+    /// Equal catalogs have equal versions, on every replica and after every restart.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    #[must_use]
+    pub fn servers(&self) -> &[CatalogServer] {
+        &self.servers
+    }
+
+    #[must_use]
+    pub fn server(&self, name: &str) -> Option<&CatalogServer> {
+        self.servers.binary_search_by(|server| server.name.as_str().cmp(name)).ok().map(|position| &self.servers[position])
+    }
+
+    /// The place of a server in [`Catalog::servers`].
+    #[must_use]
+    pub fn server_position(&self, name: &ServerName) -> Option<u32> {
+        self.servers.binary_search_by(|server| server.name.cmp(name)).ok().and_then(|position| u32::try_from(position).ok())
+    }
+
+    /// All tools, servers in the order of their names.
+    #[must_use]
+    pub fn tools(&self) -> &[Arc<Tool>] {
+        &self.tools
+    }
+
+    #[must_use]
+    pub fn tool(&self, id: &ToolId) -> Option<&Arc<Tool>> {
+        self.by_id.get(id).map(|&position| &self.tools[position])
+    }
+
+    /// The place of a tool in [`Catalog::tools`].
+    #[must_use]
+    pub fn position(&self, id: &ToolId) -> Option<u32> {
+        self.by_id.get(id).and_then(|&position| u32::try_from(position).ok())
+    }
+
+    #[must_use]
+    pub fn operation(&self, name: &str) -> Option<&Arc<Tool>> {
+        self.by_operation.get(name).map(|&position| &self.tools[position])
+    }
+
+    pub fn visible<'a>(&'a self, visibility: &'a Visibility) -> impl Iterator<Item = &'a Arc<Tool>> {
+        self.tools.iter().filter(move |tool| visibility.allows(tool))
+    }
+}
+
+/// Makes a tool of what a server sent.
+///
+/// # Errors
+/// Why it can't be published.
+pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> {
+    let skipped = |tool: &str, reason: &str| SkippedTool { tool: tool.to_owned(), reason: reason.to_owned() };
+    let Some(name) = raw.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) else {
+        return Err(skipped("?", "it has no name"));
+    };
+    let Some(schema) = raw.get("inputSchema").filter(|schema| schema.is_object()) else {
+        return Err(skipped(name, "its inputSchema is not an object"));
+    };
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+    let id = ToolId::new(server.clone(), name);
+    let title = text(raw.get("title")).or_else(|| text(raw.pointer("/annotations/title")));
+    Ok(Tool {
+        operation_id: OperationId::of(&id),
+        description: text(raw.get("description")).or_else(|| title.clone()).unwrap_or_else(|| name.to_owned()),
+        title,
+        input: InputSchema::compile(Arc::new(schema.clone())),
+        fingerprint: canonical::fingerprint(raw),
+        raw: Arc::clone(raw),
+        tokens: 0,
+        class: VisibilityClass::default(),
+        validator: ArgumentsValidator::default(),
+        id,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::{Catalog, CatalogServer, tool};
+    use crate::domain::tool::{ServerName, ToolId};
+
+    fn server(name: &str, tools: &[&str]) -> CatalogServer {
+        let name = ServerName::from(name);
+        let tools = tools
+            .iter()
+            .map(|tool_name| Arc::new(tool(&name, &Arc::new(json!({"name": tool_name, "inputSchema": {"type": "object"}}))).unwrap()))
+            .collect();
+        CatalogServer { name, title: None, version: None, instructions: None, tools }
+    }
+
+    #[test]
+    fn order_of_servers_and_tools_does_not_change_the_version() {
+        let one = Catalog::new(vec![server("a", &["x", "y"]), server("b", &["x"])]);
+        let two = Catalog::new(vec![server("b", &["x"]), server("a", &["y", "x"])]);
+        assert_eq!(one.version(), two.version());
+        assert_ne!(one.version(), Catalog::new(vec![server("a", &["x"])]).version());
+        let names: Vec<&str> = two.tools().iter().map(|tool| tool.operation_id.as_str()).collect();
+        assert_eq!(names, ["a__x", "a__y", "b__x"]);
+        assert_eq!(two.operation("b__x").unwrap().id, ToolId::new("b", "x"));
+        assert_eq!(two.server("a").unwrap().tools.len(), 2);
+        assert!(two.server("c").is_none());
+    }
+
+    #[test]
+    fn a_tool_without_description_gets_its_title_or_name() {
+        let name = ServerName::from("s");
+        let make = |raw: serde_json::Value| tool(&name, &Arc::new(raw));
+        assert_eq!(make(json!({"name": "x", "inputSchema": {}})).unwrap().description, "x");
+        assert_eq!(make(json!({"name": "x", "title": "The X", "description": " ", "inputSchema": {}})).unwrap().description, "The X");
+        assert_eq!(make(json!({"name": "x", "inputSchema": true})).unwrap_err().tool, "x");
+    }
+}

@@ -1,0 +1,267 @@
+//! OpenAPI 3.1 documents, composed of operations that were written once.
+//!
+//! Everything is `serde_json::Value` or text: typed OpenAPI libraries lose keywords of tool schemas.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use crate::domain::catalog::CatalogServer;
+use crate::domain::naming::{FIND_TOOLS, RUN_TOOL};
+use crate::domain::tool::{Tool, summary};
+
+/// Which tools a document shows beside the meta-tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Every tool that the caller may see.
+    #[default]
+    Full,
+    /// The meta-tools alone.
+    Meta,
+}
+
+/// The fixed parts of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heading<'a> {
+    pub title: &'a str,
+    pub version: &'a str,
+    pub description: &'a str,
+    /// Whether calls need the key.
+    pub secured: bool,
+}
+
+/// One path with its operation, as JSON text: `"/path":{"post":{…}}`.
+#[must_use]
+pub fn path_item(path: &str, operation: &Value) -> String {
+    format!("{}:{{\"post\":{operation}}}", Value::from(path))
+}
+
+/// The path of a tool below the root of the service.
+#[must_use]
+pub fn tool_path(tool: &Tool) -> String {
+    format!("/{}/{}", encoded(tool.id.server.as_str()), encoded(&tool.id.name))
+}
+
+/// The path of a tool below its own server.
+#[must_use]
+pub fn tool_path_on_server(tool: &Tool) -> String {
+    format!("/{}", encoded(&tool.id.name))
+}
+
+/// The operation of a tool.
+#[must_use]
+pub fn tool_operation(tool: &Tool) -> Value {
+    let title = tool.title.clone().unwrap_or_else(|| title_case(&tool.id.name));
+    operation(tool.operation_id.as_str(), &title, &tool.description, tool.id.server.as_str(), &tool.input.published)
+}
+
+fn operation(id: &str, title: &str, description: &str, tag: &str, schema: &Value) -> Value {
+    json!({
+        "operationId": id,
+        "summary": title,
+        "description": description,
+        "tags": [tag],
+        "requestBody": {"required": true, "content": {"application/json": {"schema": schema}}},
+        "responses": {
+            "200": {"description": "The tool's result", "content": {"application/json": {"schema": {}}}},
+            "default": {"description": "A problem (RFC 9457)", "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+        }
+    })
+}
+
+/// The definition of a meta-tool as models get it, and the route that answers it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetaTool {
+    pub name: &'static str,
+    pub path: &'static str,
+    pub title: &'static str,
+    pub description: String,
+    pub parameters: Value,
+}
+
+impl MetaTool {
+    #[must_use]
+    pub fn path_item(&self) -> String {
+        path_item(self.path, &operation(self.name, self.title, &self.description, "toolsieve", &self.parameters))
+    }
+
+    /// The function definition that a model gets.
+    #[must_use]
+    pub fn function(&self) -> Value {
+        json!({"name": self.name, "description": self.description, "parameters": self.parameters})
+    }
+}
+
+/// The meta-tools of a caller. Their descriptions say what is behind them, because models ignore generic ones.
+#[must_use]
+pub fn meta_tools<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> Vec<MetaTool> {
+    let behind = behind(servers);
+    vec![
+        MetaTool {
+            name: FIND_TOOLS,
+            path: "/v1/tools/search",
+            title: "Find Tools",
+            description: format!(
+                "Find further tools by what they do: {behind}. Use it whenever the task needs something that your other tools \
+                 can't do, before you say that it can't be done. Returns names with a summary; call a found tool \
+                 directly when it is among your tools, otherwise through {RUN_TOOL}."
+            ),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "queries": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "What the tools shall do, one short phrase for each need, e.g. [\"send an email\", \"read a calendar\"]"
+                    },
+                    "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10, "description": "How many tools to return"},
+                    "detail": {
+                        "type": "string",
+                        "enum": ["names", "summary", "full"],
+                        "default": "summary",
+                        "description": "How much of each tool: its name, one sentence, or the whole definition with its parameters"
+                    }
+                },
+                "required": ["queries"]
+            }),
+        },
+        MetaTool {
+            name: RUN_TOOL,
+            path: "/v1/tools/call",
+            title: "Run Tool",
+            description: format!(
+                "Run a tool that {FIND_TOOLS} found and that is not among your own tools. Ask {FIND_TOOLS} with detail \"full\" \
+                 for its parameters first."
+            ),
+            parameters: json!({
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string", "description": "The tool's name as it was found, e.g. \"github__create_issue\""},
+                    "arguments": {"type": "object", "description": "The tool's arguments", "additionalProperties": true}
+                },
+                "required": ["name"]
+            }),
+        },
+    ]
+}
+
+/// "214 tools of GitHub, Jira and 7 other servers".
+fn behind<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> String {
+    const NAMED: usize = 15;
+    let servers: Vec<(&CatalogServer, usize)> = servers.filter(|(_, tools)| *tools > 0).collect();
+    let tools: usize = servers.iter().map(|(_, tools)| tools).sum();
+    let mut names: Vec<&str> = servers.iter().take(NAMED).map(|(server, _)| server.name.as_str()).collect();
+    let more = format!("{} other servers", servers.len().saturating_sub(NAMED));
+    if servers.len() > NAMED {
+        names.push(&more);
+    }
+    let mut out = format!("{tools} tools");
+    for (position, name) in names.iter().enumerate() {
+        let join = match position {
+            0 => " of ",
+            last if last + 1 == names.len() => " and ",
+            _ => ", ",
+        };
+        let _ = write!(out, "{join}{name}");
+    }
+    out
+}
+
+/// Joins path items to a document. The text depends on nothing but the arguments.
+#[must_use]
+pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a str>) -> String {
+    let info = json!({"title": heading.title, "version": heading.version, "description": heading.description});
+    let mut components = json!({
+        "schemas": {"Problem": {
+            "type": "object",
+            "description": "RFC 9457",
+            "properties": {
+                "type": {"type": "string"},
+                "title": {"type": "string"},
+                "status": {"type": "integer"},
+                "detail": {"type": "string"},
+                "code": {"type": "string"},
+                "request_id": {"type": "string"}
+            },
+            "required": ["title", "status", "code"]
+        }}
+    });
+    let mut out = String::with_capacity(1 << 16);
+    let _ = write!(out, "{{\"openapi\":\"3.1.0\",\"info\":{info},\"paths\":{{");
+    for (position, item) in path_items.enumerate() {
+        if position > 0 {
+            out.push(',');
+        }
+        out.push_str(item);
+    }
+    out.push('}');
+    if heading.secured {
+        if let Some(map) = components.as_object_mut() {
+            let scheme: Map<String, Value> = [("bearer".to_owned(), json!({"type": "http", "scheme": "bearer"}))].into_iter().collect();
+            map.insert("securitySchemes".into(), Value::Object(scheme));
+        }
+        out.push_str(",\"security\":[{\"bearer\":[]}]");
+    }
+    let _ = write!(out, ",\"components\":{components}}}");
+    out
+}
+
+/// A path segment: everything but unreserved characters (RFC 3986, section 2.3) is encoded, `{` above all, which
+/// OpenAPI takes for a parameter.
+fn encoded(segment: &str) -> String {
+    let mut out = String::with_capacity(segment.len());
+    for byte in segment.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
+/// `create_issue` → `Create Issue`.
+fn title_case(name: &str) -> String {
+    let words = name.split(['_', '-', ' ', '.']).filter(|word| !word.is_empty()).map(|word| {
+        let mut letters = word.chars();
+        letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+    });
+    words.collect::<Vec<String>>().join(" ")
+}
+
+/// The first sentence of a server's instructions, as the description of its document.
+#[must_use]
+pub fn server_description(server: &CatalogServer) -> String {
+    server.instructions.as_deref().map(summary).filter(|text| !text.is_empty()).map_or_else(
+        || format!("The tools of the MCP server {}", server.name),
+        str::to_owned,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::{Heading, compose, meta_tools, path_item, tool_operation, tool_path};
+    use crate::domain::catalog::{self, CatalogServer};
+    use crate::domain::tool::ServerName;
+
+    #[test]
+    fn a_document_is_valid_json_with_one_operation_a_tool() {
+        let server = ServerName::from("odd server");
+        let tool = catalog::tool(&server, &Arc::new(json!({"name": "{brace}/x", "inputSchema": {"type": "object"}}))).unwrap();
+        assert_eq!(tool_path(&tool), "/odd%20server/%7Bbrace%7D%2Fx");
+        let servers = [CatalogServer { name: server, title: None, version: None, instructions: None, tools: vec![] }];
+        let mut items: Vec<String> = meta_tools(servers.iter().map(|server| (server, 1))).iter().map(super::MetaTool::path_item).collect();
+        items.push(path_item(&tool_path(&tool), &tool_operation(&tool)));
+        let heading = Heading { title: "T", version: "1", description: "d", secured: true };
+        let text = compose(&heading, items.iter().map(String::as_str));
+        let document: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(document["openapi"], "3.1.0");
+        assert_eq!(document["paths"].as_object().unwrap().len(), 3);
+        assert_eq!(document["paths"]["/odd%20server/%7Bbrace%7D%2Fx"]["post"]["operationId"], tool.operation_id.as_str());
+        assert!(document["paths"]["/v1/tools/search"]["post"]["description"].as_str().unwrap().contains("1 tools of odd server"));
+    }
+}

@@ -1,0 +1,17 @@
+//! The core: pure, synchronous, no IO, no clock, no randomness.
+//!
+//! Everything here is a function of its arguments. It knows neither HTTP nor MCP's transport nor any database,
+//! and depends on nothing else of this crate.
+
+pub mod arguments;
+pub mod canonical;
+pub mod catalog;
+pub mod chat;
+pub mod document;
+pub mod naming;
+pub mod outcome;
+pub mod principal;
+pub mod relevance;
+pub mod schema;
+pub mod selection;
+pub mod tool;

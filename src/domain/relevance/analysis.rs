@@ -1,0 +1,159 @@
+//! Text to terms: what the lexical half of the search compares.
+//!
+//! Words are split where identifiers join them (`snake_case`, `kebab-case`, `camelCase`, `HTTPServer`, letters next to
+//! digits), normalised (NFKC, accents folded, lowercase), freed of English stop words and stemmed. Scripts that write
+//! no spaces (Han, Kana, Hangul, Thai and their neighbours) become overlapping bigrams.
+//!
+//! A term is a `u32`: the 64-bit FNV-1a hash of its UTF-8 form, folded to 32 bits by exclusive or. The hash is written
+//! out here because terms are stored in indexes and must be the same in every build. Two words may share a term (with
+//! 20,000 different words the chance that any two do is 5 %), and then one counts as the other; that is accepted.
+//!
+//! Absent on purpose: synonyms and spelling correction (both belong to the tools' own texts, or to the dense half).
+
+use std::borrow::Cow;
+
+use rust_stemmers::{Algorithm, Stemmer};
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
+
+use super::words::{Segment, segments};
+
+/// The language whose endings are cut off. Stop words are English in every case: tools are described in English, and
+/// what an English list removes carries little in the other languages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Language {
+    #[default]
+    English,
+    French,
+    German,
+    Italian,
+    Portuguese,
+    Russian,
+    Spanish,
+    /// Words are compared as they are written.
+    Unstemmed,
+}
+
+/// Turns text into terms. Cheap to make, stateless, shareable between threads.
+pub struct Analyzer {
+    stemmer: Option<Stemmer>,
+}
+
+impl Analyzer {
+    pub fn new(language: Language) -> Self {
+        let algorithm = match language {
+            Language::English => Some(Algorithm::English),
+            Language::French => Some(Algorithm::French),
+            Language::German => Some(Algorithm::German),
+            Language::Italian => Some(Algorithm::Italian),
+            Language::Portuguese => Some(Algorithm::Portuguese),
+            Language::Russian => Some(Algorithm::Russian),
+            Language::Spanish => Some(Algorithm::Spanish),
+            Language::Unstemmed => None,
+        };
+        Self { stemmer: algorithm.map(Stemmer::create) }
+    }
+
+    /// Calls `emit` with every term of `text`, in order, repetitions included.
+    pub fn for_each_term(&self, text: &str, mut emit: impl FnMut(u32)) {
+        let text = normalise(text);
+        let mut word = String::new();
+        for segment in segments(&text) {
+            match segment {
+                Segment::Word(run) | Segment::Compound(run) => {
+                    lowercase_into(run, &mut word);
+                    if !is_stop_word(&word) {
+                        emit(self.word_term(&word));
+                    }
+                }
+                Segment::Unspaced(run) => bigrams(run, &mut emit),
+            }
+        }
+    }
+
+    fn word_term(&self, word: &str) -> u32 {
+        match &self.stemmer {
+            Some(stemmer) if word.len() <= LONGEST_STEMMED => term(&stemmer.stem(word)),
+            _ => term(word),
+        }
+    }
+
+    /// The terms of `text`, in order, repetitions included.
+    pub fn terms(&self, text: &str) -> Vec<u32> {
+        let mut terms = Vec::new();
+        self.for_each_term(text, |term| terms.push(term));
+        terms
+    }
+}
+
+impl Default for Analyzer {
+    fn default() -> Self {
+        Self::new(Language::default())
+    }
+}
+
+/// Longer words are identifiers or data, not words of a language, and are compared as they are.
+const LONGEST_STEMMED: usize = 64;
+
+fn lowercase_into(text: &str, word: &mut String) {
+    word.clear();
+    if text.is_ascii() {
+        word.push_str(text);
+        word.make_ascii_lowercase();
+    } else {
+        word.extend(text.chars().flat_map(char::to_lowercase));
+    }
+}
+
+fn bigrams(run: &str, emit: &mut impl FnMut(u32)) {
+    let mut ends = run.char_indices().map(|(at, character)| at + character.len_utf8());
+    let Some(mut middle) = ends.next() else { return };
+    let mut start = 0;
+    if middle == run.len() {
+        emit(term(run));
+    }
+    for end in ends {
+        emit(term(&run[start..end]));
+        start = middle;
+        middle = end;
+    }
+}
+
+/// NFKC with the accents of Latin, Greek and Cyrillic letters folded, so that `Café` and `cafe` are one word.
+fn normalise(text: &str) -> Cow<'_, str> {
+    if text.is_ascii() {
+        return Cow::Borrowed(text);
+    }
+    let folds = text.chars().any(|character| matches!(u32::from(character), 0x00C0..=0x06FF | 0x1E00..=0x1FFF));
+    if !folds && is_nfkc_quick(text.chars()) == IsNormalized::Yes {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.nfkd().filter(|character| !matches!(u32::from(*character), 0x0300..=0x036F)).nfc().collect())
+}
+
+/// 64-bit FNV-1a (Fowler, Noll, Vo; offset basis and prime as published), folded to 32 bits.
+fn term(word: &str) -> u32 {
+    let hash = word.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let folded = (hash >> 32) ^ (hash & u64::from(u32::MAX));
+    u32::try_from(folded).unwrap_or(u32::MAX)
+}
+
+/// English function words and the courtesies of requests. Sorted, for the binary search. Words that some tool is named
+/// after (`time`, `now`, `next`, `all`, `list`) stay out.
+#[rustfmt::skip]
+const STOP_WORDS: &[&str] = &[
+    "a", "about", "after", "again", "also", "am", "an", "and", "any", "are", "aren", "as", "at", "be", "because",
+    "been", "before", "being", "both", "but", "by", "can", "cannot", "could", "couldn", "d", "did", "didn", "do",
+    "does", "doesn", "doing", "don", "during", "each", "few", "for", "from", "further", "give", "had", "hadn", "has",
+    "hasn", "have", "haven", "having", "he", "her", "here", "hers", "herself", "him", "himself", "his", "how", "i",
+    "if", "in", "into", "is", "isn", "it", "its", "itself", "just", "let", "like", "ll", "m", "may", "me", "might",
+    "mine", "more", "most", "must", "my", "myself", "need", "no", "nor", "not", "of", "off", "on", "only", "or",
+    "other", "our", "ours", "ourselves", "out", "over", "own", "please", "pls", "re", "s", "same", "shall", "she",
+    "should", "shouldn", "so", "some", "such", "t", "than", "that", "the", "their", "theirs", "them", "themselves",
+    "then", "there", "these", "they", "this", "those", "through", "to", "too", "under", "until", "up", "us", "ve",
+    "very", "want", "was", "wasn", "we", "were", "weren", "what", "when", "where", "which", "while", "who", "whom",
+    "whose", "why", "will", "with", "won", "would", "wouldn", "you", "your", "yours", "yourself", "yourselves",
+];
+
+fn is_stop_word(word: &str) -> bool {
+    STOP_WORDS.binary_search(&word).is_ok()
+}

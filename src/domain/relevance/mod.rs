@@ -1,0 +1,37 @@
+//! Which tools matter for a message: the ranking core.
+//!
+//! Pure and synchronous. The index, the embedding model and the clock are elsewhere; this module makes what goes into
+//! them and judges what comes out:
+//!
+//! ```text
+//! tool     ─ dense::passages ─────────── texts to embed, one or two
+//!          └ lexical::document_vector ── sparse vector for an index with IDF
+//!
+//! message  ─ message::query_text ─ message::QueryPlan ─ texts (whole, sentences)
+//!            each text ─ embedded, and lexical::query_vector ─ two searches in the index
+//!          ─ fusion::Candidates ── both lists by key ─ fuse ─ ranking
+//!          ─ gate::Gate ────────── does it need a tool at all (raw evidence)
+//!          └ cut::cut ──────────── how many of the ranking are worth their tokens
+//! ```
+//!
+//! Every constant is a named default of a parameters struct and says what it was measured on. What use has taught
+//! (learning), pinned tools, the chat's set and policy are not here: they come after, in the services.
+
+pub mod analysis;
+pub mod cut;
+pub mod dense;
+pub mod examples;
+pub mod fusion;
+pub mod gate;
+pub mod lexical;
+pub mod message;
+mod tool_text;
+pub mod words;
+
+pub use cut::{CutCandidate, CutParameters, cut};
+pub use dense::passages;
+pub use fusion::{Candidates, FusionParameters, Ranked, readable_score};
+pub use gate::{Gate, GateEvidence, GateParameters, Verdict};
+pub use lexical::{LexicalModel, LexicalParameters, SparseVector};
+pub use message::{QueryPlan, Role, query_text};
+pub use tool_text::ToolText;

@@ -1,0 +1,66 @@
+//! What was chosen for a message, and why.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::domain::tool::ToolId;
+
+/// The answer to "which tools matter for this message".
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selection {
+    /// Names this selection in signals that follow it.
+    pub id: String,
+    /// The tool ids to keep, in the order in which they came; `None` when none came.
+    pub tool_ids: Option<Vec<String>>,
+    pub tools: Vec<Selected>,
+    /// cl100k tokens of our definitions on offer.
+    pub tokens_before: u64,
+    /// The same, of those that are kept.
+    pub tokens_after: u64,
+    pub warnings: Vec<String>,
+    pub took: Duration,
+}
+
+/// A function that stays on offer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Selected {
+    pub name: String,
+    /// `None` for meta-tools and for functions that are not ours.
+    pub id: Option<ToolId>,
+    /// 0 to 1, how well it fits the message; `None` where the message was not what decided.
+    pub score: Option<f32>,
+    pub reason: Reason,
+}
+
+/// Why a function stays on offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It fits the message; its place in the ranking, from 1.
+    Relevant { rank: usize },
+    /// The chat was offered it before.
+    OfferedBefore,
+    /// The chat called it before.
+    Called,
+    /// The configuration pins it.
+    Pinned,
+    /// It finds the tools that the selection left out.
+    SearchTool,
+    /// It is how a found tool runs that is not among the functions on offer.
+    RunTool,
+    /// It is not ours.
+    Foreign,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Relevant { rank } => write!(formatter, "fits the message (rank {rank})"),
+            Self::OfferedBefore => formatter.write_str("offered earlier in this chat"),
+            Self::Called => formatter.write_str("called in this chat"),
+            Self::Pinned => formatter.write_str("pinned"),
+            Self::SearchTool => formatter.write_str("search tool"),
+            Self::RunTool => formatter.write_str("runs what was found"),
+            Self::Foreign => formatter.write_str("not ours, kept"),
+        }
+    }
+}

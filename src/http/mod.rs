@@ -1,0 +1,69 @@
+//! The HTTP face: routes, who may call them, and how errors look.
+
+pub mod body;
+pub mod caller;
+pub mod problem;
+pub mod routes;
+pub mod state;
+
+use actix_cors::Cors;
+use actix_web::{App, http::header, web};
+use utoipa::OpenApi;
+use utoipa_actix_web::AppExt;
+use utoipa_actix_web::service_config::ServiceConfig;
+
+/// Our own static routes. The tools' routes are not among them: each caller's document describes those.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Toolsieve", description = "The service's own routes. The tools are described by /openapi.json.", license(name = "Apache-2.0", identifier = "Apache-2.0")),
+    tags(
+        (name = "operations", description = "Whether the service is alive and ready"),
+        (name = "filter", description = "Which tools matter for a message"),
+        (name = "tools", description = "Find and run tools"),
+        (name = "documents", description = "What a caller may see, as OpenAPI documents")
+    )
+)]
+pub struct ServiceApi;
+
+/// Registers every static route, once for the server and for its document.
+pub fn configure(config: &mut ServiceConfig<'_>) {
+    config
+        .service(routes::health::healthz)
+        .service(routes::health::readyz)
+        .service(routes::documents::root)
+        .service(routes::filter::filter)
+        .service(routes::tools::search)
+        .service(routes::tools::call);
+}
+
+/// Registers what depends on the catalog: everything below a server's name. Comes last.
+pub fn configure_servers(config: &mut web::ServiceConfig) {
+    config
+        .service(routes::docs::swagger_ui())
+        .route("/docs", web::get().to(routes::docs::redirect))
+        .service(web::resource("/{server}/openapi.json").route(web::get().to(routes::documents::server)))
+        .service(web::resource("/{server}/docs").route(web::get().to(routes::docs::server)))
+        .service(web::resource("/{server}/{tool:.+}").route(web::post().to(routes::execute::execute)))
+        .default_service(web::to(problem::no_route));
+}
+
+/// The description of our own routes, as `openapi/service.json` holds it.
+#[must_use]
+pub fn service_document() -> String {
+    let (_, document) = App::new().into_utoipa_app().openapi(ServiceApi::openapi()).configure(configure).split_for_parts();
+    document.to_pretty_json().unwrap_or_default()
+}
+
+/// Pages of these origins may call; without any, no page of another site may. Never with cookies or credentials.
+pub fn cors(origins: &[String]) -> Cors {
+    const HOUR: usize = 3_600;
+    let cors = Cors::default()
+        .allowed_methods(["GET", "POST"])
+        .allowed_headers([header::AUTHORIZATION, header::CONTENT_TYPE, header::ACCEPT])
+        .allowed_header("X-Session-Id")
+        .max_age(HOUR);
+    if origins.iter().any(|origin| origin == "*") {
+        return cors.allow_any_origin().send_wildcard();
+    }
+    origins.iter().fold(cors, |cors, origin| cors.allowed_origin(origin)).block_on_origin_mismatch(false)
+}

@@ -1,0 +1,208 @@
+//! The error table, and how an error looks on the wire (RFC 9457).
+
+use std::fmt;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
+use serde::Serialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::domain::arguments::ArgumentProblem;
+use crate::service::execute::ExecuteError;
+use crate::service::ports::CallError;
+
+/// Whose mistake it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Caller,
+    Remote,
+    Us,
+}
+
+macro_rules! codes {
+    ($($code:ident $name:literal $status:ident $fault:ident $title:literal,)*) => {
+        /// Every way in which a request can fail.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Code { $($code,)* }
+
+        impl Code {
+            pub const ALL: &[Code] = &[$(Code::$code,)*];
+
+            /// The `code` member of a problem: stable, for programs.
+            #[must_use]
+            pub fn name(self) -> &'static str { match self { $(Self::$code => $name,)* } }
+
+            #[must_use]
+            pub fn status(self) -> StatusCode { match self { $(Self::$code => StatusCode::$status,)* } }
+
+            #[must_use]
+            pub fn title(self) -> &'static str { match self { $(Self::$code => $title,)* } }
+
+            #[must_use]
+            pub fn fault(self) -> Fault { match self { $(Self::$code => Fault::$fault,)* } }
+        }
+    };
+}
+
+codes! {
+    NotJson            "not_json"            BAD_REQUEST            Caller "The body is not JSON",
+    Unauthorized       "unauthorized"        UNAUTHORIZED           Caller "No key, or a wrong one",
+    ForeignOrigin      "foreign_origin"      FORBIDDEN              Caller "The request comes from another site",
+    NotFound           "not_found"           NOT_FOUND              Caller "There is no such thing here",
+    MethodNotAllowed   "method_not_allowed"  METHOD_NOT_ALLOWED     Caller "This address answers another method",
+    BodyTooLarge       "body_too_large"      PAYLOAD_TOO_LARGE      Caller "The body is too large",
+    InvalidArguments   "invalid_arguments"   UNPROCESSABLE_ENTITY   Caller "The arguments do not fit the tool's schema",
+    InvalidRequest     "invalid_request"     UNPROCESSABLE_ENTITY   Caller "The request does not fit",
+    RateLimited        "rate_limited"        TOO_MANY_REQUESTS      Caller "Too many requests",
+    ToolError          "tool_error"          BAD_GATEWAY            Remote "The tool reported an error",
+    ServerError        "server_error"        BAD_GATEWAY            Remote "The MCP server answered with an error",
+    ResultTooLarge     "result_too_large"    BAD_GATEWAY            Remote "The tool's result is too large",
+    ServerUnavailable  "server_unavailable"  SERVICE_UNAVAILABLE    Remote "The MCP server is not available",
+    Timeout            "timeout"             GATEWAY_TIMEOUT        Remote "The MCP server did not answer in time",
+    Internal           "internal"            INTERNAL_SERVER_ERROR  Us     "Something went wrong here",
+}
+
+/// An error on its way to the caller.
+#[derive(Debug)]
+pub struct Problem {
+    pub code: Code,
+    /// What to do next, in a sentence.
+    pub detail: String,
+    pub errors: Vec<ArgumentProblem>,
+    /// Seconds, for `Retry-After`.
+    pub retry_after: Option<u64>,
+}
+
+/// The body of a problem (RFC 9457).
+#[derive(Serialize, ToSchema)]
+pub struct ProblemBody<'a> {
+    r#type: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    /// Stable name of the error, for programs.
+    code: &'a str,
+    /// Names this very request; it is in the log too.
+    request_id: String,
+    /// What is wrong with each argument, by JSON Pointer.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    errors: &'a [ArgumentProblem],
+}
+
+impl Problem {
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into(), errors: Vec::new(), retry_after: None }
+    }
+
+    /// Unknown and denied look exactly alike.
+    #[must_use]
+    pub fn not_found() -> Self {
+        Self::new(Code::NotFound, "Look at /openapi.json for what there is.")
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.code.name(), self.detail)
+    }
+}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.code.status()
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let request_id = Uuid::now_v7().to_string();
+        if self.code.fault() == Fault::Us {
+            tracing::error!(request_id, detail = self.detail, "internal error");
+        }
+        let mut response = HttpResponseBuilder::new(self.code.status());
+        response.insert_header((header::CONTENT_TYPE, "application/problem+json"));
+        response.insert_header(("x-request-id", request_id.clone()));
+        if let Some(seconds) = self.retry_after {
+            response.insert_header((header::RETRY_AFTER, seconds));
+        }
+        if self.code == Code::Unauthorized {
+            response.append_header((header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"toolsieve\"")));
+            response.append_header((header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"toolsieve\"")));
+        }
+        response.json(ProblemBody {
+            r#type: format!("urn:toolsieve:problem:{}", self.code.name()),
+            title: self.code.title(),
+            status: self.code.status().as_u16(),
+            detail: &self.detail,
+            code: self.code.name(),
+            request_id,
+            errors: &self.errors,
+        })
+    }
+}
+
+impl From<ExecuteError> for Problem {
+    fn from(error: ExecuteError) -> Self {
+        match error {
+            ExecuteError::NotFound => Self::not_found(),
+            ExecuteError::Invalid(errors) => Self {
+                code: Code::InvalidArguments,
+                detail: errors.iter().map(|error| format!("{}: {}", place(&error.pointer), error.message)).collect::<Vec<_>>().join("; "),
+                errors,
+                retry_after: None,
+            },
+            ExecuteError::Tool(text) => Self::new(Code::ToolError, text),
+            ExecuteError::Call(error) => Self::from(error),
+        }
+    }
+}
+
+fn place(pointer: &str) -> &str {
+    if pointer.is_empty() { "arguments" } else { pointer }
+}
+
+impl From<CallError> for Problem {
+    fn from(error: CallError) -> Self {
+        let detail = error.to_string();
+        match error {
+            CallError::UnknownServer => Self::not_found(),
+            CallError::Unavailable { retry_after, .. } => Self {
+                retry_after: Some(retry_after.as_secs().max(1)),
+                ..Self::new(Code::ServerUnavailable, format!("{detail}. It is being reconnected; try again."))
+            },
+            CallError::Timeout(_) => Self::new(Code::Timeout, detail),
+            CallError::Protocol { .. } => Self::new(Code::ServerError, detail),
+            CallError::TooLarge { .. } => Self::new(Code::ResultTooLarge, format!("{detail}. Ask the tool for less.")),
+        }
+    }
+}
+
+/// Reads a JSON body, with errors that say where it is wrong.
+///
+/// # Errors
+/// [`Code::NotJson`] for what is not JSON, [`Code::InvalidRequest`] for JSON of another shape.
+pub fn read_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(body).map_err(|error| {
+        let code = if error.is_data() { Code::InvalidRequest } else { Code::NotJson };
+        Problem::new(code, error.to_string())
+    })
+}
+
+/// The answer to everything that no route takes.
+pub async fn no_route() -> HttpResponse {
+    Problem::not_found().error_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Code;
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Code::ALL.len());
+    }
+}

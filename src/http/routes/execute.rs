@@ -1,0 +1,65 @@
+//! Execution of a tool under its server's name.
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde_json::{Map, Value};
+
+use crate::domain::tool::ToolId;
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::problem::{Code, Problem, read_json};
+use crate::http::routes::tools;
+use crate::http::state::State;
+use crate::service::execute;
+
+/// `POST /{server}/{tool}`: the body is the arguments, the answer is the tool's result.
+///
+/// # Errors
+/// The table in `problem.rs`.
+pub async fn execute(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+    let (server, tool) = path.into_inner();
+    // A server's document publishes the meta-tools with paths below the server, as it does with its tools.
+    match tool.as_str() {
+        "v1/tools/search" => return tools::run_search(&state, &caller, &request, &body.0).await,
+        "v1/tools/call" => return tools::run_call(&state, &caller, &request, &body.0).await,
+        _ => {}
+    }
+    let arguments = arguments(&body.0)?;
+    let id = ToolId::new(server.as_str(), tool);
+    let result = state.execute.by_id(&id, arguments, context(&caller, &request)).await?;
+    Ok(json(result))
+}
+
+/// An object; an empty body counts as one, since some clients send none for a tool without parameters.
+fn arguments(body: &[u8]) -> Result<Map<String, Value>, Problem> {
+    if body.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Map::new());
+    }
+    match read_json(body)? {
+        Value::Object(arguments) => Ok(arguments),
+        _ => Err(Problem::new(Code::InvalidArguments, "Send the arguments as a JSON object.")),
+    }
+}
+
+/// What a call carries of the request.
+pub fn context(caller: &Caller, request: &HttpRequest) -> execute::Caller {
+    let header = |names: &[&str]| {
+        names.iter().find_map(|name| request.headers().get(*name)?.to_str().ok().filter(|value| !value.is_empty()).map(str::to_owned))
+    };
+    execute::Caller {
+        principal: Arc::clone(&caller.0),
+        headers: Arc::new(http::HeaderMap::new()),
+        chat: header(&["x-openwebui-chat-id", "x-session-id"]).filter(|id| is_kept(id)),
+        selection: header(&["x-toolsieve-selection-id"]),
+    }
+}
+
+/// Open WebUI marks chats that it doesn't keep itself by what their id begins with.
+fn is_kept(chat: &str) -> bool {
+    !["local:", "temporary:", "channel:"].iter().any(|prefix| chat.starts_with(prefix))
+}
+
+pub fn json(body: String) -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(body)
+}

@@ -1,0 +1,229 @@
+//! Which tools matter for a message: what the Open WebUI filter asks before every model call.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use actix_web::{HttpRequest, HttpResponse, post, web};
+use indexmap::IndexMap;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::problem::{Code, Problem, read_json};
+use crate::http::state::State;
+use crate::service::select::{Offered, Selection, SelectRequest, Turn, TurnRole};
+
+/// Newly chosen tools that a request may ask for.
+const MAX_LIMIT: usize = 128;
+
+#[derive(Deserialize, ToSchema)]
+struct FilterBody {
+    /// The last turns, oldest first; the last 6 are enough.
+    #[schema(value_type = Vec<Object>)]
+    messages: Vec<Message>,
+    /// Which tool ids are ours, and the path of the document that each publishes. Other ids are foreign and kept.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    connections: Option<IndexMap<String, String>>,
+    /// The tool ids that are switched on in the chat.
+    #[serde(default)]
+    tool_ids: Option<Vec<String>>,
+    /// The functions on offer: names, or whole definitions.
+    #[serde(default)]
+    #[schema(value_type = Vec<Object>)]
+    tools: Option<Vec<OfferedTool>>,
+    /// Whether foreign definitions are judged too.
+    #[serde(default)]
+    narrow_foreign: Option<bool>,
+    /// The person: id, email, role, groups.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    user: Option<Value>,
+    #[serde(default)]
+    chat_id: Option<String>,
+    #[serde(default)]
+    message_id: Option<String>,
+    #[serde(default)]
+    model: Option<String>,
+    /// How many tools may be newly chosen, 1 to 128, default 10. Pinned tools, the chat's set and the search tool come on top.
+    #[serde(default)]
+    limit: Option<usize>,
+    /// The most tokens that newly chosen definitions may take.
+    #[serde(default)]
+    token_budget: Option<usize>,
+    /// Accepted for what is to come; no LLM is asked yet.
+    #[serde(default)]
+    rerank: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    role: String,
+    #[serde(default)]
+    content: Option<Content>,
+    #[serde(default)]
+    tool_calls: Option<Vec<Value>>,
+}
+
+/// A text, or parts of which the texts count.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Value>),
+    Other(IgnoredAny),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OfferedTool {
+    Name(String),
+    Definition(Value),
+}
+
+/// A selection.
+#[derive(Serialize, ToSchema)]
+struct FilterAnswer {
+    selection_id: String,
+    /// The tool ids to keep, in their order; absent when none were sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_ids: Option<Vec<String>>,
+    /// The functions to keep.
+    tools: Vec<SelectedBody>,
+    tokens: TokensBody,
+    warnings: Vec<String>,
+    took_ms: f64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct SelectedBody {
+    name: String,
+    /// Absent for foreign functions and meta-tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool: Option<String>,
+    /// 0 to 1; null where the message was not what decided.
+    score: Option<f32>,
+    reason: String,
+}
+
+/// cl100k tokens of our definitions on offer and of those that are kept.
+#[derive(Serialize, ToSchema)]
+struct TokensBody {
+    before: u64,
+    after: u64,
+}
+
+/// The tools that matter for a message, out of those on offer.
+#[utoipa::path(
+    tag = "filter",
+    request_body = FilterBody,
+    responses(
+        (status = 200, description = "The selection", body = FilterAnswer),
+        (status = 400, description = "Not JSON"),
+        (status = 422, description = "No messages, or a value that does not fit")
+    )
+)]
+#[post("/v1/filter")]
+pub async fn filter(state: web::Data<State>, caller: Caller, _request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+    let body: FilterBody = read_json(&body.0)?;
+    let selection = state.select.select(body.into_request()?, &caller.0).await;
+    Ok(HttpResponse::Ok().json(FilterAnswer::from(selection)))
+}
+
+impl FilterBody {
+    fn into_request(self) -> Result<SelectRequest, Problem> {
+        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
+        if self.messages.is_empty() {
+            return Err(invalid("messages is empty: send at least the user's message."));
+        }
+        if self.limit.is_some_and(|limit| limit == 0 || limit > MAX_LIMIT) {
+            return Err(invalid("limit is 1 to 128."));
+        }
+        if !matches!(self.rerank.as_deref(), None | Some("auto" | "always" | "never" | "off" | "on")) {
+            return Err(invalid("rerank is `auto`, `always` or `never`."));
+        }
+        let user = self.user.as_ref().and_then(|user| user.get("id")).and_then(Value::as_str).map(str::to_owned);
+        let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
+        Ok(SelectRequest {
+            turns: self.messages.into_iter().map(Message::into_turn).collect(),
+            connections: self.connections.unwrap_or_default(),
+            tool_ids: self.tool_ids,
+            offered: self.tools.map(|tools| tools.into_iter().filter_map(OfferedTool::into_offered).collect()),
+            narrow_foreign: self.narrow_foreign.unwrap_or(false),
+            user,
+            chat: not_empty(self.chat_id),
+            message: not_empty(self.message_id),
+            model: not_empty(self.model),
+            limit: self.limit,
+            token_budget: self.token_budget,
+        })
+    }
+}
+
+impl Message {
+    fn into_turn(self) -> Turn {
+        let role = match self.role.as_str() {
+            "user" => TurnRole::User,
+            "assistant" => TurnRole::Assistant,
+            _ => TurnRole::Other,
+        };
+        let called = self
+            .tool_calls
+            .iter()
+            .flatten()
+            .filter_map(|call| call.pointer("/function/name").or_else(|| call.get("name"))?.as_str().map(str::to_owned))
+            .collect();
+        Turn { role, text: self.content.map(Content::into_text).unwrap_or_default(), called }
+    }
+}
+
+impl Content {
+    fn into_text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            Self::Parts(parts) => {
+                let texts = parts.iter().filter_map(|part| part.as_str().or_else(|| part.get("text")?.as_str()));
+                texts.collect::<Vec<&str>>().join("\n")
+            }
+            Self::Other(IgnoredAny) => String::new(),
+        }
+    }
+}
+
+impl OfferedTool {
+    /// A definition comes bare or as `{"type": "function", "function": {…}}`.
+    fn into_offered(self) -> Option<Offered> {
+        match self {
+            Self::Name(name) => Some(Offered { name, description: None }),
+            Self::Definition(value) => {
+                let function = value.get("function").unwrap_or(&value);
+                let text = |key: &str| function.get(key).and_then(Value::as_str).map(str::to_owned);
+                Some(Offered { name: text("name")?, description: Some(text("description").unwrap_or_default()) })
+            }
+        }
+    }
+}
+
+impl From<Selection> for FilterAnswer {
+    fn from(selection: Selection) -> Self {
+        let tools = selection.tools.into_iter().map(|selected| SelectedBody {
+            name: selected.name,
+            server: selected.id.as_ref().map(|id| id.server.to_string()),
+            tool: selected.id.as_ref().map(|id| id.name.to_string()),
+            score: selected.score,
+            reason: selected.reason.to_string(),
+        });
+        Self {
+            tools: tools.collect(),
+            selection_id: selection.id,
+            tool_ids: selection.tool_ids,
+            tokens: TokensBody { before: selection.tokens_before, after: selection.tokens_after },
+            warnings: selection.warnings,
+            took_ms: (selection.took.as_secs_f64() * 1e6).round() / 1e3,
+        }
+    }
+}
+

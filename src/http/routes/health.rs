@@ -1,0 +1,28 @@
+//! Alive and ready.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use actix_web::{HttpResponse, get, web};
+
+use crate::http::state::State;
+
+/// Alive: the process answers.
+#[utoipa::path(tag = "operations", responses((status = 200, description = "Alive", content_type = "text/plain", body = String)))]
+#[get("/healthz")]
+pub async fn healthz() -> HttpResponse {
+    HttpResponse::Ok().content_type("text/plain").body("ok")
+}
+
+/// Ready: every server has answered or failed its first attempt, or a last good catalog is loaded, or 10 s have passed.
+#[utoipa::path(
+    tag = "operations",
+    responses(
+        (status = 200, description = "Ready; the body shows the state of each part", body = Object),
+        (status = 503, description = "Not yet", body = Object)
+    )
+)]
+#[get("/readyz")]
+pub async fn readyz(state: web::Data<State>) -> HttpResponse {
+    let readiness = state.status.readiness();
+    let mut response = if readiness.ready { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
+    response.json(readiness)
+}

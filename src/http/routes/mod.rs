@@ -1,0 +1,8 @@
+//! One file per noun.
+
+pub mod docs;
+pub mod documents;
+pub mod execute;
+pub mod filter;
+pub mod health;
+pub mod tools;

@@ -1,0 +1,129 @@
+//! Find a tool and run it by its published name: plain routes, and what `find_tools` and `run_tool` call.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use actix_web::{HttpRequest, HttpResponse, post, web};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::problem::{Code, Problem, read_json};
+use crate::http::routes::execute::{context, json};
+use crate::http::state::State;
+use crate::service::meta::{Detail, FindTools, MAX_LIMIT};
+
+/// Queries of one search.
+const MAX_QUERIES: usize = 16;
+
+#[derive(Deserialize, ToSchema)]
+struct SearchBody {
+    /// What the tools shall do, a phrase for each need. One string is taken too.
+    #[serde(default, alias = "query")]
+    #[schema(value_type = Vec<String>)]
+    queries: OneOrMany,
+    /// How many tools to return, 1 to 100, default 10.
+    limit: Option<usize>,
+    /// `names`, `summary` (default) or `full`.
+    detail: Option<String>,
+    /// What the tools are for; counts as one more query.
+    intent: Option<String>,
+}
+
+/// Models send one string where a list is asked for.
+#[derive(Deserialize, Default)]
+#[serde(untagged)]
+enum OneOrMany {
+    #[default]
+    None,
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Deserialize, ToSchema)]
+struct CallBody {
+    /// The published name of the tool.
+    name: String,
+    /// The tool's arguments.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    arguments: Option<Arguments>,
+}
+
+/// Models send an object, or the object as a string.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Arguments {
+    Object(Map<String, Value>),
+    Text(String),
+}
+
+/// The best tools for what is described, best first.
+#[utoipa::path(
+    tag = "tools",
+    request_body = SearchBody,
+    responses(
+        (status = 200, description = "Exactly `limit` tools when there are that many", body = Object),
+        (status = 422, description = "No query, or a value that does not fit")
+    )
+)]
+#[post("/v1/tools/search")]
+pub async fn search(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+    run_search(&state, &caller, &request, &body.0).await
+}
+
+/// Runs any tool by its published name.
+#[utoipa::path(
+    tag = "tools",
+    request_body = CallBody,
+    responses(
+        (status = 200, description = "The tool's result", body = Object),
+        (status = 404, description = "Unknown tool"),
+        (status = 422, description = "The arguments do not fit the tool's schema"),
+        (status = 502, description = "The tool reported an error"),
+        (status = 503, description = "The server is down"),
+        (status = 504, description = "The server did not answer in time")
+    )
+)]
+#[post("/v1/tools/call")]
+pub async fn call(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+    run_call(&state, &caller, &request, &body.0).await
+}
+
+pub(super) async fn run_search(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
+    let body: SearchBody = read_json(body)?;
+    let mut queries = match body.queries {
+        OneOrMany::None => Vec::new(),
+        OneOrMany::One(query) => vec![query],
+        OneOrMany::Many(queries) => queries,
+    };
+    queries.extend(body.intent);
+    queries.retain(|query| !query.trim().is_empty());
+    if queries.is_empty() || queries.len() > MAX_QUERIES {
+        return Err(Problem::new(Code::InvalidRequest, format!("Give 1 to {MAX_QUERIES} queries, e.g. {{\"queries\": [\"send an email\"]}}.")));
+    }
+    let limit = body.limit.unwrap_or(10);
+    if limit == 0 || limit > MAX_LIMIT {
+        return Err(Problem::new(Code::InvalidRequest, format!("limit is 1 to {MAX_LIMIT}.")));
+    }
+    let detail = match body.detail.as_deref() {
+        None | Some("summary") => Detail::Summary,
+        Some("names") => Detail::Names,
+        Some("full") => Detail::Full,
+        Some(_) => return Err(Problem::new(Code::InvalidRequest, "detail is `names`, `summary` or `full`.")),
+    };
+    let found = state.meta.find(&FindTools { queries, limit, detail }, &context(caller, request)).await;
+    Ok(HttpResponse::Ok().json(found))
+}
+
+pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
+    let body: CallBody = read_json(body)?;
+    let arguments = match body.arguments {
+        None => Map::new(),
+        Some(Arguments::Object(arguments)) => arguments,
+        Some(Arguments::Text(text)) if text.trim().is_empty() => Map::new(),
+        Some(Arguments::Text(text)) => serde_json::from_str(&text)
+            .map_err(|_| Problem::new(Code::InvalidArguments, "Send the arguments as a JSON object."))?,
+    };
+    Ok(json(state.execute.by_name(&body.name, arguments, context(caller, request)).await?))
+}

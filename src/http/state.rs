@@ -1,0 +1,21 @@
+//! What the routes share: the use cases and a few settings.
+
+use std::sync::Arc;
+
+use crate::http::caller::Access;
+use crate::service::execute::Execute;
+use crate::service::meta::Meta;
+use crate::service::publish::Publish;
+use crate::service::select::Select;
+use crate::service::status::Status;
+
+pub struct State {
+    pub access: Access,
+    /// Largest request body in bytes.
+    pub body_limit: usize,
+    pub publish: Publish,
+    pub execute: Arc<Execute>,
+    pub meta: Meta,
+    pub select: Select,
+    pub status: Status,
+}

@@ -1,0 +1,107 @@
+//! The chats' sets: in memory, written behind to the store, read from there on a miss.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::future::Cache;
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::tool::ToolId;
+use crate::service::ports::Store;
+
+/// Chats held in memory.
+const HELD: u64 = 10_000;
+const IDLE: Duration = Duration::from_secs(2 * 3_600);
+const QUEUE: usize = 4_096;
+
+type Entry = Arc<Mutex<ChatSet>>;
+
+/// What became of a chat's set.
+#[derive(Clone, Debug, Default)]
+pub struct Updated {
+    /// The chat's tools in the order in which they were first offered.
+    pub set: ChatSet,
+    /// Tools that went over the budget.
+    pub dropped: Vec<ToolId>,
+    pub warning: Option<String>,
+}
+
+#[derive(Clone)]
+pub struct Chats {
+    store: Arc<dyn Store>,
+    held: Cache<ChatKey, Entry>,
+    changed: mpsc::Sender<(ChatKey, Entry)>,
+    budget: usize,
+}
+
+impl Chats {
+    /// Starts the writer. It ends after `stop`, when everything that was queued is written.
+    #[must_use]
+    pub fn start(store: Arc<dyn Store>, budget: usize, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+        let (changed, queue) = mpsc::channel(QUEUE);
+        let task = tokio::spawn(write(Arc::clone(&store), queue, stop));
+        let held = Cache::builder().max_capacity(HELD).time_to_idle(IDLE).build();
+        (Self { store, held, changed, budget }, task)
+    }
+
+    /// The tools that a chat has, in the order in which they were offered.
+    pub async fn get(&self, key: &ChatKey) -> (ChatSet, Option<String>) {
+        let (entry, warning) = self.entry(key).await;
+        let set = entry.lock().await.clone();
+        (set, warning)
+    }
+
+    /// Adds what was offered and marks what was called.
+    pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &HashSet<ToolId>) -> Updated {
+        let (entry, mut warning) = self.entry(key).await;
+        let mut set = entry.lock().await;
+        let before = set.clone();
+        let dropped = set.update(offered, called, self.budget);
+        let updated = set.clone();
+        drop(set);
+        if updated != before && self.changed.try_send((key.clone(), entry)).is_err() {
+            warning = Some("the chat's set is kept in memory only: the store does not keep up".to_owned());
+        }
+        Updated { set: updated, dropped, warning }
+    }
+
+    async fn entry(&self, key: &ChatKey) -> (Entry, Option<String>) {
+        if let Some(entry) = self.held.get(key).await {
+            return (entry, None);
+        }
+        let mut warning = None;
+        let load = async {
+            match self.store.chat(key).await {
+                Ok(set) => Arc::new(Mutex::new(set.unwrap_or_default())),
+                Err(error) => {
+                    tracing::warn!(error = %error, "a chat's set could not be read");
+                    warning = Some("the chat's earlier tools are not known: the store does not answer".to_owned());
+                    Entry::default()
+                }
+            }
+        };
+        let entry = self.held.get_with_by_ref(key, load).await;
+        (entry, warning)
+    }
+}
+
+async fn write(store: Arc<dyn Store>, mut queue: mpsc::Receiver<(ChatKey, Entry)>, stop: CancellationToken) {
+    loop {
+        let next = tokio::select! {
+            biased;
+            next = queue.recv() => next,
+            () = stop.cancelled() => {
+                queue.close();
+                queue.recv().await
+            }
+        };
+        let Some((key, entry)) = next else { return };
+        let set = entry.lock().await.clone();
+        if let Err(error) = store.save_chat(&key, &set).await {
+            tracing::warn!(error = %error, "a chat's set was not stored");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The use cases: asynchronous, over ports, free of HTTP and of any adapter.
+
+pub mod chats;
+pub mod current;
+pub mod execute;
+pub mod meta;
+pub mod ports;
+pub mod publish;
+pub mod record;
+pub mod refresh;
+pub mod retrieve;
+pub mod select;
+pub mod status;

@@ -1,0 +1,308 @@
+//! The seams to the outside: the only traits of the crate, implemented by `adapters` and held as `Arc<dyn _>`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::domain::canonical::Fingerprint;
+pub use crate::domain::catalog::{ServerListing, SkippedTool};
+use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::principal::{Principal, Visibility, VisibilityClass};
+use crate::domain::relevance::SparseVector;
+use crate::domain::tool::{ServerName, ToolId};
+
+// ---------------------------------------------------------------------------------------------- MCP servers
+
+/// The configured MCP servers: their lists of tools and the way to call one.
+#[async_trait]
+pub trait ToolServers: Send + Sync {
+    /// The stream of what happens to the servers. It starts with the present state of each and is taken once,
+    /// by the use case that keeps the catalog. It ends when the servers are shut down.
+    fn events(&self) -> mpsc::Receiver<ServerEvent>;
+
+    /// The present state of every configured server, in configured order.
+    fn states(&self) -> Vec<ServerState>;
+
+    /// Calls one tool and returns the raw result object (MCP specification, "CallToolResult").
+    ///
+    /// Dropping the future cancels the call at the server.
+    ///
+    /// # Errors
+    /// See [`CallError`]. A result with `isError` is not an error here: it is a result.
+    async fn call(&self, tool: &ToolId, arguments: Map<String, Value>, context: CallContext) -> Result<Value, CallError>;
+
+    /// Ends every connection and every child process.
+    async fn shut_down(&self);
+}
+
+/// What a call carries beside the tool and its arguments.
+#[derive(Clone)]
+pub struct CallContext {
+    pub principal: Arc<Principal>,
+    /// Headers of the caller that a server's configuration may let through. Never forwarded by default.
+    pub headers: Arc<http::HeaderMap>,
+    /// `None`: the server's configured timeout counts from now.
+    pub deadline: Option<Instant>,
+    /// Where progress notifications go, if anybody listens.
+    pub progress: Option<mpsc::Sender<Progress>>,
+}
+
+/// A progress notification (MCP specification, "Progress").
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    pub progress: f64,
+    pub total: Option<f64>,
+    pub message: Option<String>,
+}
+
+/// What the servers tell.
+#[derive(Clone, Debug)]
+pub enum ServerEvent {
+    /// The server was listed, at start, after `list_changed`, or after a reconnect.
+    Listed(ServerListing),
+    /// The attempt to connect or to list failed; a retry is scheduled. A last good listing stays valid.
+    Failed { server: ServerName, reason: String },
+    /// The server is not configured any more.
+    Removed { server: ServerName },
+}
+
+/// One server as `/readyz` shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerState {
+    pub server: ServerName,
+    pub phase: ServerPhase,
+    /// How many tools the last listing had.
+    pub tools: usize,
+    /// Why the last attempt failed. Free of secrets.
+    pub error: Option<String>,
+    /// Protocol version that was agreed on.
+    pub protocol: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerPhase {
+    /// The first attempt is still under way.
+    Starting,
+    Connected,
+    /// The last attempt failed; the next one is scheduled.
+    Retrying,
+}
+
+/// Why a call brought no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("the server is not configured")]
+    UnknownServer,
+    #[error("the server is not connected: {reason}")]
+    Unavailable { reason: String, retry_after: Duration },
+    #[error("no answer within {} s", .0.as_secs_f64())]
+    Timeout(Duration),
+    /// A JSON-RPC error of the server.
+    #[error("the server answered with error {code}: {message}")]
+    Protocol { code: i64, message: String },
+    #[error("the answer is larger than {limit} bytes")]
+    TooLarge { limit: usize },
+}
+
+// ---------------------------------------------------------------------------------------------------- index
+
+/// Finds tools by vectors. The visibility is part of the query, so that a hidden tool never takes a place.
+#[async_trait]
+pub trait ToolIndex: Send + Sync {
+    /// Makes the index hold exactly these documents. Readers see the old contents until the new ones are complete.
+    ///
+    /// # Errors
+    /// [`IndexError`]; the old contents stay.
+    async fn replace(&self, contents: IndexContents) -> Result<(), IndexError>;
+
+    /// The candidates of each text, merged: for every tool that is among the `limit` best of any text by dense or by
+    /// lexical score, its scores for all texts. A dense score that a list did not bring is computed, a lexical
+    /// one is 0. The order is not defined.
+    ///
+    /// # Errors
+    /// [`IndexError`]
+    async fn search(&self, request: &IndexQuery<'_>) -> Result<Vec<IndexCandidate>, IndexError>;
+
+    /// How many documents it holds and from which contents, for `/readyz` and for skipping a rebuild at start.
+    fn state(&self) -> IndexState;
+}
+
+/// Everything that the index shall hold.
+#[derive(Clone, Debug, Default)]
+pub struct IndexContents {
+    /// Which embedder made the dense vectors.
+    pub model: Arc<str>,
+    /// Length of every dense vector.
+    pub dimension: usize,
+    pub documents: Vec<IndexDocument>,
+}
+
+/// One tool in the index.
+#[derive(Clone, Debug)]
+pub struct IndexDocument {
+    pub tool: ToolId,
+    pub class: VisibilityClass,
+    /// One or more unit vectors; a query's dense score is the largest cosine over them. Empty: not embedded yet,
+    /// found lexically only.
+    pub dense: Vec<Arc<[f32]>>,
+    /// Term weights without the inverse document frequency, which the index applies.
+    pub sparse: SparseVector,
+}
+
+/// A search for one message.
+#[derive(Clone, Debug)]
+pub struct IndexQuery<'a> {
+    /// The whole message first, then its sentences where it was split.
+    pub texts: &'a [IndexQueryText],
+    pub visibility: &'a Visibility,
+    /// Length of each of the lists that are merged.
+    pub limit: usize,
+}
+
+/// One text of a search.
+#[derive(Clone, Debug)]
+pub struct IndexQueryText {
+    /// A unit vector; `None` searches lexically only.
+    pub dense: Option<Arc<[f32]>>,
+    pub sparse: SparseVector,
+}
+
+/// A tool that one of the lists brought, with its raw scores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexCandidate {
+    pub tool: ToolId,
+    /// Cosine per text of the query; `None` where the text or the tool has no vector.
+    pub dense: Vec<Option<f32>>,
+    /// BM25 score per text of the query.
+    pub lexical: Vec<f32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct IndexState {
+    pub documents: usize,
+    /// How many of them have a dense vector.
+    pub embedded: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// The engine's own words stay out: they carry backtraces. They are in the log.
+    #[error("the index could not {action}")]
+    Engine { action: &'static str },
+    #[error("index folder: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+// ------------------------------------------------------------------------------------------------- embedder
+
+/// Turns texts into unit vectors.
+#[async_trait]
+pub trait Embedder: Send + Sync {
+    /// Name and version of the model and its form: part of every key under which a vector is kept.
+    fn model(&self) -> &str;
+
+    /// Length of the vectors.
+    fn dimension(&self) -> usize;
+
+    /// The vectors of queries: few short texts, now.
+    ///
+    /// # Errors
+    /// [`EmbedError`]
+    async fn embed_queries(&self, texts: &[&str]) -> Result<Vec<Arc<[f32]>>, EmbedError>;
+
+    /// The vectors of tool texts: many, in the background, all cores.
+    ///
+    /// # Errors
+    /// [`EmbedError`]
+    async fn embed_passages(&self, texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError>;
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum EmbedError {
+    #[error("the embedder failed: {0}")]
+    Failed(String),
+}
+
+// ---------------------------------------------------------------------------------------------------- store
+
+/// What must survive a restart. Everything else is a cache.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// The last good listing of every server.
+    ///
+    /// # Errors
+    /// [`StoreError`], as every method here.
+    async fn listings(&self) -> Result<Vec<ServerListing>, StoreError>;
+
+    async fn save_listing(&self, listing: &ServerListing) -> Result<(), StoreError>;
+
+    async fn remove_listing(&self, server: &ServerName) -> Result<(), StoreError>;
+
+    /// The known vectors of these texts, by the hash of the text.
+    async fn vectors(&self, model: &str, texts: &[Fingerprint]) -> Result<HashMap<Fingerprint, Arc<[f32]>>, StoreError>;
+
+    async fn save_vectors(&self, model: &str, vectors: &[(Fingerprint, Arc<[f32]>)]) -> Result<(), StoreError>;
+
+    /// Known token counts of function definitions, by the hash of the minified definition.
+    async fn token_counts(&self, definitions: &[Fingerprint]) -> Result<HashMap<Fingerprint, u32>, StoreError>;
+
+    async fn save_token_counts(&self, counts: &[(Fingerprint, u32)]) -> Result<(), StoreError>;
+
+    async fn chat(&self, key: &ChatKey) -> Result<Option<ChatSet>, StoreError>;
+
+    async fn save_chat(&self, key: &ChatKey, set: &ChatSet) -> Result<(), StoreError>;
+
+    async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError>;
+
+    /// Removes chats that nobody touched since then and events before then; returns how many rows went.
+    async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError>;
+}
+
+/// Something that happened to a selection. Holds no message text, no arguments, no results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SelectionEvent {
+    pub at: SystemTime,
+    pub selection: Option<String>,
+    pub principal: String,
+    pub chat: Option<String>,
+    pub kind: SelectionEventKind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum SelectionEventKind {
+    /// Tools that a selection offered, and the message as a vector.
+    Offered { model: Arc<str>, vector: Option<Arc<[f32]>>, tools: Vec<ToolId> },
+    /// A tool was called.
+    Called { tool: ToolId, outcome: CallOutcome, took: Duration },
+    /// The model searched for what a selection did not cover.
+    Searched { model: Arc<str>, vector: Option<Arc<[f32]>>, tools: Vec<ToolId> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallOutcome {
+    Success,
+    /// The tool's own error (`isError`).
+    ToolError,
+    /// The caller's mistake: invalid arguments.
+    Rejected,
+    /// Server down, timeout, broken protocol.
+    Failed,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("the store could not {action}")]
+    Failed {
+        action: &'static str,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}

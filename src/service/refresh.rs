@@ -1,0 +1,293 @@
+//! Keeps the catalog and the index up with the servers.
+//!
+//! What a server lists becomes tools (only changed ones are made anew), a new catalog is swapped in, the listing is
+//! stored as the last good one, and the index follows in the background: first lexically, then with vectors.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::canonical::Fingerprint;
+use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing};
+use crate::domain::relevance::{self, LexicalModel};
+use crate::domain::tool::{ServerName, Tool};
+use crate::domain::principal::Visibility;
+use crate::service::current::CurrentCatalog;
+use crate::service::ports::{Embedder, IndexContents, IndexDocument, ServerEvent, Store, ToolIndex};
+use crate::service::publish::Publish;
+
+/// Counts cl100k tokens of several texts at once. Given by the composition root; blocking, CPU-bound.
+pub type CountTokens = Arc<dyn Fn(&[String]) -> Vec<u32> + Send + Sync>;
+
+/// Told how far embedding is: done, total.
+pub type OnProgress = Arc<dyn Fn(usize, usize) + Send + Sync>;
+
+/// Texts embedded between two writes to the store.
+const EMBED_BATCH: usize = 128;
+/// Listings that come within this time make one index update.
+const SETTLE: Duration = Duration::from_millis(100);
+
+pub struct Refresh {
+    pub current: Arc<CurrentCatalog>,
+    pub store: Arc<dyn Store>,
+    pub count_tokens: CountTokens,
+}
+
+impl Refresh {
+    /// Publishes the last good listings of the servers that are still configured. Returns how many there were.
+    pub async fn load_last_good(&self, configured: &[ServerName]) -> usize {
+        let listings = match self.store.listings().await {
+            Ok(listings) => listings,
+            Err(error) => {
+                tracing::warn!(error = %error, "the last good catalog could not be read; it is built from the servers");
+                return 0;
+            }
+        };
+        let configured: HashSet<&ServerName> = configured.iter().collect();
+        let (known, gone): (Vec<_>, Vec<_>) = listings.into_iter().partition(|listing| configured.contains(&listing.server));
+        for listing in gone {
+            self.forget(&listing.server).await;
+        }
+        let mut servers = BTreeMap::new();
+        for listing in &known {
+            servers.insert(listing.server.clone(), self.server(listing, None).await);
+        }
+        if !servers.is_empty() {
+            self.publish(servers.into_values().collect()).await;
+        }
+        known.len()
+    }
+
+    /// Follows the servers until their stream of events ends.
+    pub async fn follow(&self, mut events: mpsc::Receiver<ServerEvent>) {
+        while let Some(event) = events.recv().await {
+            match event {
+                ServerEvent::Listed(listing) => self.listed(&listing).await,
+                ServerEvent::Failed { server, reason } => {
+                    let kept = self.current.snapshot().server(server.as_str()).map_or(0, |known| known.tools.len());
+                    tracing::warn!(%server, reason, kept_tools = kept, "server is not available; retrying");
+                }
+                ServerEvent::Removed { server } => {
+                    self.forget(&server).await;
+                    self.swap(&server, None).await;
+                    tracing::info!(%server, "server removed");
+                }
+            }
+        }
+    }
+
+    async fn listed(&self, listing: &ServerListing) {
+        for skipped in &listing.skipped {
+            tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
+        }
+        let snapshot = self.current.snapshot();
+        let server = self.server(listing, snapshot.server(listing.server.as_str())).await;
+        tracing::info!(server = %listing.server, tools = server.tools.len(), "server listed");
+        self.swap(&listing.server, Some(server)).await;
+        if let Err(error) = self.store.save_listing(listing).await {
+            tracing::warn!(server = %listing.server, error = %error, "the listing was not stored; the next start waits for the server");
+        }
+    }
+
+    async fn swap(&self, name: &ServerName, server: Option<CatalogServer>) {
+        let mut servers: Vec<CatalogServer> = self.current.snapshot().servers().iter().filter(|known| known.name != *name).cloned().collect();
+        servers.extend(server);
+        self.publish(servers).await;
+    }
+
+    async fn publish(&self, servers: Vec<CatalogServer>) {
+        let catalog = Catalog::new(servers);
+        if catalog.version() == self.current.snapshot().version() {
+            return;
+        }
+        let meta = Publish::meta_tools(&catalog, &Visibility::default());
+        let counts = self.tokens(meta.iter().map(|tool| tool.function().to_string()).collect()).await;
+        let counts = meta.iter().map(|tool| tool.name).zip(counts).collect();
+        self.current.swap(catalog.with_meta_tokens(counts));
+    }
+
+    async fn forget(&self, server: &ServerName) {
+        if let Err(error) = self.store.remove_listing(server).await {
+            tracing::warn!(%server, error = %error, "the stored listing of a removed server is still there");
+        }
+    }
+
+    /// Makes a server's tools, taking over those that did not change.
+    async fn server(&self, listing: &ServerListing, known: Option<&CatalogServer>) -> CatalogServer {
+        let known: HashMap<&Fingerprint, &Arc<Tool>> =
+            known.into_iter().flat_map(|server| &server.tools).map(|tool| (&tool.fingerprint, tool)).collect();
+        let mut tools = Vec::with_capacity(listing.tools.len());
+        let mut new = Vec::new();
+        for raw in &listing.tools {
+            match known.get(&crate::domain::canonical::fingerprint(raw)) {
+                Some(tool) => tools.push(Arc::clone(tool)),
+                None => match catalog::tool(&listing.server, raw) {
+                    Ok(tool) => new.push(tool),
+                    Err(skipped) => {
+                        tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
+                    }
+                },
+            }
+        }
+        self.count_tokens(&mut new).await;
+        tools.extend(new.into_iter().map(Arc::new));
+        CatalogServer {
+            name: listing.server.clone(),
+            title: listing.title.clone(),
+            version: listing.version.clone(),
+            instructions: listing.instructions.clone(),
+            tools,
+        }
+    }
+
+    async fn count_tokens(&self, tools: &mut [Tool]) {
+        let definitions = tools.iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string()).collect();
+        for (tool, count) in tools.iter_mut().zip(self.tokens(definitions).await) {
+            tool.tokens = count;
+        }
+    }
+
+    /// The tokens of each definition: from the store where it is known, counted otherwise.
+    async fn tokens(&self, definitions: Vec<String>) -> Vec<u32> {
+        if definitions.is_empty() {
+            return Vec::new();
+        }
+        let hashes: Vec<Fingerprint> = definitions.iter().map(|definition| Fingerprint::of_text(definition)).collect();
+        let mut counts = self.store.token_counts(&hashes).await.unwrap_or_else(|error| {
+            tracing::warn!(error = %error, "stored token counts could not be read; they are counted again");
+            HashMap::new()
+        });
+        let (missing, texts): (Vec<Fingerprint>, Vec<String>) =
+            hashes.iter().copied().zip(definitions).filter(|(hash, _)| !counts.contains_key(hash)).unzip();
+        if !texts.is_empty() {
+            let count = Arc::clone(&self.count_tokens);
+            let counted = tokio::task::spawn_blocking(move || count(&texts)).await.unwrap_or_default();
+            let counted: Vec<(Fingerprint, u32)> = missing.into_iter().zip(counted).collect();
+            if let Err(error) = self.store.save_token_counts(&counted).await {
+                tracing::warn!(error = %error, "token counts were not stored");
+            }
+            counts.extend(counted);
+        }
+        hashes.iter().map(|hash| counts.get(hash).copied().unwrap_or_default()).collect()
+    }
+}
+
+/// Keeps the index up with the catalog.
+pub struct Indexing {
+    pub current: Arc<CurrentCatalog>,
+    pub store: Arc<dyn Store>,
+    pub index: Arc<dyn ToolIndex>,
+    pub embedder: Arc<dyn Embedder>,
+    pub lexical: LexicalModel,
+    pub on_progress: OnProgress,
+}
+
+impl Indexing {
+    /// Follows the catalog until `stop`.
+    pub async fn follow(&self, stop: CancellationToken) {
+        let mut changes = self.current.changes();
+        changes.mark_changed();
+        loop {
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = stop.cancelled() => return,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(SETTLE) => {}
+                () = stop.cancelled() => return,
+            }
+            changes.mark_unchanged();
+            let catalog = self.current.snapshot();
+            tokio::select! {
+                () = self.update(&catalog) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Makes the index hold this catalog: first what is known, then with every vector.
+    pub async fn update(&self, catalog: &Catalog) {
+        if catalog.tools().is_empty() && self.index.state().documents == 0 {
+            return;
+        }
+        let passages: Vec<(&Arc<Tool>, Vec<String>)> = catalog.tools().iter().map(|tool| (tool, passages(tool))).collect();
+        let hash = |texts: &[String]| texts.iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
+        let wanted: Vec<Fingerprint> = passages.iter().flat_map(|(_, texts)| hash(texts)).collect();
+        let mut vectors = self.store.vectors(self.embedder.model(), &wanted).await.unwrap_or_else(|error| {
+            tracing::warn!(error = %error, "stored vectors could not be read; the tools are embedded again");
+            HashMap::new()
+        });
+        let mut seen = HashSet::new();
+        let missing: Vec<(Fingerprint, String)> = passages
+            .iter()
+            .flat_map(|(_, texts)| texts)
+            .map(|text| (Fingerprint::of_text(text), text.clone()))
+            .filter(|(hash, _)| !vectors.contains_key(hash) && seen.insert(*hash))
+            .collect();
+        if !missing.is_empty() {
+            // Searchable by their words at once, by their meaning as soon as the vectors are there.
+            self.replace(&passages, &vectors).await;
+            self.embed(missing, &mut vectors).await;
+        }
+        self.replace(&passages, &vectors).await;
+    }
+
+    async fn embed(&self, missing: Vec<(Fingerprint, String)>, vectors: &mut HashMap<Fingerprint, Arc<[f32]>>) {
+        let total = missing.len();
+        let mut done = 0;
+        (self.on_progress)(done, total);
+        for batch in missing.chunks(EMBED_BATCH) {
+            let texts = batch.iter().map(|(_, text)| text.clone()).collect();
+            match self.embedder.embed_passages(texts).await {
+                Ok(embedded) => {
+                    let embedded: Vec<(Fingerprint, Arc<[f32]>)> = batch.iter().map(|(hash, _)| *hash).zip(embedded).collect();
+                    if let Err(error) = self.store.save_vectors(self.embedder.model(), &embedded).await {
+                        tracing::warn!(error = %error, "vectors were not stored; the next start embeds these tools again");
+                    }
+                    vectors.extend(embedded);
+                }
+                Err(error) => tracing::warn!(error = %error, texts = batch.len(), "tools were not embedded; they are found by their words only"),
+            }
+            done += batch.len();
+            (self.on_progress)(done, total);
+        }
+    }
+
+    async fn replace(&self, passages: &[(&Arc<Tool>, Vec<String>)], vectors: &HashMap<Fingerprint, Arc<[f32]>>) {
+        let documents = passages
+            .iter()
+            .map(|(tool, texts)| IndexDocument {
+                tool: tool.id.clone(),
+                class: tool.class,
+                dense: texts.iter().filter_map(|text| vectors.get(&Fingerprint::of_text(text)).cloned()).collect(),
+                sparse: self.lexical.document_vector(&text(tool)),
+            })
+            .collect();
+        let contents = IndexContents { model: self.embedder.model().into(), dimension: self.embedder.dimension(), documents };
+        match self.index.replace(contents).await {
+            Ok(()) => {
+                let state = self.index.state();
+                tracing::info!(tools = state.documents, embedded = state.embedded, "index is up to date");
+            }
+            Err(error) => tracing::error!(error = %error, "the index was not updated; searches see the tools of before"),
+        }
+    }
+}
+
+/// What is embedded of a tool.
+fn passages(tool: &Tool) -> Vec<String> {
+    relevance::passages(&text(tool))
+}
+
+fn text(tool: &Tool) -> relevance::ToolText<'_> {
+    relevance::ToolText {
+        server: tool.id.server.as_str(),
+        name: &tool.id.name,
+        title: tool.title.as_deref(),
+        description: &tool.description,
+        parameters: tool.input.parameters().collect(),
+    }
+}

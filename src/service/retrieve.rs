@@ -1,0 +1,210 @@
+//! Ranks tools for a message: embed, ask the index, fuse.
+//!
+//! A part that is down costs a warning and quality, never the answer: without vectors the ranking is lexical, without
+//! the index it is empty.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::domain::canonical::Fingerprint;
+use crate::domain::catalog::Catalog;
+use crate::domain::principal::Visibility;
+use crate::domain::relevance::{Candidates, FusionParameters, Gate, GateEvidence, LexicalModel, QueryPlan, Ranked, readable_score};
+use crate::domain::tool::Tool;
+use crate::service::ports::{Embedder, IndexCandidate, IndexQuery, IndexQueryText, Store, ToolIndex};
+use crate::settings::SelectionSettings;
+
+/// A tool of somebody else that shall be judged with ours: what is known of it is its definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignTool {
+    pub name: String,
+    pub description: String,
+}
+
+/// A ranked list with the evidence that the cut and the gate go by. Keys below the number of tools in the catalog are
+/// positions in it; the others are foreign tools in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Ranking {
+    pub ranked: Vec<Ranked<u32>>,
+    /// The message as it was searched for: without its pastes.
+    pub message: String,
+    /// The message as a vector.
+    pub vector: Option<Arc<[f32]>>,
+    pub warnings: Vec<String>,
+}
+
+pub struct Retrieve {
+    embedder: Arc<dyn Embedder>,
+    index: Arc<dyn ToolIndex>,
+    lexical: LexicalModel,
+    fusion: FusionParameters,
+    candidates: usize,
+    gate: ArcSwap<Gate>,
+}
+
+impl Retrieve {
+    #[must_use]
+    pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>, settings: &SelectionSettings) -> Self {
+        let fusion = FusionParameters { dense_weight: settings.dense_weight, ..FusionParameters::default() };
+        let gate = ArcSwap::from_pointee(Gate::default());
+        Self { embedder, index, lexical: LexicalModel::default(), fusion, candidates: settings.candidates, gate }
+    }
+
+    #[must_use]
+    pub fn model(&self) -> &str {
+        self.embedder.model()
+    }
+
+    /// Teaches the gate the embedder's view of its examples. Their vectors are kept in the store like those of tools.
+    pub async fn teach_gate(&self, store: &dyn Store) {
+        let texts: Vec<&str> = Gate::example_texts().collect();
+        let hashes: Vec<Fingerprint> = texts.iter().map(|text| Fingerprint::of_text(text)).collect();
+        let mut known = store.vectors(self.model(), &hashes).await.unwrap_or_default();
+        let missing: Vec<(Fingerprint, String)> = hashes
+            .iter()
+            .zip(&texts)
+            .filter(|(hash, _)| !known.contains_key(hash))
+            .map(|(hash, text)| (*hash, (*text).to_owned()))
+            .collect();
+        if !missing.is_empty() {
+            match self.embedder.embed_passages(missing.iter().map(|(_, text)| text.clone()).collect()).await {
+                Ok(vectors) => {
+                    let vectors: Vec<(Fingerprint, Arc<[f32]>)> = missing.iter().map(|(hash, _)| *hash).zip(vectors).collect();
+                    if let Err(error) = store.save_vectors(self.model(), &vectors).await {
+                        tracing::warn!(error = %error, "the gate's examples were not stored");
+                    }
+                    known.extend(vectors);
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "messages that need no tool are told by their words alone");
+                    return;
+                }
+            }
+        }
+        let vectors: Vec<&Arc<[f32]>> = hashes.iter().filter_map(|hash| known.get(hash)).collect();
+        let mut gate = Gate::default();
+        if gate.teach(&vectors) {
+            self.gate.store(Arc::new(gate));
+        }
+    }
+
+    /// Whether the message needs a tool at all, by absolute evidence.
+    #[must_use]
+    pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
+        let best = |scores: &mut dyn Iterator<Item = f32>| scores.reduce(f32::max);
+        let evidence = GateEvidence {
+            message: &ranking.message,
+            vector: ranking.vector.as_deref(),
+            best_dense: best(&mut ranking.ranked.iter().filter_map(|ranked| ranked.dense)),
+            best_lexical: best(&mut ranking.ranked.iter().map(|ranked| ranked.lexical)).unwrap_or(0.0),
+            tools,
+        };
+        self.gate.load().judge(&evidence).needs_tool
+    }
+
+    /// Ranks what the caller sees, and the foreign tools with it, for one message.
+    pub async fn rank(&self, message: &str, visibility: &Visibility, catalog: &Catalog, list: Option<usize>, foreign: &[ForeignTool]) -> Ranking {
+        let plan = QueryPlan::new(message);
+        let texts: Vec<&str> = plan.texts().iter().map(String::as_str).collect();
+        if texts.is_empty() {
+            return Ranking::default();
+        }
+        let mut warnings = Vec::new();
+        let vectors = match self.embedder.embed_queries(&texts).await {
+            Ok(vectors) => vectors,
+            Err(error) => {
+                tracing::warn!(error = %error, "the message was not embedded");
+                warnings.push("ranked by words alone: the embedder does not answer".to_owned());
+                Vec::new()
+            }
+        };
+        let query: Vec<IndexQueryText> = texts
+            .iter()
+            .enumerate()
+            .map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: self.lexical.query_vector(text) })
+            .collect();
+        let limit = list.unwrap_or(self.candidates);
+        let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit }).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::error!(error = %error, "the index was not searched");
+                warnings.push("tools could not be searched".to_owned());
+                Vec::new()
+            }
+        };
+        let mut candidates = Candidates::new(texts.len());
+        for IndexCandidate { tool, dense, lexical } in &found {
+            // The index may be a moment behind the catalog.
+            let Some(key) = catalog.position(tool) else { continue };
+            for (text, cosine) in dense.iter().enumerate() {
+                if let Some(cosine) = cosine {
+                    candidates.add_dense(text, key, *cosine);
+                }
+            }
+            for (text, score) in lexical.iter().enumerate() {
+                candidates.add_lexical(text, key, *score);
+            }
+        }
+        if !foreign.is_empty() && !vectors.is_empty() {
+            self.add_foreign(&mut candidates, catalog, &vectors, foreign, &mut warnings).await;
+        }
+        Ranking { ranked: candidates.fuse(&self.fusion), message: plan.whole().to_owned(), vector: vectors.into_iter().next(), warnings }
+    }
+
+    async fn add_foreign(&self, candidates: &mut Candidates<u32>, catalog: &Catalog, vectors: &[Arc<[f32]>], foreign: &[ForeignTool], warnings: &mut Vec<String>) {
+        let passages: Vec<String> = foreign.iter().map(|tool| format!("{}: {}", tool.name.replace(['_', '-'], " "), tool.description)).collect();
+        let passages: Vec<&str> = passages.iter().map(String::as_str).collect();
+        let embedded = match self.embedder.embed_queries(&passages).await {
+            Ok(embedded) => embedded,
+            Err(error) => {
+                tracing::warn!(error = %error, "foreign tools were not embedded");
+                warnings.push("foreign tools were not judged".to_owned());
+                return;
+            }
+        };
+        let first = u32::try_from(catalog.tools().len()).unwrap_or(u32::MAX);
+        for (key, passage) in (first..).zip(&embedded) {
+            for (text, vector) in vectors.iter().enumerate() {
+                let cosine = vector.iter().zip(passage.iter()).map(|(one, other)| one * other).sum();
+                candidates.add_dense(text, key, cosine);
+                candidates.add_lexical(text, key, 0.0);
+            }
+        }
+    }
+
+    /// The best tools for several queries, merged, best first, with readable scores: exactly `limit` when the caller
+    /// sees that many. No gate, no cut.
+    pub async fn search(&self, queries: &[String], visibility: &Visibility, catalog: &Catalog, limit: usize) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
+        let mut best: HashMap<u32, f32> = HashMap::new();
+        let mut warnings = Vec::new();
+        for query in queries {
+            let ranking = self.rank(query, visibility, catalog, Some(self.candidates.max(limit)), &[]).await;
+            warnings.extend(ranking.warnings);
+            for ranked in ranking.ranked {
+                best.entry(ranked.key).and_modify(|fused| *fused = fused.max(ranked.fused)).or_insert(ranked.fused);
+            }
+        }
+        warnings.sort_unstable();
+        warnings.dedup();
+        let mut merged: Vec<(u32, f32)> = best.into_iter().collect();
+        merged.sort_by(|(one, one_score), (other, other_score)| other_score.total_cmp(one_score).then(one.cmp(other)));
+        let mut tools: Vec<(Arc<Tool>, f32)> = merged
+            .iter()
+            .filter_map(|(key, fused)| Some((Arc::clone(catalog.tools().get(*key as usize)?), readable_score(*fused))))
+            .filter(|(tool, _)| visibility.allows(tool))
+            .take(limit)
+            .collect();
+        // Tools that no list brought, which happens while they are not embedded yet, fill the rest.
+        for tool in catalog.visible(visibility) {
+            if tools.len() >= limit {
+                break;
+            }
+            if catalog.position(&tool.id).is_some_and(|key| !merged.iter().any(|(known, _)| *known == key)) {
+                tools.push((Arc::clone(tool), 0.0));
+            }
+        }
+        (tools, warnings)
+    }
+}

@@ -1,0 +1,392 @@
+//! Selection: which of the functions on offer stay on offer for this message.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use indexmap::IndexMap;
+use uuid::Uuid;
+
+use crate::domain::catalog::Catalog;
+use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::naming::{FIND_TOOLS, RUN_TOOL};
+use crate::domain::principal::{Principal, Scope, Visibility};
+use crate::domain::relevance::{CutCandidate, CutParameters, Ranked, Role, cut, query_text, readable_score};
+use crate::domain::selection::{Reason, Selected};
+use crate::domain::tool::{Tool, ToolId};
+use crate::service::chats::Chats;
+use crate::service::current::CurrentCatalog;
+use crate::service::ports::{SelectionEvent, SelectionEventKind};
+use crate::service::record::Recorder;
+use crate::service::retrieve::{ForeignTool, Ranking, Retrieve};
+use crate::settings::SelectionSettings;
+
+pub use crate::domain::selection::Selection;
+
+/// Candidates that an index list brings at most, however small the part on offer is.
+const LONGEST_LIST: usize = 1_000;
+
+/// A turn of the conversation.
+#[derive(Clone, Debug, Default)]
+pub struct Turn {
+    pub role: TurnRole,
+    pub text: String,
+    /// Names of the functions that an assistant's turn called.
+    pub called: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TurnRole {
+    User,
+    Assistant,
+    /// System, tool, and what else there may be.
+    #[default]
+    Other,
+}
+
+/// A function on offer: a name, or a whole definition.
+#[derive(Clone, Debug)]
+pub struct Offered {
+    pub name: String,
+    /// `Some` if it came as a definition.
+    pub description: Option<String>,
+}
+
+/// What to choose for, and from what.
+#[derive(Clone, Debug, Default)]
+pub struct SelectRequest {
+    /// Oldest first.
+    pub turns: Vec<Turn>,
+    /// Our tool ids, with the path of the document that each publishes.
+    pub connections: IndexMap<String, String>,
+    pub tool_ids: Option<Vec<String>>,
+    pub offered: Option<Vec<Offered>>,
+    /// Whether foreign definitions are judged too.
+    pub narrow_foreign: bool,
+    pub user: Option<String>,
+    pub chat: Option<String>,
+    pub message: Option<String>,
+    pub model: Option<String>,
+    pub limit: Option<usize>,
+    pub token_budget: Option<usize>,
+}
+
+pub struct Select {
+    current: Arc<CurrentCatalog>,
+    retrieve: Arc<Retrieve>,
+    chats: Chats,
+    recorder: Recorder,
+    settings: SelectionSettings,
+}
+
+/// The functions on offer, sorted by whose they are.
+#[derive(Default)]
+struct Offer {
+    /// Ours, that the caller may see.
+    ours: Vec<Arc<Tool>>,
+    /// Meta-tools.
+    meta: Vec<&'static str>,
+    /// Not ours: kept.
+    foreign: Vec<String>,
+    /// Not ours, but to be judged.
+    judged: Vec<ForeignTool>,
+    /// Our connections that are switched on, with what each publishes; `None` for a path that is not known.
+    connections: Vec<(String, Option<Face>)>,
+    warnings: Vec<String>,
+}
+
+/// What a connection publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Face {
+    Everything,
+    Server(String),
+}
+
+impl Face {
+    fn publishes(&self, tool: &Tool) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Server(server) => tool.id.server.as_str() == server,
+        }
+    }
+}
+
+/// What was chosen newly for a message.
+#[derive(Default)]
+struct Chosen {
+    /// Best first.
+    tools: Vec<(Arc<Tool>, f32)>,
+    foreign: Vec<(String, f32)>,
+    /// Scores of all ranked tools.
+    scores: HashMap<ToolId, f32>,
+    vector: Option<Arc<[f32]>>,
+    warnings: Vec<String>,
+}
+
+impl Select {
+    #[must_use]
+    pub fn new(current: Arc<CurrentCatalog>, retrieve: Arc<Retrieve>, chats: Chats, recorder: Recorder, settings: SelectionSettings) -> Self {
+        Self { current, retrieve, chats, recorder, settings }
+    }
+
+    #[must_use]
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.current.snapshot()
+    }
+
+    /// Chooses for the last message of the user. Always answers: what is down costs a warning.
+    pub async fn select(&self, request: SelectRequest, principal: &Principal) -> Selection {
+        let started = Instant::now();
+        let id = Uuid::now_v7().to_string();
+        let catalog = self.current.snapshot();
+        let visibility = Visibility::of(principal);
+        let mut offer = Offer::of(&request, &catalog, &visibility);
+        let called: HashSet<ToolId> = called_names(&request).filter_map(|name| Some(catalog.operation(name)?.id.clone())).collect();
+
+        let chosen = self.choose(&request, &offer, &catalog, &visibility).await;
+        let offered_ids: HashSet<&ToolId> = offer.ours.iter().map(|tool| &tool.id).collect();
+        let new: Vec<ToolId> = chosen.tools.iter().map(|(tool, _)| tool.id.clone()).collect();
+        let (set, mut warnings) = self.update_chat(&request, principal, &new, &called).await;
+        warnings.extend(chosen.warnings.iter().cloned());
+        warnings.append(&mut offer.warnings);
+
+        let mut tools = self.fixed(&request, &offer, &catalog, &offered_ids);
+        let ranks: HashMap<&ToolId, usize> = new.iter().zip(1..).collect();
+        for entry in set.tools().iter().filter(|entry| offered_ids.contains(&entry.tool)) {
+            let Some(tool) = catalog.tool(&entry.tool) else { continue };
+            if tools.iter().any(|kept| kept.id.as_ref() == Some(&tool.id)) {
+                continue;
+            }
+            let reason = match ranks.get(&tool.id) {
+                Some(&rank) => Reason::Relevant { rank },
+                None if entry.called => Reason::Called,
+                None => Reason::OfferedBefore,
+            };
+            let score = chosen.scores.get(&tool.id).copied();
+            tools.push(Selected { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score, reason });
+        }
+        let foreign = offer.foreign.iter().map(|name| (name.clone(), None, Reason::Foreign));
+        let judged = chosen.foreign.iter().map(|(name, score)| (name.clone(), Some(*score), Reason::Relevant { rank: 0 }));
+        tools.extend(foreign.chain(judged).map(|(name, score, reason)| Selected { name, id: None, score, reason }));
+
+        let tool_ids = request.tool_ids.as_ref().map(|ids| keep_tool_ids(ids, &request.connections, &offer, &tools, &catalog));
+        let (tokens_before, tokens_after) = tokens(&offer, &tools, &catalog);
+        self.record(&id, &request, principal, &chosen, new);
+        let took = started.elapsed();
+        tracing::debug!(selection = id, offered = offer.ours.len(), kept = tools.len(), tokens_before, tokens_after, took_us = took.as_micros(), "selection");
+        Selection { id, tool_ids, tools, tokens_before, tokens_after, warnings, took }
+    }
+
+    /// Ranks what is on offer and cuts the ranking to what the message needs.
+    async fn choose(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, visibility: &Visibility) -> Chosen {
+        let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role.into(), turn.text.as_str())).collect();
+        let message = query_text(&turns);
+        if message.trim().is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
+            return Chosen::default();
+        }
+        let servers: Scope<_> = if offer.ours.len() == catalog.tools().len() {
+            Scope::All
+        } else {
+            Scope::Only(offer.ours.iter().map(|tool| tool.id.server.clone()).collect())
+        };
+        let in_scope = catalog.visible(visibility).filter(|tool| servers.contains(&tool.id.server)).count();
+        let visibility = Visibility { servers, classes: visibility.classes.clone() };
+        // Where only some tools of these servers are on offer, the lists are longer, so that enough of them are left.
+        let list = (self.settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
+        let mut ranking = self.retrieve.rank(message, &visibility, catalog, Some(list), &offer.judged).await;
+        if in_scope > offer.ours.len() {
+            let offered: HashSet<u32> = offer.ours.iter().filter_map(|tool| catalog.position(&tool.id)).collect();
+            let first_foreign = catalog.tools().len();
+            ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offered.contains(&ranked.key));
+        }
+        let needs_tool = !self.settings.gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
+        self.cut(request, offer, catalog, ranking, needs_tool)
+    }
+
+    fn cut(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, ranking: Ranking, needs_tool: bool) -> Chosen {
+        let scores = ranking
+            .ranked
+            .iter()
+            .filter_map(|ranked| Some((catalog.tools().get(ranked.key as usize)?.id.clone(), readable_score(ranked.fused))))
+            .collect();
+        let mut chosen = Chosen { scores, vector: ranking.vector.clone(), warnings: ranking.warnings.clone(), ..Chosen::default() };
+        if !needs_tool {
+            return chosen;
+        }
+        let candidates: Vec<CutCandidate> = ranking.ranked.iter().map(|ranked| candidate(ranked, catalog)).collect();
+        let parameters = CutParameters {
+            limit: request.limit.unwrap_or(self.settings.limit),
+            token_budget: request.token_budget.or(self.settings.token_budget).map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
+            ..CutParameters::default()
+        };
+        for position in cut(&candidates, &parameters) {
+            let ranked = &ranking.ranked[position];
+            let score = readable_score(ranked.fused);
+            let key = ranked.key as usize;
+            match catalog.tools().get(key) {
+                Some(tool) => chosen.tools.push((Arc::clone(tool), score)),
+                None => chosen.foreign.extend(offer.judged.get(key - catalog.tools().len()).map(|tool| (tool.name.clone(), score))),
+            }
+        }
+        chosen
+    }
+
+    /// The chat's set after this message. Without a chat's id it is what the messages show as called.
+    async fn update_chat(&self, request: &SelectRequest, principal: &Principal, new: &[ToolId], called: &HashSet<ToolId>) -> (ChatSet, Vec<String>) {
+        let Some(chat) = &request.chat else {
+            let mut before: Vec<ToolId> = called.iter().cloned().collect();
+            before.sort_unstable();
+            let mut set = ChatSet::default();
+            set.update(&before, called, self.settings.chat_budget);
+            set.update(new, called, self.settings.chat_budget);
+            return (set, Vec::new());
+        };
+        let key = ChatKey { principal: principal.id.clone(), chat: chat.clone() };
+        let updated = self.chats.update(&key, new, called).await;
+        let mut warnings: Vec<String> = updated.warning.into_iter().collect();
+        if !updated.dropped.is_empty() {
+            let names: Vec<String> = updated.dropped.iter().map(ToString::to_string).collect();
+            warnings.push(format!("over the chat's budget of {}, no longer offered: {}", self.settings.chat_budget, names.join(", ")));
+        }
+        (updated.set, warnings)
+    }
+
+    /// What stays whatever the message says: the search tool, and pinned tools.
+    fn fixed(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, offered: &HashSet<&ToolId>) -> Vec<Selected> {
+        let meta = |name: &str, reason| Selected { name: name.to_owned(), id: None, score: None, reason };
+        let mut fixed = Vec::new();
+        if offer.meta.contains(&FIND_TOOLS) {
+            fixed.push(meta(FIND_TOOLS, Reason::SearchTool));
+        }
+        // It is needed where a found tool can't be bound directly: after a search, or when nothing else is on offer.
+        let searched = called_names(request).any(|name| name == FIND_TOOLS);
+        if offer.meta.contains(&RUN_TOOL) && (searched || offer.ours.is_empty()) {
+            fixed.push(meta(RUN_TOOL, Reason::RunTool));
+        }
+        let pinned = self.settings.pinned.iter().filter_map(|name| catalog.operation(name)).filter(|tool| offered.contains(&tool.id));
+        fixed.extend(pinned.map(|tool| Selected {
+            name: tool.operation_id.to_string(),
+            id: Some(tool.id.clone()),
+            score: None,
+            reason: Reason::Pinned,
+        }));
+        fixed
+    }
+
+    fn record(&self, id: &str, request: &SelectRequest, principal: &Principal, chosen: &Chosen, tools: Vec<ToolId>) {
+        self.recorder.record(SelectionEvent {
+            at: SystemTime::now(),
+            selection: Some(id.to_owned()),
+            principal: principal.id.as_str().to_owned(),
+            chat: request.chat.clone(),
+            kind: SelectionEventKind::Offered { model: self.retrieve.model().into(), vector: chosen.vector.clone(), tools },
+        });
+    }
+}
+
+impl Offer {
+    fn of(request: &SelectRequest, catalog: &Catalog, visibility: &Visibility) -> Self {
+        let mut offer = Self::default();
+        for (id, path) in &request.connections {
+            if request.tool_ids.as_ref().is_some_and(|ids| !ids.contains(id)) {
+                continue;
+            }
+            let face = face(path, catalog);
+            if face.is_none() {
+                offer.warnings.push(format!("{id} is not narrowed: nothing is published under {path}"));
+            }
+            offer.connections.push((id.clone(), face));
+        }
+        match &request.offered {
+            Some(offered) => offer.sort(offered, request.narrow_foreign, catalog, visibility),
+            None => {
+                let faces: Vec<&Face> = offer.connections.iter().filter_map(|(_, face)| face.as_ref()).collect();
+                let everything = request.connections.is_empty();
+                offer.ours =
+                    catalog.visible(visibility).filter(|tool| everything || faces.iter().any(|face| face.publishes(tool))).cloned().collect();
+                offer.meta = vec![FIND_TOOLS];
+            }
+        }
+        offer
+    }
+
+    fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, catalog: &Catalog, visibility: &Visibility) {
+        let mut seen = HashSet::new();
+        for function in offered.iter().filter(|function| seen.insert(function.name.as_str())) {
+            let meta = [FIND_TOOLS, RUN_TOOL].into_iter().find(|name| *name == function.name);
+            match (meta, catalog.operation(&function.name), &function.description) {
+                (Some(name), ..) => self.meta.push(name),
+                (None, Some(tool), _) if visibility.allows(tool) => self.ours.push(Arc::clone(tool)),
+                (None, _, Some(description)) if narrow_foreign => {
+                    self.judged.push(ForeignTool { name: function.name.clone(), description: description.clone() });
+                }
+                _ => self.foreign.push(function.name.clone()),
+            }
+        }
+    }
+}
+
+/// What is published under the path of a connection. Open WebUI users paste the service's address, with or without a
+/// slash, or the address of a document.
+fn face(path: &str, catalog: &Catalog) -> Option<Face> {
+    let path = path.trim().trim_end_matches('/');
+    let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');
+    if path.is_empty() {
+        return Some(Face::Everything);
+    }
+    catalog.server(path).map(|server| Face::Server(server.name.to_string()))
+}
+
+fn called_names(request: &SelectRequest) -> impl Iterator<Item = &str> {
+    request.turns.iter().flat_map(|turn| turn.called.iter().map(String::as_str))
+}
+
+fn candidate(ranked: &Ranked<u32>, catalog: &Catalog) -> CutCandidate {
+    let tool = catalog.tools().get(ranked.key as usize);
+    let server = tool.and_then(|tool| catalog.server_position(&tool.id.server)).unwrap_or(u32::MAX);
+    CutCandidate {
+        fused: ranked.fused,
+        leads: ranked.leads,
+        tokens: tool.map_or(0, |tool| tool.tokens),
+        server,
+    }
+}
+
+/// Foreign ids stay; of ours those that publish a chosen tool, and one at least, because it carries the search tool.
+fn keep_tool_ids(ids: &[String], connections: &IndexMap<String, String>, offer: &Offer, tools: &[Selected], catalog: &Catalog) -> Vec<String> {
+    let chosen: Vec<&Arc<Tool>> = tools.iter().filter_map(|selected| catalog.tool(selected.id.as_ref()?)).collect();
+    let publishes = |id: &String| {
+        offer.connections.iter().find(|(known, _)| known == id).is_some_and(|(_, face)| match face {
+            Some(face) => chosen.iter().any(|tool| face.publishes(tool)),
+            None => true,
+        })
+    };
+    let mut kept: Vec<String> = ids.iter().filter(|id| !connections.contains_key(*id) || publishes(id)).cloned().collect();
+    let ours = |id: &&String| connections.contains_key(*id);
+    if !kept.iter().any(|id| connections.contains_key(id))
+        && let Some(first) = ids.iter().find(ours)
+    {
+        kept = ids.iter().filter(|id| kept.contains(id) || *id == first).cloned().collect();
+    }
+    kept
+}
+
+fn tokens(offer: &Offer, tools: &[Selected], catalog: &Catalog) -> (u64, u64) {
+    let meta = |name: &str| u64::from(catalog.meta_tokens(name));
+    let before = offer.ours.iter().map(|tool| u64::from(tool.tokens)).sum::<u64>() + offer.meta.iter().map(|name| meta(name)).sum::<u64>();
+    let after = tools.iter().map(|selected| match &selected.id {
+        Some(id) => catalog.tool(id).map_or(0, |tool| u64::from(tool.tokens)),
+        None => meta(&selected.name),
+    });
+    (before, after.sum())
+}
+
+impl From<TurnRole> for Role {
+    fn from(role: TurnRole) -> Self {
+        match role {
+            TurnRole::User => Self::User,
+            TurnRole::Assistant => Self::Assistant,
+            TurnRole::Other => Self::System,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What is wrong or doubtful in the configuration: where, what, and what to do.
+//!
+//! A finding never quotes a value: it may be a secret, or have come out of a variable.
+
+use std::fmt;
+
+/// Where a finding lies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// A file, an environment variable or a command-line flag.
+    pub source: String,
+    /// Counted from 1.
+    pub line: Option<usize>,
+    /// Counted from 1, in bytes; for syntax errors.
+    pub column: Option<usize>,
+    /// Path of the key in the file, such as `mcpServers.github.env.TOKEN` or `http.port`.
+    pub key: Option<String>,
+}
+
+/// One problem or warning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub place: Place,
+    pub message: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// Everything that keeps the configuration from being used, together. The program ends with exit code 2.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", report(.problems))]
+pub struct SettingsErrors {
+    pub problems: Vec<Finding>,
+    /// What would have been warned about.
+    pub warnings: Vec<Finding>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.source)?;
+        for number in [self.line, self.column].into_iter().flatten() {
+            write!(formatter, ":{number}")?;
+        }
+        match &self.key {
+            Some(key) => write!(formatter, ": {key}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}\n    {}", self.place, self.message, self.remedy)
+    }
+}
+
+fn report(problems: &[Finding]) -> String {
+    let mut text = match problems {
+        [_] => "1 problem in the configuration".to_owned(),
+        _ => format!("{} problems in the configuration", problems.len()),
+    };
+    for problem in problems {
+        text.push_str("\n\n");
+        text.push_str(&problem.to_string());
+    }
+    text
+}
+
+/// Collects findings while the configuration is read.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub(super) problems: Vec<Finding>,
+    pub(super) warnings: Vec<Finding>,
+}
+
+impl Findings {
+    pub(super) fn problem(&mut self, place: Place, message: impl Into<String>, remedy: impl Into<String>) {
+        self.problems.push(Finding { place, message: message.into(), remedy: remedy.into() });
+    }
+
+    /// Both lists, by source in the order in which they came up, and by line.
+    pub(super) fn in_order(mut self) -> (Vec<Finding>, Vec<Finding>) {
+        for findings in [&mut self.problems, &mut self.warnings] {
+            let sources: Vec<String> = findings.iter().map(|finding| finding.place.source.clone()).collect();
+            findings.sort_by_cached_key(|finding| {
+                let source = sources.iter().position(|source| *source == finding.place.source);
+                (source, finding.place.line, finding.place.column)
+            });
+        }
+        (self.problems, self.warnings)
+    }
+
+    pub(super) fn warning(&mut self, place: Place, message: impl Into<String>, remedy: impl Into<String>) {
+        self.warnings.push(Finding { place, message: message.into(), remedy: remedy.into() });
+    }
+}
+
+/// ``did you mean `port`?``, or the list of what there is where nothing is near.
+pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
+    match nearest(wrong, known) {
+        Some(name) => format!("did you mean `{name}`?"),
+        None => format!("there are: {}", known.join(", ")),
+    }
+}
+
+/// The known name that a wrong one was most likely meant to be.
+pub(super) fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
+    let wrong = wrong.to_lowercase();
+    known
+        .iter()
+        .map(|name| (strsim::jaro_winkler(&wrong, &name.to_lowercase()), *name))
+        .max_by(|one, two| one.0.total_cmp(&two.0))
+        .and_then(|(similarity, name)| (similarity >= 0.8).then_some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::suggestion;
+
+    #[test]
+    fn a_near_name_is_suggested_and_else_all_are_listed() {
+        let known = ["host", "port", "api_key"];
+        assert_eq!(suggestion("prot", &known), "did you mean `port`?");
+        assert_eq!(suggestion("apikey", &known), "did you mean `api_key`?");
+        assert_eq!(suggestion("zzz", &known), "there are: host, port, api_key");
+    }
+}

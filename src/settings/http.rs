@@ -1,0 +1,121 @@
+//! Where the service listens and who may call.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use secrecy::SecretString;
+use url::Url;
+
+use crate::settings::values::Reader;
+
+/// Section `[http]`.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    pub host: IpAddr,
+    /// 0 takes a free port.
+    pub port: u16,
+    /// `None`: callers need no key.
+    pub api_key: Option<SecretString>,
+    /// Whether an address that others can reach may go without a key.
+    pub insecure: bool,
+    /// Where callers reach the service, for links.
+    pub public_url: Option<Url>,
+    pub max_body_bytes: usize,
+    /// Origins as browsers send them, or `*`.
+    pub cors_origins: Vec<String>,
+}
+
+impl HttpSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let settings = Self {
+            host: host(reader),
+            port: u16::try_from(reader.whole("http.port", 0..=65535)).unwrap_or_default(),
+            api_key: api_key(reader),
+            insecure: reader.switch("http.insecure"),
+            public_url: public_url(reader),
+            max_body_bytes: reader.whole("http.max_body_bytes", 1024..=1 << 30),
+            cors_origins: cors_origins(reader),
+        };
+        settings.check_exposure(reader);
+        settings
+    }
+
+    /// Whether only this machine can reach the address.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        self.host.is_loopback()
+    }
+
+    fn check_exposure(&self, reader: &mut Reader<'_>) {
+        if self.api_key.is_some() || self.is_loopback() {
+            return;
+        }
+        if self.insecure {
+            reader.warning("http.insecure", "everybody who can reach the address can run every tool", "set a key in TOOLSIEVE_API_KEY");
+        } else {
+            reader.problem(
+                "http.host",
+                "an address that others can reach, without a key",
+                "set a key in TOOLSIEVE_API_KEY, listen on 127.0.0.1, or allow it with --insecure",
+            );
+        }
+    }
+}
+
+fn host(reader: &mut Reader<'_>) -> IpAddr {
+    const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let text = reader.text("http.host");
+    if text == "localhost" {
+        return LOOPBACK;
+    }
+    text.trim_start_matches('[').trim_end_matches(']').parse().unwrap_or_else(|_| {
+        reader.problem("http.host", "not an IP address", "write one such as 127.0.0.1, 0.0.0.0 or ::1, or localhost");
+        LOOPBACK
+    })
+}
+
+fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
+    let key = reader.optional_text("http.api_key")?;
+    if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        reader.problem(
+            "http.api_key",
+            "holds a space, a line break or a character outside ASCII, which a header can't carry",
+            "use letters, digits and punctuation only",
+        );
+    }
+    Some(SecretString::from(key))
+}
+
+fn public_url(reader: &mut Reader<'_>) -> Option<Url> {
+    let text = reader.optional_text("http.public_url")?;
+    let url = Url::parse(&text).ok().filter(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+            && url.password().is_none()
+    });
+    if url.is_none() {
+        reader.problem(
+            "http.public_url",
+            "not a plain http or https address",
+            "write it as https://tools.example.org, without user, query and fragment",
+        );
+    }
+    url
+}
+
+fn cors_origins(reader: &mut Reader<'_>) -> Vec<String> {
+    let origins = reader.list("http.cors_origins");
+    let is_origin = |text: &str| {
+        text == "*"
+            || Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.origin().ascii_serialization() == text)
+    };
+    if !origins.iter().all(|origin| is_origin(origin)) {
+        reader.problem(
+            "http.cors_origins",
+            "holds something that is no origin",
+            "write each as https://chat.example.org: scheme, host and port, no slash at the end; or *",
+        );
+    }
+    origins
+}

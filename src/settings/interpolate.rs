@@ -1,0 +1,175 @@
+//! `${VAR}` in the values of both files.
+//!
+//! `${VAR}` is the variable, `${VAR:-text}` the text where the variable is unset or empty, `$${` a plain `${`.
+//! `${env:VAR}`, as editors write it, is `${VAR}`. What is inserted is not looked at again.
+
+use std::collections::BTreeMap;
+
+/// The environment variables that the configuration may use. Has no `Debug`: it is full of secrets.
+#[derive(Clone, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// The variables of this process. One that is not Unicode counts as unset.
+    #[must_use]
+    pub fn of_process() -> Self {
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+impl FromIterator<(String, String)> for Environment {
+    fn from_iter<T: IntoIterator<Item = (String, String)>>(variables: T) -> Self {
+        Self(variables.into_iter().collect())
+    }
+}
+
+/// Why a `${…}` could not be replaced.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum InterpolationError {
+    #[error("the environment variable {0} is not set")]
+    Missing(String),
+    #[error("`${{` without `}}`")]
+    Unclosed,
+    #[error("`${{…}}` holds no name of a variable")]
+    NotAName,
+    #[error("`${{input:…}}` asks an editor for the value")]
+    Input,
+    #[error("a `${{…}}` inside another one")]
+    Nested,
+}
+
+impl InterpolationError {
+    pub(super) fn remedy(&self) -> String {
+        match self {
+            Self::Missing(name) => {
+                format!("set {name} before the start, or give a value for when it is not set: ${{{name}:-value}}")
+            }
+            Self::Unclosed => "close it, or write $${ for a plain ${".to_owned(),
+            Self::NotAName | Self::Input => "name an environment variable as in ${VAR}, or write $${ for a plain ${".to_owned(),
+            Self::Nested => "use a plain text after `:-`".to_owned(),
+        }
+    }
+}
+
+pub(super) fn has_variables(text: &str) -> bool {
+    text.contains("${")
+}
+
+/// The text with its variables replaced, or everything that keeps it from being so.
+pub(super) fn interpolate(text: &str, environment: &Environment) -> Result<String, Vec<InterpolationError>> {
+    let mut out = String::with_capacity(text.len());
+    let mut errors = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        let (before, from_mark) = rest.split_at(start);
+        let inside = &from_mark[2..];
+        if let Some(plain) = before.strip_suffix('$') {
+            out.push_str(plain);
+            out.push_str("${");
+            rest = inside;
+            continue;
+        }
+        out.push_str(before);
+        let Some(end) = inside.find('}') else {
+            errors.push(InterpolationError::Unclosed);
+            rest = "";
+            break;
+        };
+        match replace(&inside[..end], environment) {
+            Ok(value) => out.push_str(value),
+            Err(error) => errors.push(error),
+        }
+        rest = &inside[end + 1..];
+    }
+    out.push_str(rest);
+    if errors.is_empty() { Ok(out) } else { Err(errors) }
+}
+
+/// The value of what stands between the braces.
+fn replace<'a>(inside: &'a str, environment: &'a Environment) -> Result<&'a str, InterpolationError> {
+    let (name, default) = match inside.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (inside, None),
+    };
+    if default.is_some_and(has_variables) {
+        return Err(InterpolationError::Nested);
+    }
+    if name.starts_with("input:") {
+        return Err(InterpolationError::Input);
+    }
+    let name = name.strip_prefix("env:").unwrap_or(name);
+    if !is_name(name) {
+        return Err(InterpolationError::NotAName);
+    }
+    match (environment.get(name), default) {
+        (None | Some(""), Some(default)) => Ok(default),
+        (Some(value), _) => Ok(value),
+        (None, None) => Err(InterpolationError::Missing(name.to_owned())),
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(|first: char| first.is_ascii_digit())
+        && text.chars().all(|character| character.is_ascii_alphanumeric() || character == '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Environment, InterpolationError, interpolate};
+
+    fn with(text: &str) -> Result<String, Vec<InterpolationError>> {
+        let variables = [("A", "1"), ("EMPTY", ""), ("TRICKY", "${A} $${A} }")];
+        let environment: Environment = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        interpolate(text, &environment)
+    }
+
+    #[test]
+    fn variables_defaults_and_escapes() {
+        for (text, expected) in [
+            ("", ""),
+            ("plain $A $ {A} $", "plain $A $ {A} $"),
+            ("x${A}y${A}", "x1y1"),
+            ("${env:A}", "1"),
+            ("${B:-two}", "two"),
+            ("${EMPTY:-two}", "two"),
+            ("${B:-}", ""),
+            ("[${EMPTY}]", "[]"),
+            ("${A:-two}", "1"),
+            ("$${A}", "${A}"),
+            ("$$${A}", "$${A}"),
+            ("é${A}é", "é1é"),
+        ] {
+            assert_eq!(with(text).as_deref(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_inserted_is_not_looked_at_again() {
+        assert_eq!(with("<${TRICKY}>").as_deref(), Ok("<${A} $${A} }>"));
+    }
+
+    #[test]
+    fn everything_wrong_is_told() {
+        use InterpolationError::{Input, Missing, Nested, NotAName, Unclosed};
+        for (text, expected) in [
+            ("${B} ${C}", vec![Missing("B".into()), Missing("C".into())]),
+            ("${A", vec![Unclosed]),
+            ("${}", vec![NotAName]),
+            ("${1A}", vec![NotAName]),
+            ("${a b}", vec![NotAName]),
+            ("${input:token}", vec![Input]),
+            ("${B:-${A}}", vec![Nested]),
+        ] {
+            assert_eq!(with(text), Err(expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! The file of the MCP servers: mcpo's format, which is also what Claude Desktop, Cursor and VS Code write.
+//!
+//! Programs add keys of their own to these files, so a key that is not known here warns. What a key means differs
+//! between programs in three places, each decided in one function: [`timeout`], [`transport_without_type`] and
+//! [`transport_of_type`].
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue};
+use indexmap::IndexMap;
+use secrecy::SecretString;
+use serde_json::{Map, Value};
+use url::Url;
+
+use crate::domain::naming::RESERVED_SERVER_NAMES;
+use crate::domain::tool::ServerName;
+use crate::settings::calls::CallSettings;
+use crate::settings::finding::{Findings, Place, nearest};
+use crate::settings::interpolate::{self, Environment};
+use crate::settings::json_text::{JsonText, child, item};
+use crate::settings::servers::{ServerSettings, TransportSettings};
+
+/// What this version reads of a server's entry.
+const SERVER_KEYS: [&str; 18] = [
+    "args",
+    "command",
+    "cwd",
+    "disabled",
+    "disabledTools",
+    "disabled_tools",
+    "enabled",
+    "env",
+    "headers",
+    "maxResultBytes",
+    "max_result_bytes",
+    "startTimeout",
+    "start_timeout",
+    "timeout",
+    "transport",
+    "type",
+    "url",
+    "description",
+];
+const EXAMPLE: &str = r#"{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}"#;
+/// Above it a `timeout` is taken for milliseconds.
+const LONGEST_IN_SECONDS: f64 = 3600.0;
+
+/// The servers of a file, in its order, without those that are disabled.
+pub(super) fn read(
+    path: &Path,
+    text: &str,
+    environment: &Environment,
+    calls: &CallSettings,
+    findings: &mut Findings,
+) -> Vec<ServerSettings> {
+    let source = path.display().to_string();
+    let json = match JsonText::parse(text) {
+        Ok(json) => json,
+        Err(error) => {
+            let place = Place { source, line: Some(error.line), column: Some(error.column), key: None };
+            findings.problem(place, error.message, "correct the JSON there; comments and trailing commas are allowed");
+            return Vec::new();
+        }
+    };
+    let mut file = File { source, json: &json, environment, findings };
+    for (key, line) in json.outer_duplicates() {
+        let place = Place { line: Some(line), ..file.place(key) };
+        file.findings.problem(place, "stands here a second time", "rename or remove one of the two");
+    }
+    let Some((key, servers)) = file.servers() else { return Vec::new() };
+    let found: Vec<ServerSettings> =
+        servers.iter().filter_map(|(name, entry)| server(&mut file, &child(key, name), name, entry, calls)).collect();
+    if servers.is_empty() {
+        file.problem(key, "names no server", format!("add one, such as {EXAMPLE}"));
+    } else if found.is_empty() && file.findings.problems.is_empty() {
+        file.warning(key, "every server is disabled", "enable one");
+    }
+    found
+}
+
+/// The file while it is read: knows places, replaces variables, reports.
+struct File<'a> {
+    source: String,
+    json: &'a JsonText,
+    environment: &'a Environment,
+    findings: &'a mut Findings,
+}
+
+impl<'a> File<'a> {
+    /// The map of servers under the key that it has.
+    fn servers(&mut self) -> Option<(&'static str, &'a Map<String, Value>)> {
+        let Some(top) = self.json.value.as_object() else {
+            let place = Place { source: self.source.clone(), line: Some(1), ..Place::default() };
+            self.findings.problem(place, "not a JSON object", format!("write it as {EXAMPLE}"));
+            return None;
+        };
+        let (key, value) = match (top.get("mcpServers"), top.get("servers")) {
+            (Some(_), Some(_)) => {
+                self.problem("servers", "both `mcpServers` and `servers`", "put all servers under `mcpServers`");
+                return None;
+            }
+            (Some(value), None) => ("mcpServers", value),
+            (None, Some(value)) => ("servers", value),
+            (None, None) => {
+                let place = Place { source: self.source.clone(), ..Place::default() };
+                let keys: Vec<&str> = top.keys().map(String::as_str).collect();
+                let remedy = match nearest("mcpServers", &keys) {
+                    Some(key) => format!("rename `{key}` to `mcpServers`"),
+                    None => format!("write it as {EXAMPLE}"),
+                };
+                self.findings.problem(place, "has no key `mcpServers`", remedy);
+                return None;
+            }
+        };
+        for (other, value) in top.iter().filter(|(other, _)| *other != key) {
+            match other.as_str() {
+                "$schema" => {}
+                "inputs" if value.as_array().is_some_and(Vec::is_empty) => {}
+                "inputs" => self.warning(other, "no values are asked for here", "use environment variables: ${VAR}"),
+                _ => self.warning(other, "unknown key, not used", "remove it if no other program needs it"),
+            }
+        }
+        let servers = value.as_object();
+        if servers.is_none() {
+            self.problem(key, "not an object of servers by name", format!("write it as {EXAMPLE}"));
+        }
+        Some((key, servers?))
+    }
+
+    fn place(&self, path: &str) -> Place {
+        Place { source: self.source.clone(), line: self.json.line(path), column: None, key: Some(path.to_owned()) }
+    }
+
+    fn problem(&mut self, path: &str, message: impl Into<String>, remedy: impl Into<String>) {
+        let place = self.place(path);
+        self.findings.problem(place, message, remedy);
+    }
+
+    fn warning(&mut self, path: &str, message: impl Into<String>, remedy: impl Into<String>) {
+        let place = self.place(path);
+        self.findings.warning(place, message, remedy);
+    }
+
+    /// The text with its variables replaced; `None` if that was reported as a problem.
+    fn replaced(&mut self, path: &str, text: &str) -> Option<String> {
+        match interpolate::interpolate(text, self.environment) {
+            Ok(text) if text.contains('\0') => {
+                self.problem(path, "holds a NUL character", "remove it");
+                None
+            }
+            Ok(text) => Some(text),
+            Err(errors) => {
+                for error in errors {
+                    self.problem(path, error.to_string(), error.remedy());
+                }
+                None
+            }
+        }
+    }
+}
+
+/// One entry, by key. `null` counts as absent everywhere.
+struct Entry<'f, 'a> {
+    file: &'f mut File<'a>,
+    path: &'f str,
+    keys: &'f Map<String, Value>,
+}
+
+fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, calls: &CallSettings) -> Option<ServerSettings> {
+    let Some(keys) = entry.as_object() else {
+        file.problem(path, "not an object", "write it as {\"command\": …} or {\"url\": …}");
+        return None;
+    };
+    let mut entry = Entry { file, path, keys };
+    if entry.switch("disabled") == Some(true) || entry.switch("enabled") == Some(false) {
+        return None;
+    }
+    let before = entry.file.findings.problems.len();
+    entry.check_name(name);
+    entry.check_keys();
+    let transport = entry.transport();
+    let call_timeout = entry.first_of(["timeout", "timeout"], timeout).unwrap_or(calls.timeout);
+    let start_timeout = entry.first_of(["startTimeout", "start_timeout"], timeout).unwrap_or(calls.start_timeout);
+    let max_result_bytes = entry.first_of(["maxResultBytes", "max_result_bytes"], bytes).unwrap_or(calls.max_result_bytes);
+    let disabled_tools = entry.first_of(["disabledTools", "disabled_tools"], Entry::texts).unwrap_or_default();
+    (entry.file.findings.problems.len() == before).then_some(ServerSettings {
+        name: ServerName::new(name),
+        transport: transport?,
+        call_timeout,
+        start_timeout,
+        disabled_tools,
+        max_result_bytes,
+    })
+}
+
+impl Entry<'_, '_> {
+    fn check_name(&mut self, name: &str) {
+        let path = self.path;
+        if RESERVED_SERVER_NAMES.contains(&name) {
+            let remedy = format!("rename the server, for example to {name}-server");
+            self.file.problem(path, "this name is an address of the service itself", remedy);
+        } else if name.is_empty() || name == "." || name == ".." {
+            self.file.problem(path, "a server's name is a part of an address, this one can't be", "give it a name");
+        } else if name.contains(|character: char| matches!(character, '/' | '\\') || character.is_control()) {
+            let remedy = "rename it without slashes and control characters";
+            self.file.problem(path, "a server's name is a part of an address, this one can't be", remedy);
+        }
+    }
+
+    fn check_keys(&mut self) {
+        for key in self.keys.keys() {
+            let path = child(self.path, key);
+            match key.as_str() {
+                "oauth" | "client_header_forwarding" => {
+                    let remedy = "remove it if no other program needs it";
+                    self.file.warning(&path, "not supported yet, so it has no effect", remedy);
+                }
+                "envFile" | "env_file" => {
+                    let remedy = "load that file before the start, and name its variables in `env`: {\"KEY\": \"${KEY}\"}";
+                    self.file.warning(&path, "not supported, so the variables of that file are missing", remedy);
+                }
+                key if !SERVER_KEYS.contains(&key) => {
+                    let remedy = match nearest(key, &SERVER_KEYS) {
+                        Some(key) => format!("did you mean `{key}`?"),
+                        None => "remove it if no other program needs it".to_owned(),
+                    };
+                    self.file.warning(&path, "unknown key, not used", remedy);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// `None` means that a problem was reported.
+    fn transport(&mut self) -> Option<TransportSettings> {
+        let path = self.path;
+        let (has_command, has_url) = (self.get("command").is_some(), self.get("url").is_some());
+        let kind = match ["type", "transport"].into_iter().find(|key| self.get(key).is_some()) {
+            Some(key) => {
+                let kind = self.text(key)?;
+                let Some(kind) = transport_of_type(&kind) else {
+                    let remedy = "write stdio or streamable-http";
+                    self.file.problem(&child(path, key), "no known transport", remedy);
+                    return None;
+                };
+                kind
+            }
+            None => match (has_command, has_url) {
+                (true, true) => {
+                    let remedy = "remove one of them, or say which with \"type\": \"stdio\" or \"streamable-http\"";
+                    self.file.problem(path, "both `command` and `url`", remedy);
+                    return None;
+                }
+                (false, false) => {
+                    let remedy = "add \"command\" for a program on this machine, or \"url\" for a server elsewhere";
+                    self.file.problem(path, "neither `command` nor `url`", remedy);
+                    return None;
+                }
+                (true, false) => Transport::Stdio,
+                (false, true) => transport_without_type(),
+            },
+        };
+        match kind {
+            Transport::Stdio => self.stdio(),
+            Transport::StreamableHttp => self.streamable_http(),
+            Transport::Sse => {
+                let remedy = "use the server's streamable HTTP address with \"type\": \"streamable-http\", or add \
+                              \"disabled\": true";
+                self.file.problem(path, "the SSE transport is not supported yet", remedy);
+                None
+            }
+        }
+    }
+
+    fn stdio(&mut self) -> Option<TransportSettings> {
+        let command = self.required("command", "a program, such as npx or uvx");
+        let args = self.texts("args");
+        let directory = self.text("cwd").map(PathBuf::from);
+        let env = self.text_map("env");
+        for name in env.keys().filter(|name| name.is_empty() || name.contains(['=', '\0'])) {
+            let path = child(&child(self.path, "env"), name);
+            self.file.problem(&path, "no name of an environment variable", "rename it");
+        }
+        Some(TransportSettings::Stdio { command: command?, args: args.unwrap_or_default(), env, directory })
+    }
+
+    fn streamable_http(&mut self) -> Option<TransportSettings> {
+        let url = self.required("url", "the server's address").and_then(|url| self.url(&url));
+        let headers = self.text_map("headers");
+        for (name, value) in &headers {
+            let path = child(&child(self.path, "headers"), name);
+            if HeaderName::from_bytes(name.as_bytes()).is_err() {
+                self.file.problem(&path, "no name of a header", "use letters, digits and hyphens");
+            } else if HeaderValue::from_str(secrecy::ExposeSecret::expose_secret(value)).is_err() {
+                self.file.problem(&path, "holds what a header can't carry", "remove line breaks and control characters");
+            }
+        }
+        Some(TransportSettings::StreamableHttp { url: url?, headers })
+    }
+
+    fn url(&mut self, text: &str) -> Option<Url> {
+        let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        if url.is_none() {
+            let remedy = "write it as https://host/path";
+            self.file.problem(&child(self.path, "url"), "not an http or https address", remedy);
+        }
+        url
+    }
+
+    fn get(&self, key: &str) -> Option<&Value> {
+        self.keys.get(key).filter(|value| !value.is_null())
+    }
+
+    /// The first of the keys that is there, as `read` reads it.
+    fn first_of<T>(&mut self, keys: [&str; 2], read: impl FnOnce(&mut Self, &str) -> Option<T>) -> Option<T> {
+        let key = keys.into_iter().find(|key| self.get(key).is_some())?;
+        read(self, key)
+    }
+
+    fn wrong_kind<T>(&mut self, path: &str, expected: &str) -> Option<T> {
+        self.file.problem(path, "of the wrong kind", format!("write {expected}"));
+        None
+    }
+
+    fn required(&mut self, key: &str, what: &str) -> Option<String> {
+        let path = child(self.path, key);
+        if self.get(key).is_none() {
+            self.file.problem(self.path, format!("has no `{key}`"), format!("add it: {what}"));
+            return None;
+        }
+        let text = self.text(key)?;
+        if text.trim().is_empty() {
+            self.file.problem(&path, "empty", format!("write {what}"));
+            return None;
+        }
+        Some(text)
+    }
+
+    fn switch(&mut self, key: &str) -> Option<bool> {
+        match self.get(key)? {
+            Value::Bool(value) => Some(*value),
+            _ => self.wrong_kind(&child(self.path, key), "true or false"),
+        }
+    }
+
+    fn text(&mut self, key: &str) -> Option<String> {
+        let path = child(self.path, key);
+        match self.get(key)? {
+            Value::String(text) => {
+                let text = text.clone();
+                self.file.replaced(&path, &text)
+            }
+            _ => self.wrong_kind(&path, "a text in quotes"),
+        }
+    }
+
+    fn texts(&mut self, key: &str) -> Option<Vec<String>> {
+        let path = child(self.path, key);
+        let Some(items) = self.get(key)?.as_array().cloned() else {
+            return self.wrong_kind(&path, "a list of texts");
+        };
+        let texts: Vec<Option<String>> = items
+            .iter()
+            .enumerate()
+            .map(|(position, value)| {
+                let path = item(&path, position);
+                match value {
+                    Value::String(text) => self.file.replaced(&path, text),
+                    _ => self.wrong_kind(&path, "a text in quotes"),
+                }
+            })
+            .collect();
+        texts.into_iter().collect()
+    }
+
+    /// Numbers are taken as their text and `null` as absent: editors allow both in `env`.
+    fn text_map(&mut self, key: &str) -> IndexMap<String, SecretString> {
+        let path = child(self.path, key);
+        let Some(value) = self.get(key) else { return IndexMap::new() };
+        let Some(map) = value.as_object().cloned() else {
+            self.wrong_kind::<()>(&path, "an object of texts");
+            return IndexMap::new();
+        };
+        map.iter()
+            .filter_map(|(name, value)| {
+                let path = child(&path, name);
+                let text = match value {
+                    Value::String(text) => self.file.replaced(&path, text),
+                    Value::Number(number) => Some(number.to_string()),
+                    Value::Null => None,
+                    _ => self.wrong_kind(&path, "a text in quotes"),
+                };
+                Some((name.clone(), SecretString::from(text?)))
+            })
+            .collect()
+    }
+}
+
+enum Transport {
+    Stdio,
+    StreamableHttp,
+    Sse,
+}
+
+/// A `url` without `type` is streamable HTTP, as editors mean it. mcpo means SSE, which is not supported yet.
+fn transport_without_type() -> Transport {
+    Transport::StreamableHttp
+}
+
+/// Every program spells it otherwise.
+fn transport_of_type(text: &str) -> Option<Transport> {
+    let plain: String = text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+    match plain.as_str() {
+        "stdio" => Some(Transport::Stdio),
+        "http" | "streamablehttp" => Some(Transport::StreamableHttp),
+        "sse" => Some(Transport::Sse),
+        _ => None,
+    }
+}
+
+/// Seconds. Some programs write milliseconds under the same key: no call lasts more than an hour, so larger numbers
+/// are taken for those.
+fn timeout(entry: &mut Entry<'_, '_>, key: &str) -> Option<Duration> {
+    let path = child(entry.path, key);
+    let number = entry.get(key)?.as_f64().filter(|number| (0.001..=86_400_000.0).contains(number));
+    let Some(number) = number else {
+        return entry.wrong_kind(&path, "a number of seconds above 0");
+    };
+    if number <= LONGEST_IN_SECONDS {
+        return Some(Duration::from_secs_f64(number));
+    }
+    let seconds = number / 1000.0;
+    let remedy = format!("write {seconds}: the unit here is the second");
+    entry.file.warning(&path, "taken for milliseconds, being more than an hour", remedy);
+    Some(Duration::from_secs_f64(seconds))
+}
+
+fn bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
+    let path = child(entry.path, key);
+    let number = entry.get(key)?.as_u64().and_then(|number| usize::try_from(number).ok());
+    match number.filter(|number| (1024..=1 << 30).contains(number)) {
+        Some(number) => Some(number),
+        None => entry.wrong_kind(&path, "a whole number of bytes from 1024 to 1073741824"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::{Environment, read};
+    use crate::settings::Settings;
+    use crate::settings::finding::Findings;
+    use crate::settings::servers::TransportSettings;
+
+    #[test]
+    fn inserted_values_arrive_and_are_never_printed() {
+        let text =
+            r#"{"mcpServers": {"a": {"command": "${C}", "args": ["--key=${S}"], "env": {"T": "x${S}", "N": 5}}, "b": {"url": "${S}"}}}"#;
+        let environment: Environment =
+            [("C", "run"), ("S", "hush\u{7}hush")].map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+        let mut findings = Findings::default();
+        let calls = Settings::defaults().unwrap().live.calls;
+        let servers = read("f.json".as_ref(), text, &environment, &calls, &mut findings);
+        let TransportSettings::Stdio { command, args, env, .. } = &servers[0].transport else { panic!() };
+        assert_eq!((command.as_str(), args[0].as_str()), ("run", "--key=hush\u{7}hush"));
+        assert_eq!(env["T"].expose_secret(), "xhush\u{7}hush");
+        assert_eq!(env["N"].expose_secret(), "5");
+        assert_eq!(findings.problems.len(), 1);
+        assert!(!format!("{findings:?}{env:?}").contains("hush"));
+    }
+}

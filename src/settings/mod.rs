@@ -1,0 +1,235 @@
+//! Everything that is configured, checked once at the start.
+//!
+//! One file per concern. All problems are found before anything starts and are reported together, each with its
+//! place and what to do.
+
+mod calls;
+mod embedder;
+mod finding;
+mod http;
+mod interpolate;
+mod json_text;
+mod logging;
+mod mcp_file;
+mod selection;
+pub mod servers;
+mod store;
+mod values;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret, SecretString};
+use toml::Value;
+
+pub use self::calls::CallSettings;
+pub use self::embedder::{EmbedderProvider, EmbedderSettings};
+pub use self::finding::{Finding, Place, SettingsErrors};
+pub use self::http::HttpSettings;
+pub use self::interpolate::Environment;
+pub use self::logging::{LogFormat, LoggingSettings};
+pub use self::selection::SelectionSettings;
+pub use self::servers::{ServerSettings, TransportSettings};
+pub use self::store::StoreSettings;
+pub use self::values::DEFAULTS;
+
+use self::finding::Findings;
+use self::values::{Reader, Values};
+
+/// The whole configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub start: StartSettings,
+    pub live: LiveSettings,
+}
+
+/// What is read once: a change needs a restart.
+#[derive(Clone, Debug)]
+pub struct StartSettings {
+    pub http: HttpSettings,
+    pub store: StoreSettings,
+    pub embedder: EmbedderSettings,
+    pub logging: LoggingSettings,
+}
+
+/// What can be replaced while the service runs.
+#[derive(Clone, Debug)]
+pub struct LiveSettings {
+    /// In the order of the file, without the disabled ones.
+    pub servers: Vec<ServerSettings>,
+    pub calls: CallSettings,
+    pub selection: SelectionSettings,
+}
+
+/// Where the configuration comes from.
+#[derive(Clone, Default)]
+pub struct Sources {
+    pub servers: ServersSource,
+    /// Our TOML file.
+    pub settings: Option<PathBuf>,
+    pub environment: Environment,
+    pub overrides: Overrides,
+}
+
+/// Where the `mcpServers` map comes from. Has no `Debug`: a text may hold secrets.
+#[derive(Clone, Default)]
+pub enum ServersSource {
+    /// No server at all.
+    #[default]
+    Nothing,
+    File(PathBuf),
+    /// A text that the program made itself; the name stands for it in messages.
+    Text {
+        name: String,
+        text: String,
+    },
+}
+
+/// Values of command-line flags, which win over every other source.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// `--host`
+    pub host: Option<String>,
+    /// `--port`
+    pub port: Option<u16>,
+    /// `--api-key`
+    pub api_key: Option<SecretString>,
+    /// `--insecure`; `false` leaves what the other sources say.
+    pub insecure: bool,
+    /// `--data-dir`
+    pub data_dir: Option<PathBuf>,
+    /// `--log-level`
+    pub log_level: Option<String>,
+}
+
+impl Settings {
+    /// Reads every source and checks the whole. The second value is what is doubtful.
+    ///
+    /// # Errors
+    /// Every problem of every source, together.
+    pub fn load(sources: &Sources) -> Result<(Self, Vec<Finding>), SettingsErrors> {
+        let mut findings = Findings::default();
+        let mut values = Values::defaults(&mut findings);
+        if let Some(path) = &sources.settings
+            && let Some(text) = read_file(path, &mut findings)
+        {
+            values.add_file(path, &text, &sources.environment, &mut findings);
+        }
+        values.add_environment(&sources.environment, &mut findings);
+        sources.overrides.add_to(&mut values, &mut findings);
+
+        let mut reader = Reader::new(&mut values, &mut findings);
+        let mut start = StartSettings::read(&mut reader);
+        let (calls, selection) = (CallSettings::read(&mut reader), SelectionSettings::read(&mut reader));
+        if let Some(data_dir) = &sources.overrides.data_dir {
+            // As given: a path need not be Unicode.
+            start.store.data_dir.clone_from(data_dir);
+        }
+        let servers = sources.servers.read(&sources.environment, &calls, &mut findings);
+
+        let (problems, warnings) = findings.in_order();
+        if problems.is_empty() {
+            Ok((Self { start, live: LiveSettings { servers, calls, selection } }, warnings))
+        } else {
+            Err(SettingsErrors { problems, warnings })
+        }
+    }
+
+    /// The compiled-in defaults, without servers.
+    ///
+    /// # Errors
+    /// None in a build whose tests passed.
+    pub fn defaults() -> Result<Self, SettingsErrors> {
+        Self::load(&Sources::default()).map(|(settings, _)| settings)
+    }
+}
+
+impl StartSettings {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        Self {
+            http: HttpSettings::read(reader),
+            store: StoreSettings::read(reader),
+            embedder: EmbedderSettings::read(reader),
+            logging: LoggingSettings::read(reader),
+        }
+    }
+}
+
+impl ServersSource {
+    fn read(&self, environment: &Environment, calls: &CallSettings, findings: &mut Findings) -> Vec<ServerSettings> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::File(path) => match read_file(path, findings) {
+                Some(text) => mcp_file::read(path, &text, environment, calls, findings),
+                None => Vec::new(),
+            },
+            Self::Text { name, text } => mcp_file::read(Path::new(name), text, environment, calls, findings),
+        }
+    }
+}
+
+impl Overrides {
+    fn add_to(&self, values: &mut Values, findings: &mut Findings) {
+        let flags = [
+            ("--host", "http.host", self.host.clone().map(Value::String)),
+            ("--port", "http.port", self.port.map(|port| Value::Integer(port.into()))),
+            ("--api-key", "http.api_key", self.api_key.as_ref().map(|key| Value::String(key.expose_secret().to_owned()))),
+            ("--insecure", "http.insecure", self.insecure.then_some(Value::Boolean(true))),
+            ("--data-dir", "store.data_dir", self.data_dir.as_ref().map(|path| Value::String(path.to_string_lossy().into()))),
+            ("--log-level", "logging.level", self.log_level.clone().map(Value::String)),
+        ];
+        for (flag, key, value) in flags {
+            if let Some(value) = value {
+                values.add_flag(flag, key, value, findings);
+            }
+        }
+    }
+}
+
+fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
+    fs::read_to_string(path)
+        .map_err(|error| {
+            let place = Place { source: path.display().to_string(), ..Place::default() };
+            findings.problem(place, format!("can't be read: {error}"), "check the path and its access rights");
+        })
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CallSettings, DEFAULTS, Findings, Reader, SelectionSettings, Settings, StartSettings, Values};
+
+    #[test]
+    fn every_default_is_read() {
+        let mut findings = Findings::default();
+        let mut values = Values::defaults(&mut findings);
+        let mut reader = Reader::new(&mut values, &mut findings);
+        StartSettings::read(&mut reader);
+        CallSettings::read(&mut reader);
+        SelectionSettings::read(&mut reader);
+        assert_eq!(values.unread(), Vec::<&str>::new());
+        assert_eq!(findings.problems, []);
+    }
+
+    #[test]
+    fn every_default_is_explained_right_above_it() {
+        let lines: Vec<&str> = DEFAULTS.lines().collect();
+        for pair in lines.windows(2) {
+            let is_key = !pair[1].starts_with(['#', '[']) && pair[1].contains(" = ");
+            assert!(!is_key || pair[0].starts_with("# "), "{} has no comment", pair[1]);
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_design() {
+        let settings = Settings::defaults().unwrap();
+        let http = &settings.start.http;
+        assert_eq!((http.host.to_string().as_str(), http.port), ("127.0.0.1", 8000));
+        assert!(http.api_key.is_none() && !http.insecure && http.public_url.is_none() && http.cors_origins.is_empty());
+        assert_eq!(http.max_body_bytes, 4 << 20);
+        assert_eq!(settings.start.store.data_dir.to_str(), Some("toolsieve-data"));
+        assert_eq!(settings.live.calls.timeout.as_secs(), 60);
+        let selection = &settings.live.selection;
+        assert_eq!((selection.limit, selection.chat_budget, selection.token_budget), (10, crate::domain::chat::DEFAULT_CHAT_BUDGET, None));
+    }
+}

@@ -1,0 +1,65 @@
+//! How tools are chosen for a message.
+
+use crate::settings::values::Reader;
+
+/// Section `[selection]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SelectionSettings {
+    /// Most newly chosen tools of one message.
+    pub limit: usize,
+    /// Most tools that a chat keeps.
+    pub chat_budget: usize,
+    /// Length of each list that the index brings.
+    pub candidates: usize,
+    /// Weight of the dense score, 0 to 1; the lexical one has the rest.
+    pub dense_weight: f32,
+    /// Whether a message that needs no tool is offered none.
+    pub gate: bool,
+    /// Most tokens of newly chosen definitions.
+    pub token_budget: Option<usize>,
+    /// Published names of tools that every chat gets.
+    pub pinned: Vec<String>,
+}
+
+impl SelectionSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let settings = Self {
+            limit: reader.whole("selection.limit", 1..=128),
+            chat_budget: reader.whole("selection.chat_budget", 1..=512),
+            candidates: reader.whole("selection.candidates", 1..=1000),
+            dense_weight: dense_weight(reader),
+            gate: reader.switch("selection.gate"),
+            token_budget: Some(reader.whole("selection.token_budget", 0..=10_000_000)).filter(|budget| *budget > 0),
+            pinned: pinned(reader),
+        };
+        for (key, value) in [("selection.chat_budget", settings.chat_budget), ("selection.candidates", settings.candidates)] {
+            if value < settings.limit {
+                let remedy = format!("write at least {}, or lower selection.limit", settings.limit);
+                reader.problem(key, "smaller than selection.limit", remedy);
+            }
+        }
+        settings
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a weight between 0 and 1")]
+fn dense_weight(reader: &mut Reader<'_>) -> f32 {
+    reader.fraction("selection.dense_weight", 0.0..=1.0) as f32
+}
+
+fn pinned(reader: &mut Reader<'_>) -> Vec<String> {
+    let names = reader.list("selection.pinned");
+    let is_published = |name: &str| {
+        name.len() <= 64
+            && name.starts_with(|first: char| first.is_ascii_alphabetic())
+            && name.chars().all(|character| character.is_ascii_alphanumeric() || character == '_' || character == '-')
+    };
+    if !names.iter().all(|name| is_published(name)) {
+        reader.problem(
+            "selection.pinned",
+            "holds something under which no tool can be published",
+            "write names as they stand in /openapi.json, such as time__get_current_time",
+        );
+    }
+    names
+}

@@ -1,0 +1,29 @@
+//! Where state lies and how long it is kept.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::settings::values::Reader;
+
+/// Section `[store]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreSettings {
+    pub data_dir: PathBuf,
+    /// Since a chat's last message.
+    pub chat_retention: Duration,
+    pub event_retention: Duration,
+}
+
+impl StoreSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let data_dir = reader.text("store.data_dir");
+        if data_dir.is_empty() {
+            reader.problem("store.data_dir", "empty", "write the path of a folder");
+        }
+        Self {
+            data_dir: PathBuf::from(data_dir),
+            chat_retention: reader.days("store.chat_retention_days", 1..=3650),
+            event_retention: reader.days("store.event_retention_days", 1..=3650),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The values of all keys, from every source, before they get their types.
+//!
+//! The compiled-in defaults name every key and its kind, so a key is known if it is there. Later sources win:
+//! defaults, settings file, environment, command line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+
+use crate::settings::finding::{Findings, Place, nearest, suggestion};
+use crate::settings::interpolate::{self, Environment};
+use crate::settings::json_text::line_and_column;
+
+/// The commented defaults: the reference of every setting.
+pub const DEFAULTS: &str = include_str!("defaults.toml");
+
+const PREFIX: &str = "TOOLSIEVE_";
+/// Short names for what is set most often.
+const SHORT_NAMES: [(&str, &str); 5] = [
+    ("TOOLSIEVE_API_KEY", "http.api_key"),
+    ("TOOLSIEVE_DATA_DIR", "store.data_dir"),
+    ("TOOLSIEVE_HOST", "http.host"),
+    ("TOOLSIEVE_LOG", "logging.level"),
+    ("TOOLSIEVE_PORT", "http.port"),
+];
+/// Variables that the command line reads itself (`env = …` in `cli`): they stand for flags that are no settings.
+const READ_BY_COMMAND_LINE: [&str; 3] = ["TOOLSIEVE_CONFIG", "TOOLSIEVE_QUICKSTART_DIR", "TOOLSIEVE_SETTINGS"];
+
+struct Entry {
+    value: Value,
+    place: Place,
+}
+
+/// Every key with its value and where that comes from.
+pub(super) struct Values {
+    entries: BTreeMap<String, Entry>,
+    defaults: BTreeMap<String, Value>,
+    read: BTreeSet<String>,
+}
+
+impl Values {
+    /// The compiled-in defaults alone.
+    pub(super) fn defaults(findings: &mut Findings) -> Self {
+        let table = toml::from_str::<Table>(DEFAULTS).unwrap_or_else(|error| {
+            findings.problem(built_in(None), error.message(), "this build is broken: please report it");
+            Table::new()
+        });
+        let mut defaults = BTreeMap::new();
+        for (section, keys) in table {
+            if let Value::Table(keys) = keys {
+                defaults.extend(keys.into_iter().map(|(key, value)| (format!("{section}.{key}"), value)));
+            }
+        }
+        let entries =
+            defaults.iter().map(|(key, value)| (key.clone(), Entry { value: value.clone(), place: built_in(Some(key)) })).collect();
+        Self { entries, defaults, read: BTreeSet::new() }
+    }
+
+    /// Reads the settings file over what is there.
+    pub(super) fn add_file(&mut self, path: &Path, text: &str, environment: &Environment, findings: &mut Findings) {
+        let place = |position: Option<usize>, key: Option<&str>| Place {
+            source: path.display().to_string(),
+            line: position.map(|position| line_and_column(text, position).0),
+            column: None,
+            key: key.map(str::to_owned),
+        };
+        let (positions, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            let column = error.span().map(|span| line_and_column(text, span.start).1);
+            let place = Place { column, ..place(error.span().map(|span| span.start), None) };
+            findings.problem(place, error.message(), "correct the TOML there");
+        }
+        if !errors.is_empty() {
+            return;
+        }
+        for (section, keys) in positions.get_ref() {
+            let name = section.get_ref().as_ref();
+            let place_of_section = place(Some(section.span().start), Some(name));
+            let DeValue::Table(keys) = keys.get_ref() else {
+                findings.problem(place_of_section, "stands in no section", self.section_hint(name));
+                continue;
+            };
+            if !self.sections().contains(&name) {
+                findings.problem(place_of_section, "unknown section", suggestion(name, &self.sections()));
+                continue;
+            }
+            for (key, value) in keys {
+                let path = format!("{name}.{}", key.get_ref());
+                let place = place(Some(key.span().start), Some(&path));
+                self.add_file_value(&path, plain_value(value.get_ref()), place, environment, findings);
+            }
+        }
+    }
+
+    fn add_file_value(&mut self, key: &str, value: Option<Value>, place: Place, environment: &Environment, findings: &mut Findings) {
+        let Some(default) = self.defaults.get(key) else {
+            let (section, name) = key.split_once('.').unwrap_or_default();
+            findings.problem(place, "unknown key", suggestion(name, &self.keys_of(section)));
+            return;
+        };
+        let mut errors = Vec::new();
+        let mut replace = |text: String| {
+            interpolate::interpolate(&text, environment).unwrap_or_else(|found| {
+                errors.extend(found);
+                String::new()
+            })
+        };
+        let value = match (value, default) {
+            (Some(Value::String(text)), Value::String(_)) => Some(Value::String(replace(text))),
+            // "${PORT}" where a number is wanted.
+            (Some(Value::String(text)), default) if interpolate::has_variables(&text) => parse_text(&replace(text), default),
+            (Some(Value::Array(items)), Value::Array(_)) => items
+                .into_iter()
+                .map(|item| match item {
+                    Value::String(text) => Some(Value::String(replace(text))),
+                    _ => None,
+                })
+                .collect::<Option<Vec<_>>>()
+                .map(Value::Array),
+            (Some(Value::Integer(value)), Value::Integer(_)) => Some(Value::Integer(value)),
+            #[expect(clippy::cast_precision_loss, reason = "a fraction is small, and checked against its range later")]
+            (Some(Value::Integer(value)), Value::Float(_)) => Some(Value::Float(value as f64)),
+            (Some(Value::Float(value)), Value::Float(_)) => Some(Value::Float(value)),
+            (Some(Value::Boolean(value)), Value::Boolean(_)) => Some(Value::Boolean(value)),
+            _ => None,
+        };
+        for error in &errors {
+            findings.problem(place.clone(), error.to_string(), error.remedy());
+        }
+        if errors.is_empty() {
+            self.set(key, value, place, findings);
+        }
+    }
+
+    /// Reads `TOOLSIEVE_SECTION__KEY` and the short names over what is there. An empty variable counts as unset, as
+    /// compose files and unit files leave them.
+    pub(super) fn add_environment(&mut self, environment: &Environment, findings: &mut Findings) {
+        let known = || SHORT_NAMES.iter().map(|(name, key)| ((*name).to_owned(), (*key).to_owned()));
+        let long_names: Vec<_> = self.defaults.keys().map(|key| (variable(key), key.clone())).collect();
+        // Short names first, so that the long one wins where both are set.
+        let names: Vec<(String, String)> = known().chain(long_names).collect();
+        for (name, key) in &names {
+            if let Some(text) = environment.get(name).filter(|text| !text.is_empty()) {
+                let value = self.defaults.get(key).and_then(|default| parse_text(text, default));
+                let place = Place { source: name.clone(), key: Some(key.clone()), ..Place::default() };
+                self.set(key, value, place, findings);
+            }
+        }
+        for (name, _) in environment.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+            if names.iter().all(|(known, _)| known != name) && !READ_BY_COMMAND_LINE.contains(&name) {
+                let place = Place { source: name.to_owned(), ..Place::default() };
+                // The common beginning would make every name look near.
+                let known: Vec<&str> = names.iter().filter_map(|(name, _)| name.strip_prefix(PREFIX)).collect();
+                let remedy = match nearest(name.trim_start_matches(PREFIX), &known) {
+                    Some(name) => format!("did you mean {PREFIX}{name}?"),
+                    None => "unset it; settings are named TOOLSIEVE_SECTION__KEY, such as TOOLSIEVE_HTTP__PORT".to_owned(),
+                };
+                findings.problem(place, "an environment variable that names no setting", remedy);
+            }
+        }
+    }
+
+    /// Sets a value from the command line.
+    pub(super) fn add_flag(&mut self, flag: &str, key: &str, value: Value, findings: &mut Findings) {
+        let place = Place { source: flag.to_owned(), ..Place::default() };
+        self.set(key, Some(value), place, findings);
+    }
+
+    fn set(&mut self, key: &str, value: Option<Value>, place: Place, findings: &mut Findings) {
+        match (value, self.defaults.get(key)) {
+            (Some(value), _) => {
+                self.entries.insert(key.to_owned(), Entry { value, place });
+            }
+            (None, default) => findings.problem(place, "of the wrong kind", format!("write {}", expected(default))),
+        }
+    }
+
+    /// What to do about a value in front of all sections.
+    fn section_hint(&self, name: &str) -> String {
+        match self.split_keys().find(|(section, key)| *key == name || *section == name) {
+            Some((section, key)) if key == name => format!("write it below a line [{section}]"),
+            Some((section, _)) => format!("write its keys below a line [{section}]"),
+            None => format!("write it below the line of its section: {}", self.sections().join(", ")),
+        }
+    }
+
+    fn sections(&self) -> Vec<&str> {
+        let mut sections: Vec<&str> = self.split_keys().map(|(section, _)| section).collect();
+        sections.dedup();
+        sections
+    }
+
+    fn keys_of(&self, section: &str) -> Vec<&str> {
+        self.split_keys().filter(|(of, _)| *of == section).map(|(_, key)| key).collect()
+    }
+
+    fn split_keys(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.defaults.keys().filter_map(|key| key.split_once('.'))
+    }
+
+    /// Keys of the defaults that nobody asked for: each would be documented and without effect.
+    #[cfg(test)]
+    pub(super) fn unread(&self) -> Vec<&str> {
+        self.defaults.keys().filter(|key| !self.read.contains(*key)).map(String::as_str).collect()
+    }
+}
+
+/// Gives values their types and ranges. What is out of its range is reported and the default stands in for it, so
+/// that the checks that follow still make sense.
+pub(super) struct Reader<'a> {
+    values: &'a mut Values,
+    findings: &'a mut Findings,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(values: &'a mut Values, findings: &'a mut Findings) -> Self {
+        Self { values, findings }
+    }
+
+    pub(super) fn text(&mut self, key: &str) -> String {
+        self.value(key).as_str().unwrap_or_default().to_owned()
+    }
+
+    /// An empty text means: not set.
+    pub(super) fn optional_text(&mut self, key: &str) -> Option<String> {
+        Some(self.text(key)).filter(|text| !text.is_empty())
+    }
+
+    pub(super) fn switch(&mut self, key: &str) -> bool {
+        self.value(key).as_bool().unwrap_or_default()
+    }
+
+    pub(super) fn list(&mut self, key: &str) -> Vec<String> {
+        let value = self.value(key);
+        value.as_array().into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    }
+
+    pub(super) fn whole(&mut self, key: &str, range: RangeInclusive<usize>) -> usize {
+        let number = |value: &Value| value.as_integer().and_then(|number| usize::try_from(number).ok());
+        let value = self.value(key);
+        if let Some(number) = number(&value).filter(|number| range.contains(number)) {
+            return number;
+        }
+        self.problem(key, "out of range", format!("write a whole number from {} to {}", range.start(), range.end()));
+        self.default(key).and_then(|value| number(&value)).unwrap_or(*range.start())
+    }
+
+    pub(super) fn fraction(&mut self, key: &str, range: RangeInclusive<f64>) -> f64 {
+        let value = self.value(key);
+        if let Some(number) = value.as_float().filter(|number| range.contains(number)) {
+            return number;
+        }
+        self.problem(key, "out of range", format!("write a number from {} to {}", range.start(), range.end()));
+        self.default(key).and_then(|value| value.as_float()).unwrap_or(*range.start())
+    }
+
+    /// A time in whole seconds.
+    pub(super) fn seconds(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
+        Duration::from_secs(self.whole(key, range) as u64)
+    }
+
+    /// A time in whole days.
+    pub(super) fn days(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
+        Duration::from_secs(self.whole(key, range) as u64 * 24 * 60 * 60)
+    }
+
+    pub(super) fn problem(&mut self, key: &str, message: impl Into<String>, remedy: impl Into<String>) {
+        let place = self.place(key);
+        self.findings.problem(place, message, remedy);
+    }
+
+    pub(super) fn warning(&mut self, key: &str, message: impl Into<String>, remedy: impl Into<String>) {
+        let place = self.place(key);
+        self.findings.warning(place, message, remedy);
+    }
+
+    fn place(&self, key: &str) -> Place {
+        self.values.entries.get(key).map_or_else(|| built_in(Some(key)), |entry| entry.place.clone())
+    }
+
+    fn value(&mut self, key: &str) -> Value {
+        self.values.read.insert(key.to_owned());
+        if let Some(entry) = self.values.entries.get(key) {
+            return entry.value.clone();
+        }
+        self.problem(key, "has no default", "this build is broken: please report it");
+        Value::Boolean(false)
+    }
+
+    fn default(&self, key: &str) -> Option<Value> {
+        self.values.defaults.get(key).cloned()
+    }
+}
+
+/// `http.port` is `TOOLSIEVE_HTTP__PORT`.
+fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.to_uppercase().replacen('.', "__", 1))
+}
+
+fn built_in(key: Option<&str>) -> Place {
+    Place { source: "built-in defaults".to_owned(), key: key.map(str::to_owned), ..Place::default() }
+}
+
+/// A text from the environment as a value of the default's kind.
+fn parse_text(text: &str, default: &Value) -> Option<Value> {
+    let trimmed = text.trim();
+    match default {
+        Value::String(_) => Some(Value::String(text.to_owned())),
+        Value::Integer(_) => trimmed.parse().ok().map(Value::Integer),
+        Value::Float(_) => trimmed.parse().ok().map(Value::Float),
+        Value::Boolean(_) => match trimmed.to_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => Some(Value::Boolean(true)),
+            "false" | "0" | "no" | "off" => Some(Value::Boolean(false)),
+            _ => None,
+        },
+        Value::Array(_) => {
+            let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
+            Some(Value::Array(items.map(|item| Value::String(item.to_owned())).collect()))
+        }
+        Value::Datetime(_) | Value::Table(_) => None,
+    }
+}
+
+fn expected(default: Option<&Value>) -> &'static str {
+    match default {
+        Some(Value::String(_)) => "a text in quotes",
+        Some(Value::Integer(_)) => "a whole number",
+        Some(Value::Float(_)) => "a number",
+        Some(Value::Boolean(_)) => "true or false",
+        Some(Value::Array(_)) => "a list of texts, in the environment separated by commas",
+        _ => "another value",
+    }
+}
+
+/// The value without its places; `None` for what no setting is (dates, tables, numbers past 64 bits).
+fn plain_value(value: &DeValue<'_>) -> Option<Value> {
+    match value {
+        DeValue::String(text) => Some(Value::String(text.to_string())),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok().map(Value::Integer),
+        DeValue::Float(number) => number.as_str().parse().ok().map(Value::Float),
+        DeValue::Boolean(value) => Some(Value::Boolean(*value)),
+        DeValue::Array(items) => items.iter().map(|item| plain_value(item.get_ref())).collect::<Option<Vec<_>>>().map(Value::Array),
+        DeValue::Datetime(_) | DeValue::Table(_) => None,
+    }
+}

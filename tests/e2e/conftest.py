@@ -1,0 +1,87 @@
+"""
+One Open WebUI, one Toolsieve and one scripted model for all scenarios; every scenario begins with the same settings.
+
+    export TOOLSIEVE_BIN=target/release/toolsieve
+    TOOLSIEVE_QUICKSTART_CONFIG="$("$TOOLSIEVE_BIN" quickstart --install-only | tail -n 1)" tests/e2e/run
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import openwebui
+from model import ScriptedModel
+from toolsieve import Toolsieve
+from weather import WeatherServer
+
+FUNCTION = "toolsieve"
+OURS = "server:toolsieve"
+WEATHER = "server:weather"
+FILTER_SOURCE = Path(__file__).resolve().parents[2] / "webui-filter" / "filter.py"
+
+
+class World:
+    """Everything that runs, and the administrator who installed Toolsieve into Open WebUI."""
+
+    def __init__(self, stack: ExitStack, folder: Path) -> None:
+        self.model = ScriptedModel()
+        stack.callback(self.model.stop)
+        self.weather = WeatherServer()
+        stack.callback(self.weather.stop)
+        self.toolsieve = Toolsieve(folder)
+        stack.callback(self.toolsieve.stop)
+        self.toolsieve.start()
+        program, self.open_webui_url = openwebui.start(folder, self.model.url)
+        stack.callback(program.stop)
+
+        self.admin = openwebui.Client.sign_up(self.open_webui_url)
+        self.user = self.admin.add_user("somebody")
+        self.admin.set_tool_servers([openwebui.connection("weather", self.weather.url)])
+        self.before = self.admin.tool_servers()
+        self.install_output = self.install()
+        self._servers = self.admin.tool_servers()
+        self._valves = self.admin.valves(FUNCTION)
+        # All functions that Toolsieve publishes, those of its own included.
+        self.published = self.toolsieve.operations()
+
+    def install(self, *more: str) -> str:
+        """`toolsieve openwebui install`, as the README has it."""
+        where = ["--url", self.open_webui_url, "--token", self.admin.token]
+        ours = ["--toolsieve-url", self.toolsieve.url, "--key", self.toolsieve.key]
+        done = self.toolsieve.openwebui("install", *where, *ours, *more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def uninstall(self) -> None:
+        done = self.toolsieve.openwebui("uninstall", "--url", self.open_webui_url, "--token", self.admin.token)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def reset(self) -> None:
+        """Back to what the installer left."""
+        self.model.forget()
+        self.admin.set_tool_servers(self._servers)
+        if FUNCTION not in self.admin.function_ids():
+            self.install()
+        self.admin.set_valves(FUNCTION, self._valves)
+
+    def set(self, **valves: Any) -> None:
+        self.admin.set_valves(FUNCTION, {**self._valves, **valves})
+
+    def of_ours(self, names: list[str]) -> list[str]:
+        """Those of a request's functions that Toolsieve published."""
+        return [name for name in names if name in self.published]
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(stack, tmp_path_factory.mktemp("e2e"))
+
+
+@pytest.fixture
+def world(running: World) -> World:
+    running.reset()
+    return running

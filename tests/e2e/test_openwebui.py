@@ -1,0 +1,313 @@
+"""What the model sees when people chat in a real Open WebUI with the filter and all tools of Toolsieve."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import openwebui
+from conftest import FILTER_SOURCE, FUNCTION, OURS, WEATHER, World
+from model import ANSWER, Call, Request
+from processes import free_port
+from weather import TOOL
+
+TIME = "what time is it in Tokyo"
+TIME_TOOLS = {"time__get_current_time", "time__convert_time"}
+GIT = "show me the commit log of the git repository"
+GIT_TOOL = "git__git_log"
+SEARCH = "find_tools"
+# The search function and at most five more come on top of what a message is about.
+MOST_OTHERS = 5
+
+ASK_THE_TIME = Call("time__get_current_time", {"timezone": "Asia/Tokyo"})
+
+
+def assert_narrow(world: World, request: Request, about: set[str]) -> None:
+    ours = set(world.of_ours(request.tools))
+    assert about <= ours, f"what the message is about is missing: {ours}"
+    assert SEARCH in ours
+    assert len(ours - about - {SEARCH}) <= MOST_OTHERS, f"too many others: {ours}"
+
+
+class TestAChat:
+    def test_without_the_filter_the_model_sees_every_tool(self, world: World) -> None:
+        world.admin.post(f"/api/v1/functions/id/{FUNCTION}/toggle")
+        try:
+            world.admin.ask(TIME, [OURS])
+        finally:
+            world.admin.post(f"/api/v1/functions/id/{FUNCTION}/toggle")
+        (request,) = world.model.seen(TIME)
+        assert world.of_ours(request.tools) == world.published
+        assert len(world.published) >= 50
+
+    def test_the_model_sees_what_the_message_needs(self, world: World) -> None:
+        answer = world.admin.ask(TIME, [OURS])
+        (request,) = world.model.seen(TIME)
+        assert answer.content == ANSWER
+        assert_narrow(world, request, TIME_TOOLS)
+        assert "get_current_timestamp" in request.tools, "Open WebUI's own tools stay"
+
+    def test_it_stays_narrow_after_a_tool_call(self, world: World) -> None:
+        world.model.on(TIME, ASK_THE_TIME)
+        answer = world.admin.ask(TIME, [OURS])
+        first, second = world.model.seen(TIME)
+        assert answer.content.endswith(ANSWER)
+        assert "Asia/Tokyo" in second.results[0], "the tool really ran"
+        assert_narrow(world, second, TIME_TOOLS)
+        assert second.tools[: len(first.tools)] == first.tools, "only appended, for the provider's prompt cache"
+
+    def test_what_find_tools_found_is_there_at_the_next_call(self, world: World) -> None:
+        text = "thank you, that was kind"
+        search = Call(SEARCH, {"queries": ["commit log of a git repository"], "limit": 5})
+        world.model.on(text, search, Call(GIT_TOOL, {"repo_path": ".", "max_count": 1}))
+        world.admin.ask(text, [OURS])
+        before, after, *rest = world.model.seen(text)
+        found = [tool["name"] for tool in json.loads(after.results[0])["tools"]]
+        assert GIT_TOOL in found
+        assert GIT_TOOL not in before.tools
+        assert set(found) <= set(after.tools)
+        definition = next(tool for tool in after.definitions if tool["function"]["name"] == GIT_TOOL)
+        assert "repo_path" in definition["function"]["parameters"]["properties"]
+        assert after.tools[: len(before.tools)] == before.tools
+        assert [request.rounds for request in rest] == [2], "the found tool was called by its own name"
+        assert GIT_TOOL in rest[0].tools
+
+    def test_after_a_change_of_topic_the_new_tools_are_appended(self, world: World) -> None:
+        world.model.on(TIME, ASK_THE_TIME)
+        first_answer = world.admin.ask(TIME, [OURS])
+        world.admin.ask(GIT, [OURS], after=first_answer)
+        before, after = world.model.seen(TIME)[-1], world.model.seen(GIT)[0]
+        assert GIT_TOOL not in before.tools
+        assert GIT_TOOL in after.tools
+        ours_before = world.of_ours(before.tools)
+        assert world.of_ours(after.tools)[: len(ours_before)] == ours_before
+
+    def test_two_chats_at_once_do_not_mix(self, world: World) -> None:
+        def ask(number: int) -> None:
+            user = world.admin if number % 4 < 2 else world.user
+            user.ask(f"{GIT if number % 2 else TIME}, number {number}.", [OURS])
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(ask, range(8)))
+        for number in range(8):
+            (request,) = world.model.seen(f"number {number}.")
+            assert (GIT_TOOL in request.tools) == bool(number % 2), request.tools
+            assert ("time__get_current_time" in request.tools) != bool(number % 2), request.tools
+
+    def test_a_tool_of_another_server_stays(self, world: World) -> None:
+        world.model.on(TIME, ASK_THE_TIME)
+        world.admin.ask(TIME, [WEATHER, OURS])
+        requests = world.model.seen(TIME)
+        assert len(requests) == 2
+        for request in requests:
+            assert TOOL in request.tools
+            assert_narrow(world, request, TIME_TOOLS)
+
+    def test_a_message_that_needs_no_tool_still_has_the_search(self, world: World) -> None:
+        text = "thanks!"
+        world.admin.ask(text, [OURS])
+        (request,) = world.model.seen(text)
+        assert_narrow(world, request, set())
+
+    def test_with_approval_of_each_tool_call(self, world: World) -> None:
+        """An approved call runs in a new request of Open WebUI, which begins with all tools again."""
+        world.model.on(TIME, ASK_THE_TIME)
+        with world.admin.chat_setting("ENABLE_TOOL_PERMISSIONS"):
+            waiting = world.admin.ask(TIME, [OURS], params={"tool_approval_mode": "ask"})
+            assert waiting.waiting
+            answer = world.admin.approve(waiting)
+        before, after = world.model.seen(TIME)
+        assert answer.content.endswith(ANSWER)
+        assert "Asia/Tokyo" in after.results[0]
+        assert_narrow(world, after, TIME_TOOLS)
+        assert after.tools == before.tools
+
+    def test_with_open_webuis_own_tool_search(self, world: World) -> None:
+        """It holds long definitions back; what the message needs is there all the same."""
+        with world.admin.chat_setting("ENABLE_TOOL_SEARCH"):
+            world.admin.ask(TIME, [OURS])
+        (request,) = world.model.seen(TIME)
+        assert "search_tools" in request.tools
+        assert_narrow(world, request, TIME_TOOLS)
+
+    def test_prompt_mode_is_left_alone(self, world: World) -> None:
+        world.admin.ask(TIME, [OURS], params={"function_calling": "legacy"})
+        assert all("tools" not in request.body for request in world.model.requests)
+        assert any(GIT_TOOL in request.system for request in world.model.requests)
+
+
+class TestTheApi:
+    @pytest.mark.parametrize("stream", [False, True])
+    def test_a_call_is_narrowed(self, world: World, stream: bool) -> None:  # noqa: FBT001
+        body = {"model": "scripted-model", "messages": [{"role": "user", "content": TIME}], "tool_ids": [OURS]}
+        if stream:
+            with world.admin._session.post(
+                world.open_webui_url + "/api/chat/completions", json={**body, "stream": True}, timeout=60
+            ) as response:
+                assert "[DONE]" in response.text
+        else:
+            assert world.admin.ask_api(TIME, [OURS])["choices"][0]["message"]["content"] == ANSWER
+        (request,) = world.model.seen(TIME)
+        assert_narrow(world, request, TIME_TOOLS)
+        assert set(request.tools) <= set(world.published), "an API call has none of Open WebUI's own tools"
+
+    def test_a_callers_own_tools_pass_as_they_are(self, world: World) -> None:
+        own = [{"type": "function", "function": {"name": "my_own", "parameters": {"type": "object", "properties": {}}}}]
+        world.admin.ask_api(TIME, [OURS], tools=own)
+        (request,) = world.model.seen(TIME)
+        assert request.definitions == own
+
+
+class TestValves:
+    def test_the_status_line(self, world: World) -> None:
+        assert world.admin.ask(TIME, [OURS]).statuses == []
+        world.set(status=True)
+        world.model.forget()
+        world.model.on(TIME, ASK_THE_TIME)
+        answer = world.admin.ask(TIME, [OURS])
+        shown = len(world.of_ours(world.model.seen(TIME)[0].tools))
+        assert answer.statuses == [f"{shown} of {len(world.published)} tools"]
+
+    def test_always_keep(self, world: World) -> None:
+        world.set(always_keep="memory__*")
+        world.admin.ask(TIME, [OURS])
+        (request,) = world.model.seen(TIME)
+        kept = {name for name in world.published if name.startswith("memory__")}
+        assert kept
+        assert kept <= set(request.tools)
+        assert GIT_TOOL not in request.tools
+
+    def test_auto_enable_in_a_chat_with_no_tool_switched_on(self, world: World) -> None:
+        world.admin.ask(TIME, [])
+        assert not world.of_ours(world.model.seen(TIME)[0].tools)
+        world.set(auto_enable=True)
+        for user in (world.admin, world.user):
+            world.model.forget()
+            user.ask(TIME, [])
+            (request,) = world.model.seen(TIME)
+            assert_narrow(world, request, TIME_TOOLS)
+        world.model.forget()
+        world.admin.ask_api(TIME, [])
+        assert not world.model.seen(TIME)[0].tools, "scripts get no tools that they did not ask for"
+
+    def test_auto_enable_only_gives_what_the_user_may_use(self, world: World) -> None:
+        world.install("--audience", "administrators")
+        world.set(auto_enable=True)
+        assert OURS not in world.user.tool_ids()
+        world.user.ask(TIME, [])
+        assert not world.of_ours(world.model.seen(TIME)[0].tools)
+        world.model.forget()
+        world.admin.ask(TIME, [])
+        assert_narrow(world, world.model.seen(TIME)[0], TIME_TOOLS)
+
+    @pytest.mark.parametrize("mode", ["native", "legacy"])
+    def test_inlet_narrows_several_connections(self, world: World, mode: str) -> None:
+        """In prompt mode, too, where single functions cannot be narrowed."""
+        servers = world.admin.tool_servers()
+        for server in ("time", "git"):
+            servers.append(
+                openwebui.connection(f"only_{server}", f"{world.toolsieve.url}/{server}", key=world.toolsieve.key)
+            )
+        world.admin.set_tool_servers(servers)
+        world.set(connections=json.dumps({"server:only_time": "/time", "server:only_git": "/git"}))
+        params = {"function_calling": mode}
+        world.admin.ask(TIME, ["server:only_time", "server:only_git", WEATHER], params=params)
+        seen = "\n".join(json.dumps(request.body) for request in world.model.requests)
+        assert "time__get_current_time" in seen
+        assert TOOL in seen
+        assert GIT_TOOL not in seen
+
+
+class TestWhenTheServiceIsDown:
+    def test_all_tools_reach_the_model(self, world: World) -> None:
+        world.set(url=f"http://127.0.0.1:{free_port()}")
+        world.model.on(TIME, ASK_THE_TIME)
+        answer = world.admin.ask(TIME, [OURS, WEATHER])
+        first, second = world.model.seen(TIME)
+        assert answer.content.endswith(ANSWER)
+        assert world.of_ours(first.tools) == world.published
+        assert set(second.tools) == set(first.tools)
+
+    def test_a_wrong_key_narrows_nothing(self, world: World) -> None:
+        world.set(key="wrong")
+        world.admin.ask(TIME, [OURS])
+        assert world.of_ours(world.model.seen(TIME)[0].tools) == world.published
+
+    def test_the_chat_goes_on_without_its_tools_and_with_them_once_it_is_back(self, world: World) -> None:
+        world.toolsieve.stop()
+        try:
+            assert world.admin.ask(TIME, [OURS, WEATHER]).content == ANSWER
+            assert TOOL in world.model.seen(TIME)[0].tools
+        finally:
+            world.toolsieve.start()
+        world.model.forget()
+        world.admin.ask(TIME, [OURS, WEATHER])
+        assert_narrow(world, world.model.seen(TIME)[0], TIME_TOOLS)
+
+
+class TestInstalling:
+    def test_again_changes_nothing(self, world: World) -> None:
+        servers, valves = world.admin.tool_servers(), world.admin.valves(FUNCTION)
+        world.install()
+        assert world.admin.tool_servers() == servers
+        assert world.admin.valves(FUNCTION) == valves
+        assert servers[: len(world.before)] == world.before, "other connections stay as they were"
+
+    def test_uninstall_takes_out_exactly_ours(self, world: World) -> None:
+        world.uninstall()
+        assert world.admin.tool_servers() == world.before
+        assert world.admin.function_ids() == []
+        world.uninstall()
+
+    def test_a_wrong_token_is_told(self, world: World) -> None:
+        for token in ("nonsense", world.user.token):
+            where = ["--url", world.open_webui_url, "--token", token, "--toolsieve-url", world.toolsieve.url]
+            done = world.toolsieve.openwebui("install", *where, "--key", world.toolsieve.key)
+            assert done.returncode == 1
+            assert "token" in done.stderr
+            assert token not in done.stderr
+
+    def test_pasting_one_url_and_one_file_is_enough(self, world: World) -> None:
+        """Without the installer: which connections are ours is told by their address."""
+        world.uninstall()
+        server = openwebui.connection("pasted", world.toolsieve.url, key=world.toolsieve.key)
+        world.admin.set_tool_servers([*world.before, server])
+        world.admin.paste_function("pasted", FILTER_SOURCE.read_text(encoding="utf-8"))
+        try:
+            world.admin.set_valves("pasted", {"url": world.toolsieve.url, "key": world.toolsieve.key})
+            world.admin.ask(TIME, ["server:pasted", WEATHER])
+        finally:
+            world.admin.delete_function("pasted")
+        (request,) = world.model.seen(TIME)
+        assert_narrow(world, request, TIME_TOOLS)
+        assert TOOL in request.tools
+
+
+def test_the_figures_of_the_readme(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """A chat of two messages and one tool call: what its tool definitions cost, with the filter and without."""
+    chats: dict[str, list[Request]] = {}
+    for name, narrowed in (("without the filter", False), ("with the filter", True)):
+        world.reset()
+        if not narrowed:
+            world.set(url=f"http://127.0.0.1:{free_port()}")
+        world.model.on(TIME, ASK_THE_TIME)
+        answer = world.admin.ask(TIME, [OURS])
+        world.admin.ask(GIT, [OURS], after=answer)
+        chats[name] = list(world.model.requests)
+
+    figures = {}
+    for name, requests in chats.items():
+        figures[name] = [tokens_of(world, request) for request in requests]
+        tools = [len(world.of_ours(request.tools)) for request in requests]
+        with capsys.disabled():
+            print(f"\n{name}: {tools} tools at the three model calls, {figures[name]} tokens")
+    assert len(figures["with the filter"]) == len(figures["without the filter"]) == 3
+    assert sum(figures["with the filter"]) < sum(figures["without the filter"]) / 2
+
+
+def tokens_of(world: World, request: Request) -> int:
+    """Tokens (cl100k) of the definitions of ours that a model call carried, as the service counts them."""
+    ours = world.of_ours(request.tools)
+    question = {"messages": [{"role": "user", "content": request.text}], "connections": {OURS: "/"}, "tools": ours}
+    before: int = world.toolsieve.post("/v1/filter", question)["tokens"]["before"]
+    return before

@@ -1,0 +1,185 @@
+//! `POST /v1/filter` and search over HTTP: what stays on offer, and why.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::harness::{Running, Start, stdio};
+
+/// Servers whose tools are told apart by their words.
+async fn service() -> Running {
+    Running::on(json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])})).await
+}
+
+fn message(text: &str) -> Value {
+    json!([{"role": "user", "content": text}])
+}
+
+fn names(answer: &Value) -> Vec<&str> {
+    answer["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+}
+
+async fn filter(service: &Running, body: Value) -> Value {
+    let (status, answer) = service.post("/v1/filter", &body).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_gets_the_tools_that_matter_and_the_search_tool() {
+    let service = service().await;
+    let answer = filter(&service, json!({"messages": message("what time is it in Tokyo")})).await;
+    let names = names(&answer);
+    assert!(names.contains(&"time__get_current_time") && names.contains(&"find_tools"), "{names:?}");
+    assert!(names.len() <= 8, "{names:?}");
+    let (before, after) = (answer["tokens"]["before"].as_u64().unwrap(), answer["tokens"]["after"].as_u64().unwrap());
+    assert!(0 < after && after < before);
+    assert!(answer["selection_id"].as_str().unwrap().len() > 8);
+    assert!(answer["took_ms"].as_f64().unwrap() > 0.0);
+    let time = answer["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "time__get_current_time").unwrap();
+    assert_eq!((&time["server"], &time["tool"]), (&json!("time"), &json!("get_current_time")));
+    assert!(time["score"].as_f64().is_some_and(|score| (0.0..=1.0).contains(&score)));
+    assert!(!time["reason"].as_str().unwrap().is_empty());
+    assert!(answer.get("tool_ids").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_needs_no_tool_gets_the_search_tool_alone() {
+    let service = service().await;
+    for text in ["thanks!", "write a poem about autumn", "hi"] {
+        let answer = filter(&service, json!({"messages": message(text)})).await;
+        assert_eq!(names(&answer), ["find_tools"], "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_functions_are_kept_and_ours_are_narrowed() {
+    let service = service().await;
+    let body = json!({
+        "messages": message("send an email to Anna"),
+        "tools": ["time__get_current_time", "mail__send_email", "find_tools", "run_tool", "their_function",
+            {"name": "other", "description": "d", "parameters": {}}, {"type": "function", "function": {"name": "third"}}],
+    });
+    let answer = filter(&service, body).await;
+    let names = names(&answer);
+    for kept in ["mail__send_email", "find_tools", "their_function", "other", "third"] {
+        assert!(names.contains(&kept), "{kept} in {names:?}");
+    }
+    assert!(!names.contains(&"run_tool") && !names.contains(&"files__write_file"), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_definitions_are_judged_when_asked_for() {
+    let service = service().await;
+    let tools = json!([
+        {"name": "book_flight", "description": "Book a flight between two airports"},
+        {"name": "water_plants", "description": "Switch on the garden irrigation"},
+        "time__get_current_time",
+    ]);
+    let body = json!({"messages": message("book me a flight from Rome to Oslo"), "tools": tools, "narrow_foreign": true});
+    let answer = filter(&service, body).await;
+    let names = names(&answer);
+    assert_eq!(names.first(), Some(&"book_flight"), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_ids_are_narrowed_to_the_connections_that_matter() {
+    let service = service().await;
+    let body = json!({
+        "messages": message("what time is it in Tokyo"),
+        "connections": {"server:t": "/time", "server:m": "/mail/", "server:f": "/files/openapi.json", "server:x": "/toolsets/none"},
+        "tool_ids": ["mine", "server:f", "server:t", "server:m", "server:x"],
+    });
+    let answer = filter(&service, body).await;
+    let ids: Vec<&str> = answer["tool_ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    assert_eq!(ids[0], "mine");
+    assert!(ids.contains(&"server:t") && ids.contains(&"server:x") && !ids.contains(&"server:m"), "{ids:?}");
+    assert!(answer["warnings"].as_array().unwrap().iter().any(|warning| warning.as_str().unwrap().contains("server:x")));
+
+    let body = json!({"messages": message("thanks!"), "connections": {"a": "/time", "b": "/mail"}, "tool_ids": ["b", "a", "theirs"]});
+    assert_eq!(filter(&service, body).await["tool_ids"], json!(["b", "theirs"]), "one of ours stays, it carries the search tool");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_keeps_its_tools_in_their_order() {
+    let service = service().await;
+    let ask = |text: &str| json!({"messages": message(text), "chat_id": "c1"});
+    let first = filter(&service, ask("what time is it in Tokyo")).await;
+    let second = filter(&service, ask("send an email to Anna")).await;
+    let (first, second) = (names(&first), names(&second));
+    assert_eq!(second[..first.len()], first[..], "the array keeps its prefix");
+    assert!(second.contains(&"mail__send_email"));
+    let third = filter(&service, ask("thanks!")).await;
+    assert_eq!(names(&third), second);
+    let other = filter(&service, json!({"messages": message("thanks!"), "chat_id": "c2"})).await;
+    assert_eq!(names(&other), ["find_tools"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_survives_a_restart() {
+    let service = service().await;
+    let ask = |text: &str| json!({"messages": message(text), "chat_id": "c1"});
+    let before = filter(&service, ask("what time is it in Tokyo")).await;
+    let folder = service.stop().await;
+    let servers = json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])});
+    let service = Start { servers, folder: Some(folder), ..Start::default() }.start().await;
+    let after = filter(&service, ask("thanks!")).await;
+    assert_eq!(names(&after), names(&before));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_chat_id_called_tools_stay() {
+    let service = service().await;
+    let messages = json!([
+        {"role": "user", "content": "send an email to Anna"},
+        {"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "mail__send_email", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "sent"},
+        {"role": "user", "content": [{"type": "text", "text": "what time is it in Tokyo"}, {"type": "image_url", "image_url": {"url": "data:"}}]},
+    ]);
+    let answer = filter(&service, json!({"messages": messages})).await;
+    let names = names(&answer);
+    assert!(names.contains(&"mail__send_email") && names.contains(&"time__get_current_time"), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_search_the_tool_that_runs_what_was_found_is_there() {
+    let service = service().await;
+    let messages = json!([
+        {"role": "user", "content": "thanks!"},
+        {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "find_tools", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "{}"},
+    ]);
+    let answer = filter(&service, json!({"messages": messages, "tools": ["find_tools", "run_tool", "time__get_current_time"]})).await;
+    assert_eq!(names(&answer), ["find_tools", "run_tool"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_and_pinned_tools_count() {
+    let servers = json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])});
+    let environment = vec![("TOOLSIEVE_SELECTION__PINNED", "files__read_file")];
+    let service = Start { servers, environment, ..Start::default() }.start().await;
+    service.settled().await;
+    let answer = filter(&service, json!({"messages": message("send an email to Anna"), "limit": 1})).await;
+    assert_eq!(names(&answer), ["find_tools", "files__read_file", "mail__send_email"]);
+    let answer = filter(&service, json!({"messages": message("thanks!")})).await;
+    assert_eq!(names(&answer), ["find_tools", "files__read_file"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_brings_exactly_as_many_as_asked_for() {
+    let service = service().await;
+    for limit in [1, 3, 9] {
+        let (_, found) = service.post("/v1/tools/search", &json!({"queries": ["time in Tokyo"], "limit": limit})).await;
+        assert_eq!(names(&found).len(), limit);
+        assert_eq!(names(&found)[0], "time__get_current_time");
+        let scores: Vec<f64> = found["tools"].as_array().unwrap().iter().map(|tool| tool["score"].as_f64().unwrap()).collect();
+        assert!(scores.is_sorted_by(|one, other| one >= other), "{scores:?}");
+    }
+    let (_, both) = service.post("/v1/tools/search", &json!({"queries": ["time in Tokyo", "send an email"], "limit": 2})).await;
+    let mut both = names(&both);
+    both.sort_unstable();
+    assert_eq!(both, ["mail__send_email", "time__get_current_time"]);
+    let (_, full) = service.post("/v1/tools/search", &json!({"query": "send an email", "limit": 1, "detail": "full"})).await;
+    assert!(full["tools"][0]["parameters"]["properties"]["to"].is_object(), "{full}");
+    let (_, short) = service.post("/v1/tools/search", &json!({"queries": "send an email", "limit": 1, "detail": "names"})).await;
+    assert!(short["tools"][0].get("summary").is_none() && short["next"].as_str().unwrap().contains("run_tool"));
+}

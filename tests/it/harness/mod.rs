@@ -1,0 +1,133 @@
+//! The real application in this process, on a free port, with real MCP servers of our own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use toolsieve::app::Application;
+use toolsieve::settings::{Environment, Overrides, ServersSource, Settings, Sources};
+
+/// Long enough for a loaded machine; nothing waits for it unless it fails.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// An example binary of this crate: a test server.
+pub fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().parent().unwrap().join("examples").join(name)
+}
+
+/// One server of the `mcpServers` map: our own over standard streams.
+pub fn stdio(words: &[&str]) -> Value {
+    json!({"command": example("test-stdio-server"), "args": words})
+}
+
+/// A running application. Ends with this value.
+pub struct Running {
+    pub url: String,
+    pub client: Client,
+    pub key: Option<String>,
+    pub folder: TempDir,
+    stop: actix_web::dev::ServerHandle,
+    task: JoinHandle<()>,
+}
+
+/// How the application is started.
+#[derive(Default)]
+pub struct Start {
+    pub servers: Value,
+    pub key: Option<&'static str>,
+    pub folder: Option<TempDir>,
+    /// Settings by the names of their environment variables.
+    pub environment: Vec<(&'static str, &'static str)>,
+}
+
+impl Running {
+    /// Starts on these servers and waits until they are listed and searchable.
+    pub async fn on(servers: Value) -> Self {
+        let running = Start { servers, ..Start::default() }.start().await;
+        running.settled().await;
+        running
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.url));
+        match &self.key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        }
+    }
+
+    pub async fn get(&self, path: &str) -> (StatusCode, Value) {
+        answer(self.request(Method::GET, path)).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
+        answer(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// Waits until `/readyz` fulfils the condition.
+    pub async fn until(&self, condition: impl Fn(&Value) -> bool) -> Value {
+        let started = std::time::Instant::now();
+        loop {
+            let (_, body) = self.get("/readyz").await;
+            if condition(&body) {
+                return body;
+            }
+            assert!(started.elapsed() < LONG, "never so: {body}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until every server is connected and every tool has a vector in the index.
+    pub async fn settled(&self) -> Value {
+        self.until(|body| {
+            let connected = body["servers"].as_array().unwrap().iter().all(|server| server["phase"] == "connected");
+            connected && body["ready"] == true && body["index"]["embedded"] == body["tools"] && body["index"]["documents"] == body["tools"]
+        })
+        .await
+    }
+
+    /// Stops and waits for the end; the folder stays for another start.
+    pub async fn stop(self) -> TempDir {
+        self.stop.stop(true).await;
+        self.task.await.unwrap();
+        self.folder
+    }
+}
+
+impl Start {
+    pub async fn start(self) -> Running {
+        // One provider for every TLS client of the process; a later test finds it installed.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let folder = self.folder.unwrap_or_else(|| tempfile::tempdir().unwrap());
+        let text = json!({"mcpServers": self.servers}).to_string();
+        let environment: Environment = self.environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let sources = Sources {
+            servers: ServersSource::Text { name: "test".into(), text },
+            environment,
+            overrides: Overrides {
+                port: Some(0),
+                api_key: self.key.map(SecretString::from),
+                data_dir: Some(folder.path().join("data")),
+                ..Overrides::default()
+            },
+            ..Sources::default()
+        };
+        let (settings, _) = Settings::load(&sources).unwrap_or_else(|problems| panic!("{problems}"));
+        let application = Application::start(settings).await.unwrap();
+        let (url, stop) = (application.url(), application.handle());
+        let task = tokio::spawn(async move { application.run().await.unwrap() });
+        Running { url, client: Client::new(), key: self.key.map(str::to_owned), folder, stop, task }
+    }
+}
+
+async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
+    let response = request.send().await.unwrap();
+    let status = response.status();
+    let text = response.text().await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}

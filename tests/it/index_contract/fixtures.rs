@@ -1,0 +1,203 @@
+//! What the contract works with: documents and texts, and the port's definition computed without an index.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use toolsieve::domain::principal::{Scope, Visibility, VisibilityClass};
+use toolsieve::domain::relevance::SparseVector;
+use toolsieve::domain::tool::{ServerName, ToolId};
+use toolsieve::service::ports::{IndexCandidate, IndexContents, IndexDocument, IndexQuery, IndexQueryText};
+
+use super::Index;
+
+/// The port's definition, computed without an index.
+pub(crate) fn assert_matches_definition(
+    found: &[IndexCandidate],
+    documents: &[IndexDocument],
+    visible: impl Fn(&IndexDocument) -> bool,
+    query: &[IndexQueryText],
+    limit: usize,
+) {
+    let shown: Vec<_> = documents.iter().filter(|document| visible(document)).collect();
+    let mut expected: BTreeMap<&ToolId, Vec<f32>> = BTreeMap::new();
+    for (position, text) in query.iter().enumerate() {
+        let dense = text.dense.as_deref().map_or_else(Vec::new, |vector| {
+            best(shown.iter().filter_map(|document| Some((&document.tool, cosine(document, vector)?))), limit)
+        });
+        for (tool, _) in dense {
+            expected.entry(tool).or_insert_with(|| vec![0.0; query.len()]);
+        }
+        let lexical = shown.iter().map(|document| (&document.tool, lexical(documents, document, &text.sparse)));
+        for (tool, score) in best(lexical.filter(|(_, score)| *score > 0.0), limit) {
+            expected.entry(tool).or_insert_with(|| vec![0.0; query.len()])[position] = score;
+        }
+    }
+    assert_eq!(names(found), expected.keys().map(ToString::to_string).collect());
+    assert_eq!(found.len(), expected.len(), "every tool is there once");
+    for candidate in found {
+        let document = documents.iter().find(|document| document.tool == candidate.tool).unwrap();
+        for (position, text) in query.iter().enumerate() {
+            let score = text.dense.as_deref().and_then(|vector| cosine(document, vector));
+            assert_eq!(candidate.dense[position].is_some(), score.is_some());
+            close(candidate.dense[position].or(Some(0.0)), score.unwrap_or(0.0));
+            close(Some(candidate.lexical[position]), expected[&candidate.tool][position]);
+        }
+    }
+}
+
+fn best<'a>(scores: impl Iterator<Item = (&'a ToolId, f32)>, limit: usize) -> Vec<(&'a ToolId, f32)> {
+    let mut scores: Vec<_> = scores.collect();
+    scores.sort_by(|one, other| other.1.total_cmp(&one.1));
+    scores.truncate(limit);
+    scores
+}
+
+fn cosine(document: &IndexDocument, query: &[f32]) -> Option<f32> {
+    let products = document.dense.iter().map(|vector| vector.iter().zip(query).map(|(one, other)| one * other).sum());
+    products.max_by(f32::total_cmp)
+}
+
+fn lexical(documents: &[IndexDocument], document: &IndexDocument, query: &SparseVector) -> f32 {
+    let weight = |vector: &SparseVector, term: u32| -> f32 {
+        vector.indices.iter().zip(&vector.values).filter(|(index, _)| **index == term).map(|(_, value)| value).sum()
+    };
+    let count = documents.iter().filter(|document| !document.sparse.indices.is_empty()).count() as f32;
+    let terms: BTreeSet<u32> = query.indices.iter().copied().collect();
+    terms
+        .into_iter()
+        .map(|term| {
+            let frequency = documents.iter().filter(|document| document.sparse.indices.contains(&term)).count() as f32;
+            let idf = (1.0 + (count - frequency + 0.5) / (frequency + 0.5)).ln();
+            weight(query, term) * weight(&document.sparse, term) * idf
+        })
+        .sum()
+}
+
+// ----------------------------------------------------------------------------------------------------- helpers
+
+pub(crate) async fn replace(index: &Index, dimension: usize, documents: Vec<IndexDocument>) {
+    index.replace(IndexContents { model: MODEL.into(), dimension, documents }).await.unwrap();
+}
+
+pub(crate) async fn search(index: &Index, texts: &[IndexQueryText], limit: usize) -> Vec<IndexCandidate> {
+    search_as(index, texts, &Visibility::default(), limit).await
+}
+
+pub(crate) async fn search_as(index: &Index, texts: &[IndexQueryText], visibility: &Visibility, limit: usize) -> Vec<IndexCandidate> {
+    index.search(&IndexQuery { texts, visibility, limit }).await.unwrap()
+}
+
+/// The model that the contract's contents name.
+pub(crate) const MODEL: &str = "contract-model";
+
+/// A document called `tool`.
+pub(crate) fn document(server: &str, class: u32, dense: &[&[f32]], terms: &[(u32, f32)]) -> IndexDocument {
+    IndexDocument {
+        tool: ToolId::new(server, "tool"),
+        class: VisibilityClass(class),
+        dense: dense.iter().map(|vector| Arc::from(*vector)).collect(),
+        sparse: sparse(terms),
+    }
+}
+
+/// The same document under a number as its name.
+pub(crate) fn named(document: &IndexDocument, number: u32) -> IndexDocument {
+    IndexDocument { tool: ToolId::new(document.tool.server.clone(), number.to_string()), ..document.clone() }
+}
+
+pub(crate) fn text(dense: Option<&[f32]>, terms: &[(u32, f32)]) -> IndexQueryText {
+    IndexQueryText { dense: dense.map(Arc::from), sparse: sparse(terms) }
+}
+
+fn sparse(terms: &[(u32, f32)]) -> SparseVector {
+    let (indices, values) = terms.iter().copied().unzip();
+    SparseVector { indices, values }
+}
+
+pub(crate) fn servers(names: &[&str]) -> Scope<ServerName> {
+    Scope::Only(names.iter().map(|name| ServerName::from(*name)).collect())
+}
+
+pub(crate) fn classes(numbers: &[u32]) -> Scope<VisibilityClass> {
+    Scope::Only(numbers.iter().map(|number| VisibilityClass(*number)).collect())
+}
+
+pub(crate) fn only_servers(names: &[&str]) -> Visibility {
+    Visibility { servers: servers(names), classes: Scope::All }
+}
+
+pub(crate) fn only_classes(numbers: &[u32]) -> Visibility {
+    Visibility { servers: Scope::All, classes: classes(numbers) }
+}
+
+pub(crate) fn names(found: &[IndexCandidate]) -> BTreeSet<String> {
+    found.iter().map(|candidate| candidate.tool.to_string()).collect()
+}
+
+pub(crate) fn by_name(found: Vec<IndexCandidate>) -> BTreeMap<String, IndexCandidate> {
+    found.into_iter().map(|candidate| (candidate.tool.to_string(), candidate)).collect()
+}
+
+pub(crate) fn close(score: Option<f32>, expected: f32) {
+    let score = score.expect("a score");
+    assert!((score - expected).abs() <= 1e-5 * expected.abs().max(1.0), "{score} is not {expected}");
+}
+
+/// Documents with one to three passages (every seventh has none) and 5 to 25 terms, on six servers in three classes.
+pub(crate) fn collection(count: u32, dimension: usize) -> Vec<IndexDocument> {
+    let mut random = Random(1);
+    (0..count)
+        .map(|number| {
+            let passages = if number % 7 == 6 { 0 } else { 1 + random.below(3) };
+            IndexDocument {
+                tool: ToolId::new(format!("server-{}", number % 6).as_str(), format!("tool-{number}")),
+                class: VisibilityClass(number % 3),
+                dense: (0..passages).map(|_| random.unit_vector(dimension)).collect(),
+                sparse: {
+                    let terms = 5 + random.below(21);
+                    random.terms(terms as usize)
+                },
+            }
+        })
+        .collect()
+}
+
+/// `SplitMix64` (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.0;
+        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u32) -> u32 {
+        (((self.next() >> 32) * u64::from(bound)) >> 32) as u32
+    }
+
+    /// Between 0 and 1.
+    pub(crate) fn fraction(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1_u32 << 24) as f32
+    }
+
+    pub(crate) fn unit_vector(&mut self, dimension: usize) -> Arc<[f32]> {
+        let vector: Vec<f32> = (0..dimension).map(|_| self.fraction() - 0.5).collect();
+        let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
+        vector.into_iter().map(|value| value / length).collect()
+    }
+
+    /// Terms of a vocabulary of 2,000 in which, as in a language, a term's frequency falls with its rank.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and 2,000")]
+    pub(crate) fn terms(&mut self, count: usize) -> SparseVector {
+        let terms: BTreeMap<u32, f32> = (0..count).map(|_| ((2000_f32.powf(self.fraction())) as u32, 0.2 + self.fraction())).collect();
+        let (indices, values) = terms.into_iter().unzip();
+        SparseVector { indices, values }
+    }
+
+    pub(crate) fn text(&mut self, dimension: usize) -> IndexQueryText {
+        IndexQueryText { dense: Some(self.unit_vector(dimension)), sparse: self.terms(12) }
+    }
+}

@@ -1,0 +1,17 @@
+//! All tests against the built crate, one binary.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests may panic and print")]
+
+mod architecture;
+mod cli;
+mod deploy;
+mod encoder;
+mod filter_api;
+mod harness;
+mod http_api;
+mod index_contract;
+mod index_embedded;
+mod mcp_adapter;
+mod relevance;
+mod retrieval_quality;
+mod settings;
+mod store_contract;

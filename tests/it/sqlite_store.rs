@@ -1,0 +1,280 @@
+//! The SQLite store: the contract of the port, and what is particular to a file.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use tempfile::TempDir;
+use toolsieve::adapters::store::{OpenError, SqliteStore};
+use toolsieve::service::ports::Store;
+
+use crate::store_contract::{chat, events, listing, set, store_contract, text, vector};
+
+/// Vectors of one call in the test with the killed process: several statements of one transaction.
+const BATCH: usize = 1000;
+
+async fn empty_store() -> (SqliteStore, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&folder.path().join("toolsieve.db")).await.unwrap();
+    (store, folder)
+}
+
+store_contract!(empty_store);
+
+#[tokio::test]
+async fn a_closed_file_keeps_everything() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    store.save_listing(&listing("alpha", 3)).await.unwrap();
+    store.save_vectors("model", &[(text(1), vector(1))]).await.unwrap();
+    store.save_token_counts(&[(text(1), 7)]).await.unwrap();
+    store.save_chat(&chat("me", "chat"), &set(&["a"], &["a"])).await.unwrap();
+    store.record(&events(SystemTime::UNIX_EPOCH)).await.unwrap();
+    store.close().await;
+    assert!(!folder.path().join("toolsieve.db-wal").exists(), "closing moves the log into the file");
+
+    let store = SqliteStore::open(&path).await.unwrap();
+    assert_eq!(store.listings().await.unwrap(), [listing("alpha", 3)]);
+    assert_eq!(store.vectors("model", &[text(1)]).await.unwrap()[&text(1)], vector(1));
+    assert_eq!(store.token_counts(&[text(1)]).await.unwrap()[&text(1)], 7);
+    assert_eq!(store.chat(&chat("me", "chat")).await.unwrap(), Some(set(&["a"], &["a"])));
+    assert_eq!(store.forget_before(SystemTime::UNIX_EPOCH, SystemTime::now()).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn two_handles_on_one_file_agree() {
+    let (one, folder) = empty_store().await;
+    let two = SqliteStore::open(&folder.path().join("toolsieve.db")).await.unwrap();
+    let work = (0..50).map(|number| {
+        let (writer, reader) = if number % 2 == 0 { (&one, &two) } else { (&two, &one) };
+        async move {
+            let key = chat("me", &number.to_string());
+            writer.save_chat(&key, &set(&["a"], &[])).await.unwrap();
+            writer.save_vectors("model", &[(text(number), vector(number))]).await.unwrap();
+            assert!(reader.chat(&key).await.unwrap().is_some());
+        }
+    });
+    futures::future::join_all(work).await;
+    let wanted: Vec<_> = (0..50).map(text).collect();
+    assert_eq!(one.vectors("model", &wanted).await.unwrap(), two.vectors("model", &wanted).await.unwrap());
+}
+
+/// Runs itself as a child that writes and says so after each write, kills the child in the middle, and looks for
+/// everything that was said.
+#[tokio::test]
+async fn a_killed_process_loses_nothing_that_it_acknowledged() {
+    const PATH: &str = "STORE_TEST_FILE";
+    const NAME: &str = "sqlite_store::a_killed_process_loses_nothing_that_it_acknowledged";
+    if let Some(path) = std::env::var_os(PATH) {
+        return write_and_tell(Path::new(&path)).await;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("toolsieve.db");
+    let mut done = 0;
+    for round in 0..8 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture", "--test-threads=1"])
+            .env(PATH, &path)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut written = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        // Another moment of the child's life in every round.
+        for line in written.by_ref() {
+            done = written_number(&line).unwrap_or(done);
+            if done >= (round + 1) * 5 {
+                break;
+            }
+        }
+        wait_for_a_write(&folder.path().join("toolsieve.db-wal"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        done = written.filter_map(|line| written_number(&line)).last().unwrap_or(done);
+
+        let store = SqliteStore::open(&path).await.unwrap();
+        assert!(done >= (round + 1) * 5, "the child wrote");
+        for number in 1..=done {
+            assert!(store.chat(&chat("me", &number.to_string())).await.unwrap().is_some(), "chat {number} of {done}");
+        }
+        let texts: Vec<_> = (1..=done).map(|number| text(number * BATCH)).collect();
+        assert_eq!(store.vectors("model", &texts).await.unwrap().len(), done);
+        // A transaction is there as a whole or not at all.
+        let next: Vec<_> = (0..BATCH).map(|offset| text((done + 1) * BATCH + offset)).collect();
+        let partly = store.vectors("model", &next).await.unwrap().len();
+        assert!(partly == 0 || partly == BATCH, "{partly} of {BATCH} vectors");
+    }
+}
+
+/// Returns when the next write has begun, so that the kill that follows lands in the middle of one.
+fn wait_for_a_write(log: &Path) {
+    let state = || fs::metadata(log).ok().and_then(|metadata| Some((metadata.len(), metadata.modified().ok()?)));
+    let (before, patience) = (state(), Instant::now());
+    // A write within one tick of the file system's clock is not seen: the next one may be over.
+    while state() == before && patience.elapsed() < Duration::from_millis(50) {
+        std::thread::yield_now();
+    }
+}
+
+async fn write_and_tell(path: &Path) {
+    let store = SqliteStore::open(path).await.unwrap();
+    let mut number = 1;
+    while store.chat(&chat("me", &number.to_string())).await.unwrap().is_some() {
+        number += 1;
+    }
+    loop {
+        let vectors: Vec<_> = (0..BATCH).map(|offset| (text(number * BATCH + offset), vector(offset))).collect();
+        store.save_vectors("model", &vectors).await.unwrap();
+        store.save_listing(&listing("alpha", number)).await.unwrap();
+        store.save_chat(&chat("me", &number.to_string()), &set(&["a"], &[])).await.unwrap();
+        let mut out = std::io::stdout();
+        if writeln!(out, "written {number}").and_then(|()| out.flush()).is_err() {
+            return; // The parent is gone.
+        }
+        number += 1;
+    }
+}
+
+fn written_number(line: &str) -> Option<usize> {
+    // The test harness prints the test's name in front of the first line.
+    line.rsplit_once("written ")?.1.parse().ok()
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("toolsieve.db");
+    fs::write(&path, "not a database, but long enough to have a header of a hundred bytes: ".repeat(100)).unwrap();
+    let error = SqliteStore::open(&path).await.unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
+    let message = error.to_string();
+    assert!(message.contains(path.to_str().unwrap()) && message.contains("move"), "{message}");
+}
+
+#[tokio::test]
+async fn damage_that_is_found_later_says_what_to_do_too() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    for number in 0..20 {
+        store.save_listing(&listing(&number.to_string(), 50)).await.unwrap();
+    }
+    store.close().await;
+    let mut bytes = fs::read(&path).unwrap();
+    let length = bytes.len();
+    // Past the pages of the schema.
+    bytes[16 * 4096..length - 4096].fill(0xa5);
+    fs::write(&path, bytes).unwrap();
+    let message = match SqliteStore::open(&path).await {
+        Err(error) => error.to_string(),
+        Ok(store) => {
+            let error = store.listings().await.unwrap_err();
+            std::error::Error::source(&error).unwrap().to_string()
+        }
+    };
+    assert!(message.contains(path.to_str().unwrap()) && message.contains("move"), "{message}");
+}
+
+#[tokio::test]
+async fn a_newer_files_tables_are_not_touched() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    store.close().await;
+    change(
+        &path,
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+         VALUES (9999, 'from the future', TRUE, x'00', 0)",
+    )
+    .await;
+    let error = SqliteStore::open(&path).await.unwrap_err();
+    assert!(matches!(error, OpenError::Newer { migration: 9999, .. }), "{error:?}");
+    assert!(error.to_string().contains("newer version"), "{error}");
+}
+
+#[tokio::test]
+async fn another_programs_database_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("toolsieve.db");
+    fs::write(&path, "").unwrap();
+    change(&path, "CREATE TABLE theirs (x)").await;
+    let error = SqliteStore::open(&path).await.unwrap_err();
+    assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_folder_in_its_place_and_a_missing_folder_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in [folder.path().to_owned(), folder.path().join("none/toolsieve.db")] {
+        let error = SqliteStore::open(&path).await.unwrap_err();
+        assert!(matches!(error, OpenError::Create { .. }), "{error:?}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn only_the_owner_can_read_the_file_and_its_logs() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let (store, folder) = empty_store().await;
+    store.save_listing(&listing("alpha", 1)).await.unwrap();
+    for name in ["toolsieve.db", "toolsieve.db-wal", "toolsieve.db-shm"] {
+        let mode = fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn rows_that_can_not_be_read_hide_nothing_else() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    store.save_listing(&listing("alpha", 1)).await.unwrap();
+    store.save_listing(&listing("beta", 1)).await.unwrap();
+    store.close().await;
+    change(&path, "UPDATE listing SET tools = '{' WHERE server = 'alpha'").await;
+    let store = SqliteStore::open(&path).await.unwrap();
+    assert_eq!(store.listings().await.unwrap(), [listing("beta", 1)]);
+}
+
+#[tokio::test]
+async fn events_lie_in_the_tables_as_documented() {
+    let (store, folder) = empty_store().await;
+    store.record(&events(SystemTime::UNIX_EPOCH + Duration::from_millis(1234))).await.unwrap();
+    store.close().await;
+    let rows = read(
+        &folder.path().join("toolsieve.db"),
+        "SELECT concat_ws('|', kind, at, selection, principal, outcome, took_us, length(vector), \
+         (SELECT count(*) FROM selection_event_tool WHERE event = id)) FROM selection_event ORDER BY id",
+    )
+    .await;
+    assert_eq!(
+        rows,
+        ["offered|1234|selection|anyone|1536|600", "called|1234|selection|anyone|tool_error|1500|1", "searched|1234|selection|anyone|0"]
+    );
+}
+
+#[tokio::test]
+async fn forgotten_events_leave_nothing_behind() {
+    let (store, folder) = empty_store().await;
+    store.record(&events(SystemTime::UNIX_EPOCH)).await.unwrap();
+    store.forget_before(SystemTime::UNIX_EPOCH, SystemTime::now()).await.unwrap();
+    store.close().await;
+    let path = folder.path().join("toolsieve.db");
+    assert_eq!(read(&path, "SELECT CAST(count(*) AS TEXT) FROM selection_event_tool").await, ["0"]);
+}
+
+async fn connect(path: &Path) -> sqlx::SqliteConnection {
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+    sqlx::ConnectOptions::connect(&options).await.unwrap()
+}
+
+async fn change(path: &Path, statement: &'static str) {
+    let mut connection = connect(path).await;
+    sqlx::query(statement).execute(&mut connection).await.unwrap();
+    sqlx::Connection::close(connection).await.unwrap();
+}
+
+async fn read(path: &Path, query: &'static str) -> Vec<String> {
+    let mut connection = connect(path).await;
+    sqlx::query_scalar(query).fetch_all(&mut connection).await.unwrap()
+}

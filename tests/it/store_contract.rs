@@ -1,0 +1,201 @@
+//! What every implementation of the port `Store` has to keep, as functions on an empty store.
+//!
+//! `store_contract!(factory)` makes a test of each one; `factory` is an async function that returns an empty store
+//! and whatever has to live as long as it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::json;
+use toolsieve::domain::canonical::Fingerprint;
+use toolsieve::domain::chat::{ChatKey, ChatSet};
+use toolsieve::domain::principal::PrincipalId;
+use toolsieve::domain::tool::{ServerName, ToolId};
+use toolsieve::service::ports::{CallOutcome, SelectionEvent, SelectionEventKind, ServerListing, SkippedTool, Store};
+
+macro_rules! store_contract {
+    ($factory:path) => {
+        $crate::store_contract::store_contract! {
+            $factory:
+            listings_come_back_as_they_were,
+            a_listing_replaces_the_one_before,
+            a_removed_listing_is_gone,
+            vectors_are_kept_by_model_and_text,
+            thousands_of_vectors_go_in_one_call,
+            token_counts_are_kept,
+            chats_are_kept_by_principal,
+            chats_and_events_are_forgotten_by_age,
+            writers_and_readers_do_not_disturb_each_other,
+            odd_texts_come_back
+        }
+    };
+    ($factory:path: $($name:ident),* $(,)?) => {
+        $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            let (store, _guard) = $factory().await;
+            $crate::store_contract::$name(&store).await;
+        })*
+    };
+}
+pub(crate) use store_contract;
+
+pub(crate) fn listing(server: &str, tools: usize) -> ServerListing {
+    let tool = |number: usize| {
+        Arc::new(json!({
+            "name": format!("tool{number}"),
+            "inputSchema": {"type": "object", "z": 1, "a": {"y": 2.5, "b": [null, true]}},
+            "description": "naïve 日本 \u{0007} \"quoted\"",
+        }))
+    };
+    ServerListing {
+        server: ServerName::from(server),
+        title: Some("A title".into()),
+        version: None,
+        instructions: Some(String::new()),
+        tools: (0..tools).map(tool).collect(),
+        skipped: vec![SkippedTool { tool: "3".into(), reason: "no name".into() }],
+    }
+}
+
+pub(crate) fn vector(seed: usize) -> Arc<[f32]> {
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    (0..384).map(|position| ((seed * 31 + position * 7) % 1000) as f32 / 999.0 - 0.5).collect()
+}
+
+pub(crate) fn text(number: usize) -> Fingerprint {
+    Fingerprint::of_text(&number.to_string())
+}
+
+pub(crate) fn chat(principal: &str, chat: &str) -> ChatKey {
+    ChatKey { principal: PrincipalId::new(principal), chat: chat.into() }
+}
+
+pub(crate) fn set(tools: &[&str], called: &[&str]) -> ChatSet {
+    let ids = |names: &[&str]| names.iter().map(|name| ToolId::new("server", *name)).collect::<Vec<_>>();
+    let mut set = ChatSet::default();
+    set.update(&ids(tools), &ids(called).into_iter().collect::<HashSet<_>>(), 100);
+    set
+}
+
+pub(crate) fn events(at: SystemTime) -> Vec<SelectionEvent> {
+    let tools: Vec<ToolId> = (0..600).map(|number| ToolId::new("server", format!("tool{number}"))).collect();
+    let kinds = [
+        SelectionEventKind::Offered { model: "model".into(), vector: Some(vector(1)), tools: tools.clone() },
+        SelectionEventKind::Called { tool: tools[0].clone(), outcome: CallOutcome::ToolError, took: Duration::from_micros(1500) },
+        SelectionEventKind::Searched { model: "model".into(), vector: None, tools: Vec::new() },
+    ];
+    let event = |kind| SelectionEvent { at, selection: Some("selection".into()), principal: "anyone".into(), chat: None, kind };
+    kinds.into_iter().map(event).collect()
+}
+
+pub(crate) async fn listings_come_back_as_they_were(store: &dyn Store) {
+    assert_eq!(store.listings().await.unwrap(), []);
+    let saved = [listing("alpha", 0), listing("beta", 300)];
+    for listing in &saved {
+        store.save_listing(listing).await.unwrap();
+    }
+    let mut found = store.listings().await.unwrap();
+    found.sort_by(|one, two| one.server.cmp(&two.server));
+    assert_eq!(found, saved);
+    // Equality of JSON objects does not look at the order of their keys, publishing does.
+    assert_eq!(found[1].tools[7].to_string(), saved[1].tools[7].to_string());
+}
+
+pub(crate) async fn a_listing_replaces_the_one_before(store: &dyn Store) {
+    store.save_listing(&listing("alpha", 5)).await.unwrap();
+    let new = ServerListing { title: None, skipped: Vec::new(), ..listing("alpha", 2) };
+    store.save_listing(&new).await.unwrap();
+    assert_eq!(store.listings().await.unwrap(), [new]);
+}
+
+pub(crate) async fn a_removed_listing_is_gone(store: &dyn Store) {
+    store.save_listing(&listing("alpha", 1)).await.unwrap();
+    store.save_listing(&listing("beta", 1)).await.unwrap();
+    store.remove_listing(&"alpha".into()).await.unwrap();
+    store.remove_listing(&"never there".into()).await.unwrap();
+    assert_eq!(store.listings().await.unwrap(), [listing("beta", 1)]);
+}
+
+pub(crate) async fn vectors_are_kept_by_model_and_text(store: &dyn Store) {
+    store.save_vectors("one", &[(text(1), vector(1)), (text(2), vector(2))]).await.unwrap();
+    store.save_vectors("two", &[(text(1), [0.5_f32].into())]).await.unwrap();
+    store.save_vectors("one", &[(text(2), vector(22))]).await.unwrap();
+    store.save_vectors("one", &[]).await.unwrap();
+
+    let one = store.vectors("one", &[text(1), text(2), text(3)]).await.unwrap();
+    assert_eq!(one.len(), 2);
+    assert_eq!((&one[&text(1)], &one[&text(2)]), (&vector(1), &vector(22)));
+    let two = store.vectors("two", &[text(1), text(2)]).await.unwrap();
+    assert_eq!(two.into_iter().collect::<Vec<_>>(), [(text(1), [0.5_f32].into())]);
+    assert!(store.vectors("three", &[text(1)]).await.unwrap().is_empty());
+    assert!(store.vectors("one", &[]).await.unwrap().is_empty());
+}
+
+pub(crate) async fn thousands_of_vectors_go_in_one_call(store: &dyn Store) {
+    let saved: Vec<_> = (0..2000).map(|number| (text(number), vector(number))).collect();
+    store.save_vectors("model", &saved).await.unwrap();
+    let wanted: Vec<_> = (0..4000).map(text).collect();
+    let found = store.vectors("model", &wanted).await.unwrap();
+    assert_eq!(found, saved.into_iter().collect());
+}
+
+pub(crate) async fn token_counts_are_kept(store: &dyn Store) {
+    let counts: Vec<_> = (0..1000_u16).map(|number| (text(usize::from(number)), u32::from(number) * 3)).collect();
+    store.save_token_counts(&counts).await.unwrap();
+    store.save_token_counts(&[(text(5), u32::MAX)]).await.unwrap();
+    let wanted: Vec<_> = (0..1100).map(text).collect();
+    let found = store.token_counts(&wanted).await.unwrap();
+    assert_eq!((found.len(), found[&text(999)], found[&text(5)]), (1000, 2997, u32::MAX));
+}
+
+pub(crate) async fn chats_are_kept_by_principal(store: &dyn Store) {
+    let (mine, theirs) = (chat("me", "chat"), chat("them", "chat"));
+    assert_eq!(store.chat(&mine).await.unwrap(), None);
+    store.save_chat(&mine, &set(&["a", "b"], &[])).await.unwrap();
+    store.save_chat(&theirs, &ChatSet::default()).await.unwrap();
+    store.save_chat(&mine, &set(&["c", "a", "b"], &["a"])).await.unwrap();
+    assert_eq!(store.chat(&mine).await.unwrap(), Some(set(&["c", "a", "b"], &["a"])));
+    assert_eq!(store.chat(&theirs).await.unwrap(), Some(ChatSet::default()));
+    assert_eq!(store.chat(&chat("me", "other")).await.unwrap(), None);
+}
+
+pub(crate) async fn chats_and_events_are_forgotten_by_age(store: &dyn Store) {
+    let now = SystemTime::now();
+    let (day, hour) = (Duration::from_hours(24), Duration::from_hours(1));
+    store.record(&[]).await.unwrap();
+    store.record(&events(now - day)).await.unwrap();
+    store.record(&events(now)).await.unwrap();
+    store.save_chat(&chat("me", "chat"), &set(&["a"], &[])).await.unwrap();
+
+    assert_eq!(store.forget_before(now - 2 * day, now - 2 * day).await.unwrap(), 0);
+    assert_eq!(store.forget_before(now - hour, now - hour).await.unwrap(), 3, "the three old events");
+    assert!(store.chat(&chat("me", "chat")).await.unwrap().is_some());
+    assert_eq!(store.forget_before(now + hour, now - hour).await.unwrap(), 1, "the chat");
+    assert_eq!(store.chat(&chat("me", "chat")).await.unwrap(), None);
+    assert_eq!(store.forget_before(now + hour, now + hour).await.unwrap(), 3, "the other events");
+}
+
+pub(crate) async fn writers_and_readers_do_not_disturb_each_other(store: &dyn Store) {
+    let work = (0..40).map(|number| async move {
+        let key = chat("me", &number.to_string());
+        let tools = set(&["a", "b"], &[]);
+        store.save_chat(&key, &tools).await.unwrap();
+        store.save_vectors("model", &[(text(number), vector(number))]).await.unwrap();
+        store.record(&events(SystemTime::now())).await.unwrap();
+        assert_eq!(store.chat(&key).await.unwrap(), Some(tools));
+        assert_eq!(store.vectors("model", &[text(number)]).await.unwrap()[&text(number)], vector(number));
+    });
+    futures::future::join_all(work).await;
+}
+
+pub(crate) async fn odd_texts_come_back(store: &dyn Store) {
+    for odd in ["", "'; DROP TABLE chat_set; --", "日本 \u{1f600}", "a\nb\t\"c\"", "%_?$1"] {
+        store.save_chat(&chat(odd, odd), &set(&[odd], &[])).await.unwrap();
+        assert_eq!(store.chat(&chat(odd, odd)).await.unwrap(), Some(set(&[odd], &[])), "{odd:?}");
+        store.save_listing(&listing(odd, 1)).await.unwrap();
+        store.save_vectors(odd, &[(text(1), vector(1))]).await.unwrap();
+        assert_eq!(store.vectors(odd, &[text(1)]).await.unwrap().len(), 1, "{odd:?}");
+    }
+    assert_eq!(store.listings().await.unwrap().len(), 5);
+}

@@ -1,0 +1,598 @@
+"""
+title: Toolsieve
+author: Toolsieve contributors
+version: 0.1.0
+license: Apache-2.0
+required_open_webui_version: 0.11.2
+description: Shows the model only the tools that a message needs. Asks a Toolsieve service before every model call.
+"""
+
+# This one file is the whole plugin: it is pasted into Open WebUI, or installed by `toolsieve openwebui install`.
+# The functions up to `class Filter` work on plain values, `Filter` glues them to Open WebUI's hooks.
+#
+# It keeps no state: Open WebUI shares one instance between all chats. Whatever goes wrong, the chat goes on
+# with the tools that it had; narrowing is a convenience here, the service enforces what a user may call.
+
+import asyncio
+import fnmatch
+import importlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field, field_validator
+
+log = logging.getLogger("toolsieve.filter")
+
+SEARCH_FUNCTION = "find_tools"
+LEGACY_MODE = "legacy"
+# Marks, in a turn's own registry of functions, what Open WebUI put on offer at the turn's first model call.
+OFFERED = "toolsieve_offered"
+
+TURNS = 6
+PROMPT_CHARACTERS = 6000
+OLDER_CHARACTERS = 1500
+# The service refuses a larger limit.
+MOST_TOOLS = 128
+ANSWER_BYTES = 4 * 1024 * 1024
+LONGEST_TIMEOUT = 10.0
+LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 (compared with, never bound)
+
+Body = dict[str, Any]
+Emitter = Callable[[Body], Awaitable[Any]]
+
+
+class FilterValves(BaseModel):
+    """What an administrator can set. Plain types only: Open WebUI's form edits every value as text or a switch."""
+
+    url: str = Field(
+        default="http://127.0.0.1:8000",
+        description="Address of the Toolsieve service, as seen from Open WebUI.",
+    )
+    key: str = Field(
+        default="",
+        description="The service's API key.",
+        json_schema_extra={"input": {"type": "password"}},
+    )
+    connections: str = Field(
+        default="",
+        description=(
+            "Which tool servers are Toolsieve's, as JSON: tool id to path, such as "
+            '{"server:toolsieve": "/", "server:mail": "/toolsets/mail"}. '
+            "Empty: those registered in Open WebUI under the address above."
+        ),
+    )
+    limit: int = Field(default=10, description="At most this many newly chosen tools for a message.")
+    token_budget: int = Field(default=0, description="At most this many tokens of tool definitions. 0: no budget.")
+    timeout: float = Field(default=1.5, description="Seconds to wait for the service before all tools are kept.")
+    always_keep: str = Field(
+        default="",
+        description="Functions that are never taken away: names or patterns such as github__*, separated by commas.",
+    )
+    auto_enable: bool = Field(
+        default=False,
+        description="In a chat with no tool switched on, switch on the relevant tool servers that the user may use.",
+    )
+    status: bool = Field(default=False, description='Show a line such as "7 of 214 tools" above the answer.')
+    priority: int = Field(default=0, description="Order among filters, lowest first.")
+
+    @field_validator("connections", mode="before")
+    @classmethod
+    def _connections_as_text(cls, value: object) -> object:
+        return json.dumps(value) if isinstance(value, dict) else value
+
+
+class FilterError(Exception):
+    """The service's answer cannot be used. The text is safe to log: neither secrets nor anything a user wrote."""
+
+
+class Answer(NamedTuple):
+    """What the service decided: published names of functions in the order to offer them, tool ids if it was asked."""
+
+    names: list[str]
+    tool_ids: list[str] | None
+
+
+# --- Reading what Open WebUI hands over ------------------------------------------------------------------------------
+
+
+def parse_connections(text: str) -> dict[str, str]:
+    """Tool id to path. Empty when the text is empty; raises `FilterError` when it is no such JSON object."""
+    if not text.strip():
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise FilterError("the valve 'connections' is not JSON") from None
+    if not isinstance(value, dict):
+        raise FilterError("the valve 'connections' is not a JSON object")
+    return {str(tool_id): path if isinstance(path, str) and path else "/" for tool_id, path in value.items()}
+
+
+def parse_list(text: str) -> list[str]:
+    return [item.strip() for item in text.replace("\n", ",").split(",") if item.strip()]
+
+
+def connection_id(connection: Mapping[str, Any], index: int) -> str:
+    """The tool id that Open WebUI gives to a configured tool server."""
+    info = connection.get("info")
+    chosen = info.get("id") if isinstance(info, Mapping) else None
+    return f"server:{chosen or index}"
+
+
+def document_url(connection: Mapping[str, Any]) -> str:
+    """Where Open WebUI fetches a tool server's document: below its URL, or somewhere else altogether."""
+    path = str(connection.get("path") or "openapi.json")
+    return path if "://" in path else str(connection.get("url") or "").rstrip("/") + "/" + path.lstrip("/")
+
+
+def path_below(url: str, service: str) -> str | None:
+    """What the document at `url` publishes of the service, as a path; `None` when it is another service's document."""
+    try:
+        ours, other = urlsplit(service.strip().rstrip("/")), urlsplit(url.strip())
+        ports = [part.port or {"http": 80, "https": 443}.get(part.scheme) for part in (ours, other)]
+    except ValueError:
+        return None
+    same_host = ours.hostname == other.hostname or {ours.hostname, other.hostname} <= LOOPBACK
+    path = other.path.removesuffix("openapi.json").rstrip("/")
+    if not other.hostname or ours.scheme != other.scheme or not same_host or ports[0] != ports[1]:
+        return None
+    if path != ours.path and not path.startswith(ours.path + "/"):
+        return None
+    return path.removeprefix(ours.path) or "/"
+
+
+def connections_below(configured: Iterable[Any], service: str) -> dict[str, str]:
+    """Which of Open WebUI's configured tool servers are the service's own, as the `connections` valve has them."""
+    found = {}
+    for index, connection in enumerate(configured):
+        if isinstance(connection, Mapping) and connection.get("type", "openapi") == "openapi":
+            path = path_below(document_url(connection), service)
+            if path is not None:
+                found[connection_id(connection, index)] = path
+    return found
+
+
+def text_of(content: object) -> str:
+    """The text of a message, which comes as a string or in parts; pictures and the like are left out."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    texts = (part.get("text") for part in content if isinstance(part, Mapping))
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def function_name(definition: object) -> str:
+    """The name in a function definition, in either of the shapes that providers take."""
+    if not isinstance(definition, Mapping):
+        return ""
+    function = definition.get("function")
+    name = (function if isinstance(function, Mapping) else definition).get("name")
+    return name if isinstance(name, str) else ""
+
+
+def published_name(name: str, tool_id: str, registry: Mapping[str, Any]) -> str:
+    """The name that the service published. Open WebUI prefixes it when another tool already has that name."""
+    prefix = tool_id.removeprefix("server:") + "_"
+    while name.startswith(prefix) and name.removeprefix(prefix) in registry:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def owned_functions(registry: Mapping[str, Any], connections: Mapping[str, str]) -> dict[str, str]:
+    """Functions of a turn that are the service's, mapped to their published names."""
+    return {
+        name: published_name(name, entry["tool_id"], registry)
+        for name, entry in registry.items()
+        if isinstance(entry, dict) and isinstance(entry.get("spec"), dict) and entry.get("tool_id") in connections
+    }
+
+
+def tool_calls(message: object) -> list[tuple[str, str]]:
+    """Id and function name of each call in an assistant message."""
+    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    if not isinstance(calls, list):
+        return []
+    pairs = ((call.get("id"), function_name(call)) for call in calls if isinstance(call, Mapping))
+    return [(str(call_id), name) for call_id, name in pairs if name]
+
+
+def called_functions(messages: Sequence[Any]) -> list[str]:
+    """Every function that was called in the chat, oldest first."""
+    return list(dict.fromkeys(name for message in messages for _, name in tool_calls(message)))
+
+
+def is_from_user(messages: Sequence[Any], index: int) -> bool:
+    """Whether a person wrote this message. Open WebUI shows pictures that tools return in user messages, too."""
+    message = messages[index]
+    if not isinstance(message, Mapping) or message.get("role") != "user":
+        return False
+    before = messages[index - 1] if index else None
+    return not (
+        isinstance(message.get("content"), list) and isinstance(before, Mapping) and before.get("role") == "tool"
+    )
+
+
+def turn_start(messages: Sequence[Any]) -> int:
+    """Where the current turn begins: at the last message that a person wrote."""
+    return next((i for i in reversed(range(len(messages))) if is_from_user(messages, i)), 0)
+
+
+def found_functions(messages: Sequence[Any]) -> list[str]:
+    """Published names that the search function returned in the current turn, best first."""
+    turn = messages[turn_start(messages) :]
+    searches = {
+        call_id
+        for message in turn
+        for call_id, name in tool_calls(message)
+        if name == SEARCH_FUNCTION or name.endswith("_" + SEARCH_FUNCTION)
+    }
+    names: list[str] = []
+    for message in turn:
+        if isinstance(message, Mapping) and message.get("role") == "tool" and message.get("tool_call_id") in searches:
+            try:
+                result = json.loads(text_of(message.get("content")))
+            except ValueError:
+                continue
+            tools = result.get("tools") if isinstance(result, dict) else None
+            names.extend(filter(None, map(function_name, tools if isinstance(tools, list) else [])))
+    return list(dict.fromkeys(names))
+
+
+def shortened(text: str, longest: int) -> str:
+    """The beginning and the end of a long text: what is asked stands at one of the two."""
+    return text if len(text) <= longest else f"{text[: longest // 2]}\n…\n{text[-(longest // 2) :]}"
+
+
+def conversation(messages: Sequence[Any], prompt: str | None, owned: Mapping[str, str]) -> list[Body]:
+    """
+    The last turns as the service needs them: what was said and what was called, no results, no arguments.
+
+    `prompt` is the last user message as it was typed; by now documents may have been added to the one in `messages`.
+    """
+    start = turn_start(messages)
+    starts = [index for index in range(start + 1) if is_from_user(messages, index)]
+    turns: list[Body] = []
+    for index in range(starts[-TURNS] if len(starts) > TURNS else 0, len(messages)):
+        message = messages[index]
+        if is_from_user(messages, index):
+            text = prompt or text_of(message.get("content")) if index == start else text_of(message.get("content"))
+            longest = PROMPT_CHARACTERS if index == start else OLDER_CHARACTERS
+            turns.append({"role": "user", "content": shortened(text, longest)})
+        elif isinstance(message, Mapping) and message.get("role") == "assistant":
+            turn: Body = {"role": "assistant", "content": shortened(text_of(message.get("content")), OLDER_CHARACTERS)}
+            calls = [
+                {"id": call_id, "type": "function", "function": {"name": owned.get(name, name), "arguments": "{}"}}
+                for call_id, name in tool_calls(message)
+            ]
+            turns.append({**turn, "tool_calls": calls} if calls else turn)
+    return turns
+
+
+def lasting_chat_id(chat_id: object) -> str | None:
+    """
+    The chat's id if it names one conversation that lasts.
+
+    API calls have none. A temporary chat's id names the browser session, which holds one such chat after another,
+    and a channel holds many topics: for these the service goes by the messages alone.
+    """
+    if not isinstance(chat_id, str) or chat_id.startswith(("local:", "temporary:", "channel:")):
+        return None
+    return chat_id or None
+
+
+def parse_answer(value: object) -> Answer:
+    """Reads the service's answer; raises `FilterError` when it has another shape."""
+    refused = FilterError("the answer is not a selection")
+    if not isinstance(value, Mapping) or not isinstance(value.get("tools"), list):
+        raise refused
+    names = [function_name(tool) for tool in value["tools"]]
+    tool_ids = value.get("tool_ids")
+    as_asked = tool_ids is None or (
+        isinstance(tool_ids, list) and all(isinstance(tool_id, str) for tool_id in tool_ids)
+    )
+    if not all(names) or not as_asked:
+        raise refused
+    return Answer(names, tool_ids)
+
+
+# --- Deciding --------------------------------------------------------------------------------------------------------
+
+
+def with_published_names(names: Iterable[str], owned: Mapping[str, str], offered: Iterable[str]) -> list[str]:
+    """
+    The functions on offer that carry these published names, in the order of `names`.
+
+    A tool that two connections publish is the same tool and is taken once; a function such as `find_tools`, which
+    each connection has for itself, is taken from each.
+    """
+    functions: dict[str, list[str]] = {}
+    for function in offered:
+        same = functions.setdefault(owned[function], [])
+        if not same or "__" not in owned[function]:
+            same.append(function)
+    return [function for name in dict.fromkeys(names) for function in functions.get(name, [])]
+
+
+def kept_always(offered: Iterable[str], owned: Mapping[str, str], patterns: Sequence[str]) -> list[str]:
+    return [
+        function
+        for function in offered
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in (function, owned[function]))
+    ]
+
+
+def mark_offered(registry: Mapping[str, Any], owned: Mapping[str, str], names: Sequence[str]) -> bool:
+    """
+    At a turn's first model call, notes in the turn's registry which functions are on offer. True at that first call.
+
+    Later calls of the turn start from the narrowed list, and what another filter took away must stay away.
+    """
+    if any(OFFERED in registry[name] for name in owned):
+        return False
+    for name in owned:
+        registry[name][OFFERED] = name in names
+    return True
+
+
+def narrowed_tools(
+    tools: Sequence[Body], registry: Mapping[str, Any], owned: Mapping[str, str], wanted: Iterable[str], *, fresh: bool
+) -> list[Body]:
+    """
+    A new list of definitions: what is not ours as it stands, then what is wanted of ours.
+
+    Ours come last and keep the order that an earlier call of the turn gave them, so that a provider's prompt cache
+    holds; a `fresh` list has Open WebUI's order, which means nothing.
+    """
+    present = {function_name(tool): tool for tool in tools}
+    order = list(dict.fromkeys(wanted))
+    if not fresh:
+        order.sort(key=lambda name: list(present).index(name) if name in present else len(present))
+    ours = [
+        present.get(name) or {"type": "function", "function": registry[name]["spec"]} for name in order if name in owned
+    ]
+    return [tool for tool in tools if function_name(tool) not in owned] + ours
+
+
+# --- Talking to the service and to Open WebUI ------------------------------------------------------------------------
+
+
+async def ask(valves: FilterValves, question: Body) -> Answer:
+    """One `POST /v1/filter`. Raises on every failure; the caller decides what a failure means."""
+    aiohttp = importlib.import_module("aiohttp")
+    timeout = aiohttp.ClientTimeout(total=wait_at_most(valves))
+    headers = {"Authorization": f"Bearer {valves.key.strip()}"} if valves.key.strip() else {}
+    url = valves.url.strip().rstrip("/") + "/v1/filter"
+    async with (
+        aiohttp.ClientSession(timeout=timeout, trust_env=True) as session,
+        session.post(url, json=question, headers=headers, allow_redirects=False) as response,
+    ):
+        if response.status != 200:
+            hint = " (is the valve 'key' right?)" if response.status in (401, 403) else ""
+            raise FilterError(f"HTTP {response.status}{hint}")
+        raw = bytearray()
+        async for chunk in response.content.iter_chunked(65536):
+            raw += chunk
+            if len(raw) > ANSWER_BYTES:
+                raise FilterError("the answer is too long")
+    try:
+        return parse_answer(json.loads(raw))
+    except ValueError:
+        raise FilterError("the answer is not JSON") from None
+
+
+def wait_at_most(valves: FilterValves) -> float:
+    return min(max(valves.timeout, 0.05), LONGEST_TIMEOUT)
+
+
+def hook_limit(valves: FilterValves) -> float:
+    """Seconds for a whole hook: the service's answer and what is looked up in Open WebUI's database before."""
+    return wait_at_most(valves) + 0.5
+
+
+async def configured_connections(request: Any) -> list[Any]:
+    """The tool servers registered in Open WebUI; empty where this version keeps them elsewhere."""
+    try:
+        config = importlib.import_module("open_webui.models.config").Config
+        found = await config.get("tool_server.connections", [])
+    except Exception:  # Before 0.12 the configuration hung on the application.
+        config = getattr(getattr(getattr(request, "app", None), "state", None), "config", None)
+        found = getattr(config, "TOOL_SERVER_CONNECTIONS", [])
+    return found if isinstance(found, list) else []
+
+
+async def connections_of(valves: FilterValves, request: Any) -> dict[str, str]:
+    """Which tool ids are the service's: as set by the valve, else by the addresses that Open WebUI has."""
+    return parse_connections(valves.connections) or connections_below(await configured_connections(request), valves.url)
+
+
+async def usable_connections(connections: Mapping[str, str], user: Mapping[str, Any], request: Any) -> dict[str, str]:
+    """Those of our connections that are enabled and that Open WebUI lets this user have. Empty if it cannot say."""
+    try:
+        may_use = importlib.import_module("open_webui.utils.access_control").has_connection_access
+    except Exception:
+        return {}
+    person = SimpleNamespace(id=user.get("id"), role=user.get("role"))
+    usable = {}
+    for index, connection in enumerate(await configured_connections(request)):
+        tool_id = connection_id(connection, index)
+        enabled = (connection.get("config") or {}).get("enable")
+        if tool_id in connections and enabled and await may_use(person, connection):
+            usable[tool_id] = connections[tool_id]
+    return usable
+
+
+async def group_names(user_id: object) -> list[str]:
+    """Names of the user's groups; empty where this version of Open WebUI does not tell."""
+    try:
+        groups = importlib.import_module("open_webui.models.groups").Groups
+        try:
+            found = await groups.get_groups_by_member_id(user_id, include_inherited=True)
+        except TypeError:
+            found = await groups.get_groups_by_member_id(user_id)
+        return [str(group.name) for group in found]
+    except Exception:
+        return []
+
+
+async def question_about(
+    valves: FilterValves,
+    connections: Mapping[str, str],
+    messages: list[Body],
+    user: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    model: object,
+) -> Body:
+    """The request body of `POST /v1/filter`, but for what is on offer. Unknown values are left out."""
+    question: Body = {
+        "messages": messages,
+        "connections": dict(connections),
+        "limit": min(max(valves.limit, 1), MOST_TOOLS),
+    }
+    if user.get("id"):
+        known = {key: user.get(key) for key in ("id", "email", "role") if user.get(key)}
+        question["user"] = {**known, "groups": await group_names(user["id"])}
+    optional = {
+        "chat_id": lasting_chat_id(metadata.get("chat_id")),
+        "message_id": metadata.get("message_id"),
+        "model": model,
+        "token_budget": valves.token_budget if valves.token_budget > 0 else None,
+    }
+    return {**question, **{key: value for key, value in optional.items() if value}}
+
+
+def note(error: Exception) -> None:
+    """One line without addresses, secrets or anything that was said in the chat."""
+    why = str(error) if isinstance(error, FilterError) else type(error).__name__
+    log.warning("Toolsieve filter: %s; the tools stay as they are", why)
+
+
+# --- Glue ------------------------------------------------------------------------------------------------------------
+
+
+class Filter:
+    """Open WebUI's hooks. It sets `valves` anew before each hook, so every hook works on the value it began with."""
+
+    Valves = FilterValves
+
+    def __init__(self) -> None:
+        self.valves = FilterValves()
+
+    async def inlet(
+        self,
+        body: Body,
+        __user__: Body | None = None,
+        __metadata__: Body | None = None,
+        __request__: Any = None,
+    ) -> Body:
+        """Once for each message: which tool servers take part. Works in every mode of function calling."""
+        valves = self.valves
+        try:
+            async with asyncio.timeout(hook_limit(valves)):
+                tool_ids = await self._tool_ids(valves, body, __user__ or {}, __metadata__ or {}, __request__)
+            if tool_ids is not None:
+                body["tool_ids"] = tool_ids
+        except Exception as error:
+            note(error)
+        return body
+
+    async def request(
+        self,
+        body: Body,
+        __user__: Body | None = None,
+        __metadata__: Body | None = None,
+        __request__: Any = None,
+        __event_emitter__: Emitter | None = None,
+    ) -> Body:
+        """Before every model call, those after tool calls included: which functions the model sees."""
+        valves = self.valves
+        metadata = __metadata__ or {}
+        try:
+            async with asyncio.timeout(hook_limit(valves)):
+                status = await self._narrow(valves, body, __user__ or {}, metadata, __request__)
+            # API calls have no chat that could show it.
+            if status and valves.status and __event_emitter__ and metadata.get("chat_id"):
+                await __event_emitter__({"type": "status", "data": {"description": status, "done": True}})
+        except Exception as error:
+            note(error)
+        return body
+
+    @staticmethod
+    async def _tool_ids(valves: FilterValves, body: Body, user: Body, metadata: Body, request: Any) -> list[str] | None:
+        """The tool ids for this message as a new list; `None` where nothing is to be changed."""
+        if body.get("tools") is not None:  # The caller brought its own; Open WebUI then ignores tool ids.
+            return None
+        chosen = [tool_id for tool_id in body.get("tool_ids") or [] if isinstance(tool_id, str)]
+        # Scripts that use the API without a session would not expect tools that they did not ask for.
+        nothing_on = not chosen and not metadata.get("tool_servers") and bool(metadata.get("session_id"))
+        automatic = valves.auto_enable and nothing_on
+        if not automatic and len(chosen) < 2:
+            return None
+        connections = await connections_of(valves, request)
+        if automatic:
+            connections = await usable_connections(connections, user, request)
+        ours = list(connections) if automatic else [tool_id for tool_id in chosen if tool_id in connections]
+        if len(ours) < (1 if automatic else 2):
+            return None
+        said = conversation(body.get("messages") or [], None, {})
+        question = await question_about(valves, connections, said, user, metadata, body.get("model"))
+        answer = await ask(valves, {**question, "tool_ids": ours if automatic else chosen})
+        if answer.tool_ids is None:
+            raise FilterError("the answer has no tool ids")
+        return [tool_id for tool_id in chosen or ours if tool_id not in ours or tool_id in answer.tool_ids]
+
+    @staticmethod
+    async def _narrow(valves: FilterValves, body: Body, user: Body, metadata: Body, request: Any) -> str | None:
+        """Narrows `body["tools"]`; returns the status line at a turn's first model call."""
+        tools, registry = body.get("tools"), metadata.get("tools")
+        params = metadata.get("params")
+        if not isinstance(tools, list) or not tools or not isinstance(registry, dict):
+            return None
+        if isinstance(params, dict) and params.get("function_calling") == LEGACY_MODE:
+            return None
+        connections = await connections_of(valves, request)
+        owned = owned_functions(registry, connections)
+        if not owned:
+            return None
+
+        present = [function_name(tool) for tool in tools]
+        # Open WebUI's own tool search, where it is switched on, holds definitions back: those are on offer, too.
+        first = mark_offered(registry, owned, [*present, *(metadata.get("deferred_tools") or [])])
+        offered = [name for name in owned if registry[name].get(OFFERED)]
+        foreign = [name for name in present if name and name not in owned]
+        messages = body.get("messages") or []
+
+        said = conversation(messages, metadata.get("base_user_prompt"), owned)
+        question = await question_about(valves, connections, said, user, metadata, body.get("model"))
+        question["tool_ids"] = list(metadata.get("tool_ids") or [])
+        question["tools"] = list(dict.fromkeys([*(owned[name] for name in offered), *foreign]))
+        found = with_published_names(found_functions(messages), owned, offered)
+        try:
+            answered = with_published_names((await ask(valves, question)).names, owned, offered)
+        except Exception as error:
+            if first or set(found) <= set(present):
+                raise
+            # What the model has searched for is bound without the service, too.
+            note(error)
+            answered = [name for name in present if name in owned]
+
+        chosen_by_caller = function_name(body.get("tool_choice"))
+        wanted = [
+            *kept_always(offered, owned, parse_list(valves.always_keep)),
+            *answered,
+            *(name for name in [*called_functions(messages), chosen_by_caller] if name in offered),
+            *found,
+        ]
+        fresh = first or set(offered) <= set(present)
+        kept = narrowed_tools(tools, registry, owned, wanted, fresh=fresh)
+        if kept:
+            body["tools"] = kept
+        else:  # Some providers refuse an empty list, and these two without a list.
+            for key in ("tools", "tool_choice", "parallel_tool_calls"):
+                body.pop(key, None)
+        ours = sum(function_name(tool) in owned for tool in kept)
+        return f"{ours} of {len(offered)} tools" if first else None

@@ -1,0 +1,170 @@
+"""Loads the filter the way Open WebUI does, and serves `/v1/filter` from a real HTTP server on a free port."""
+
+import json
+import sys
+import threading
+import time
+import types
+import uuid
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "filter.py"
+# Open WebUI replaces these texts wherever they stand in a plugin, comments included.
+REPLACED = {
+    "from utils": "from open_webui.utils",
+    "from apps": "from open_webui.apps",
+    "from main": "from open_webui.main",
+    "from config": "from open_webui.config",
+}
+
+
+def as_open_webui_reads_it(source: str) -> str:
+    for old, new in REPLACED.items():
+        source = source.replace(old, new)
+    return source
+
+
+def load(source: str) -> types.ModuleType:
+    """A module made of text alone: no file, no package, and gone from `sys.modules` once it has run."""
+    name = f"function_toolsieve_{uuid.uuid4().hex}"
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    try:
+        exec(as_open_webui_reads_it(source), module.__dict__)
+    finally:
+        del sys.modules[name]
+    return module
+
+
+@pytest.fixture(scope="session")
+def plugin() -> types.ModuleType:
+    return load(SOURCE.read_text(encoding="utf-8"))
+
+
+class Service:
+    """
+    Stands where the service stands, to say what no real one says on demand: garbage, errors, nothing, too late.
+
+    `answer` makes the reply from the question: an object, raw bytes, or a status with either.
+    """
+
+    def __init__(self) -> None:
+        self.questions: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.paths: list[str] = []
+        self.delay = 0.0
+        self.answer: Callable[[dict[str, Any]], Any] = lambda _: selection()
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                service.paths.append(self.path)
+                service.keys.append(self.headers["Authorization"])
+                service.questions.append(question)
+                reply = service.answer(question)
+                time.sleep(service.delay)
+                status, content = reply if isinstance(reply, tuple) else (200, reply)
+                raw = content if isinstance(content, bytes) else json.dumps(content).encode()
+                try:
+                    self.send_response(status)
+                    if status == 302:
+                        self.send_header("Location", "/elsewhere")
+                    self.send_header("Content-Length", str(len(raw)))
+                    self.end_headers()
+                    self.wfile.write(raw)
+                except OSError:
+                    pass  # The filter gave up waiting, as one of the tests wants.
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def selection(*names: str, tool_ids: tuple[str, ...] = ()) -> dict[str, Any]:
+    """An answer of the contract."""
+    tools = [{"name": name, "server": "s", "tool": name, "score": 0.5, "reason": "relevant"} for name in names]
+    tokens = {"before": 1000, "after": 100}
+    return {
+        "selection_id": "1",
+        "tool_ids": list(tool_ids),
+        "tools": tools,
+        "tokens": tokens,
+        "warnings": [],
+        "took_ms": 1,
+    }
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    running = Service()
+    yield running
+    running.stop()
+
+
+class OpenWebUI:
+    """The part of Open WebUI that the filter looks things up in, put where it imports it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.connections: list[dict[str, Any]] = []
+        self.groups: list[str] = []
+        outer = self
+
+        class Config:
+            @staticmethod
+            async def get(key: str, default: object = None) -> object:
+                assert key == "tool_server.connections"
+                return outer.connections or default
+
+        class Groups:
+            @staticmethod
+            async def get_groups_by_member_id(_user_id: str, include_inherited: bool = False) -> list[object]:  # noqa: FBT001, FBT002
+                assert include_inherited
+                return [types.SimpleNamespace(name=name) for name in outer.groups]
+
+        async def has_connection_access(user: Any, connection: dict[str, Any]) -> bool:
+            grants = connection["config"].get("access_grants")
+            return bool(user.role == "admin" or (grants and grants[0]["principal_id"] in ("*", user.id)))
+
+        members_of: dict[str, dict[str, Any]] = {
+            "open_webui": {},
+            "open_webui.models": {},
+            "open_webui.utils": {},
+            "open_webui.models.config": {"Config": Config},
+            "open_webui.models.groups": {"Groups": Groups},
+            "open_webui.utils.access_control": {"has_connection_access": has_connection_access},
+        }
+        for name, members in members_of.items():
+            module = types.ModuleType(name)
+            module.__dict__.update(members)
+            monkeypatch.setitem(sys.modules, name, module)
+
+    def connect(self, tool_id: str, url: str, path: str = "openapi.json", grant: str = "*", **config: Any) -> None:
+        grants = [{"principal_type": "user", "principal_id": grant, "permission": "read"}] if grant else []
+        self.connections.append(
+            {
+                "url": url,
+                "path": path,
+                "type": "openapi",
+                "info": {"id": tool_id.removeprefix("server:")},
+                "config": {"enable": True, "access_grants": grants, **config},
+            }
+        )
+
+
+@pytest.fixture
+def open_webui(monkeypatch: pytest.MonkeyPatch) -> OpenWebUI:
+    return OpenWebUI(monkeypatch)

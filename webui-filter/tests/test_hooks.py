@@ -1,0 +1,477 @@
+"""The hooks as Open WebUI runs them, against a service that answers over HTTP."""
+
+import asyncio
+import copy
+import json
+import logging
+import time
+from types import ModuleType
+from typing import Any
+
+import pytest
+from conftest import OpenWebUI, Service, selection
+
+OURS = ["time__now", "time__convert", "git__log", "git__diff", "files__read", "find_tools", "run_tool"]
+OTHERS = ["weather", "search_chats"]
+MINE = {"server:sieve": "/"}
+USER = {"id": "u1", "email": "u@example.com", "role": "user", "name": "U", "settings": {"private": 1}}
+
+
+def definitions(*names: str) -> list[dict[str, Any]]:
+    return [{"type": "function", "function": {"name": name, "parameters": {}}} for name in names]
+
+
+def registry(**tool_ids: list[str]) -> dict[str, Any]:
+    return {
+        name: {"tool_id": f"server:{tool_id}", "spec": {"name": name, "parameters": {}}, "type": "external"}
+        for tool_id, names in tool_ids.items()
+        for name in names
+    }
+
+
+class Turn:
+    """One user message in Open WebUI: a live metadata object and one body after the other."""
+
+    def __init__(self, plugin: ModuleType, service: Service, text: str = "what time is it", **valves: Any) -> None:
+        self.filter = plugin.Filter()
+        self.plugin = plugin
+        self.filter.valves = plugin.Filter.Valves(
+            **{"url": service.url, "key": "secret-key", "connections": json.dumps(MINE), **valves}
+        )
+        self.metadata: dict[str, Any] = {
+            "chat_id": "chat-1",
+            "message_id": "message-1",
+            "session_id": "session-1",
+            "tool_ids": ["server:sieve"],
+            "tools": registry(sieve=OURS, weather=["weather"])
+            | {
+                "search_chats": {"tool_id": "builtin:search_chats", "type": "builtin", "spec": {"name": "search_chats"}}
+            },
+            "params": {"function_calling": "native"},
+            "base_user_prompt": text,
+        }
+        # Open WebUI puts documents into the message; what was typed it keeps apart.
+        self.messages: list[dict[str, Any]] = [{"role": "user", "content": f"<document>private</document> {text}"}]
+        self.body: dict[str, Any] = {"model": "m", "messages": self.messages, "tools": definitions(*OURS, *OTHERS)}
+        self.statuses: list[dict[str, Any]] = []
+
+    async def emit(self, event: dict[str, Any]) -> None:
+        self.statuses.append(event)
+
+    async def model_call(self) -> list[str] | None:
+        """The functions that the model would see at the next call; `None` when there is no such key at all."""
+        body = await self.filter.request(
+            body={**self.body, "metadata": self.metadata, "messages": list(self.messages)},
+            __user__=USER,
+            __metadata__=self.metadata,
+            __event_emitter__=self.emit,
+        )
+        self.body = body
+        return [tool["function"]["name"] for tool in body["tools"]] if "tools" in body else None
+
+    def names(self) -> list[str] | None:
+        return asyncio.run(self.model_call())
+
+    def called(self, name: str, result: object) -> None:
+        call_id = f"call-{len(self.messages)}"
+        function = {"name": name, "arguments": "{}"}
+        self.messages += [
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+            },
+            {
+                "role": "tool",
+                "tool_call_id": call_id,
+                "content": result if isinstance(result, str) else json.dumps(result),
+            },
+        ]
+
+
+@pytest.fixture(autouse=True)
+def _installed(open_webui: OpenWebUI) -> None:
+    open_webui.groups = ["staff"]
+
+
+class TestRequest:
+    def test_keeps_what_the_answer_names_and_what_is_not_ours(self, plugin: ModuleType, service: Service) -> None:
+        service.answer = lambda _: selection("time__now", "find_tools")
+        assert Turn(plugin, service).names() == ["weather", "search_chats", "time__now", "find_tools"]
+
+    def test_asks_as_the_contract_says(self, plugin: ModuleType, service: Service) -> None:
+        Turn(plugin, service, limit=7, token_budget=900).names()
+        assert service.paths == ["/v1/filter"]
+        assert service.keys == ["Bearer secret-key"]
+        assert service.questions == [
+            {
+                "messages": [{"role": "user", "content": "what time is it"}],
+                "connections": MINE,
+                "tool_ids": ["server:sieve"],
+                "tools": [*OURS, *OTHERS],
+                "user": {"id": "u1", "email": "u@example.com", "role": "user", "groups": ["staff"]},
+                "chat_id": "chat-1",
+                "message_id": "message-1",
+                "model": "m",
+                "limit": 7,
+                "token_budget": 900,
+            }
+        ]
+
+    def test_an_api_call_has_neither_chat_nor_message(self, plugin: ModuleType, service: Service) -> None:
+        turn = Turn(plugin, service, status=True, key="")
+        turn.metadata |= {"chat_id": "", "message_id": None, "session_id": None}
+        turn.names()
+        assert service.keys == [None]
+        assert not {"chat_id", "message_id", "token_budget"} & service.questions[0].keys()
+        assert turn.statuses == []
+
+    def test_a_continuation_stays_narrow_and_keeps_what_was_called(self, plugin: ModuleType, service: Service) -> None:
+        service.answer = lambda _: selection("time__now", "time__convert", "find_tools")
+        turn = Turn(plugin, service)
+        before = turn.names()
+        turn.called("time__now", {"time": "12:00"})
+        # A worse answer than the first one must not take the called function away.
+        service.answer = lambda _: selection("git__log", "time__convert", "find_tools")
+        after = turn.names()
+        assert before == ["weather", "search_chats", "time__now", "time__convert", "find_tools"]
+        assert after == [*before, "git__log"], "only appended, for the provider's prompt cache"
+        first, second = service.questions
+        assert second["message_id"] == first["message_id"]
+        assert second["tools"] == first["tools"], "what was on offer at the first call, not what was left of it"
+        assert second["messages"][0] == first["messages"][0]
+
+    def test_what_find_tools_found_is_bound_at_the_next_call(self, plugin: ModuleType, service: Service) -> None:
+        service.answer = lambda _: selection("find_tools")
+        turn = Turn(plugin, service)
+        assert turn.names() == [*OTHERS, "find_tools"]
+        turn.called(
+            "find_tools", {"tools": [{"name": "git__diff"}, {"name": "git__log"}, {"name": "not__here"}], "next": None}
+        )
+        assert turn.names() == [*OTHERS, "find_tools", "git__diff", "git__log"]
+        assert turn.body["tools"][-1] == {"type": "function", "function": {"name": "git__log", "parameters": {}}}
+        turn.called("git__log", "[]")
+        assert turn.names() == [*OTHERS, "find_tools", "git__diff", "git__log"]
+
+    def test_what_another_filter_took_away_stays_away(self, plugin: ModuleType, service: Service) -> None:
+        service.answer = lambda _: selection("files__read", "find_tools")
+        turn = Turn(plugin, service, always_keep="files__*")
+        turn.body["tools"] = definitions("find_tools", "git__log")
+        assert turn.names() == ["find_tools"]
+        turn.called("find_tools", {"tools": [{"name": "files__read"}, {"name": "git__log"}]})
+        assert turn.names() == ["find_tools", "git__log"]
+        assert "files__read" not in service.questions[1]["tools"]
+
+    def test_what_open_webuis_own_search_holds_back_is_on_offer(self, plugin: ModuleType, service: Service) -> None:
+        service.answer = lambda _: selection("git__log", "find_tools")
+        turn = Turn(plugin, service)
+        turn.metadata["deferred_tools"] = ["git__log", "git__diff", "weather"]
+        turn.body["tools"] = definitions("find_tools", "search_tools", "call_tool")
+        assert turn.names() == ["search_tools", "call_tool", "git__log", "find_tools"]
+        assert service.questions[0]["tools"] == ["git__log", "git__diff", "find_tools", "search_tools", "call_tool"]
+        turn.called("find_tools", {"tools": [{"name": "git__diff"}, {"name": "time__now"}]})
+        assert turn.names() == ["search_tools", "call_tool", "git__log", "find_tools", "git__diff"]
+
+    def test_the_first_call_may_run_on_a_copy_of_the_body(self, plugin: ModuleType, service: Service) -> None:
+        """After an approval Open WebUI runs the hook once on a copy, and then on the full body again."""
+        service.answer = lambda _: selection("git__log")
+        turn = Turn(plugin, service)
+        full = copy.copy(turn.body)
+        assert turn.names() == [*OTHERS, "git__log"]
+        turn.body = full
+        turn.called("time__now", "{}")
+        assert turn.names() == [*OTHERS, "git__log", "time__now"]
+
+    def test_always_keep_and_a_forced_choice_stay(self, plugin: ModuleType, service: Service) -> None:
+        turn = Turn(plugin, service, always_keep="files__*, run_tool")
+        turn.body["tool_choice"] = {"type": "function", "function": {"name": "git__log"}}
+        assert turn.names() == [*OTHERS, "files__read", "run_tool", "git__log"]
+
+    def test_an_empty_list_is_no_list(self, plugin: ModuleType, service: Service) -> None:
+        turn = Turn(plugin, service)
+        turn.body |= {"tools": definitions("git__log"), "tool_choice": "auto", "parallel_tool_calls": True}
+        assert turn.names() is None
+        assert not {"tool_choice", "parallel_tool_calls"} & turn.body.keys()
+
+    def test_names_that_open_webui_prefixed(self, plugin: ModuleType, service: Service) -> None:
+        service.answer = lambda _: selection("mail__send", "find_tools", "time__now")
+        turn = Turn(plugin, service, connections={"server:sieve": "/", "server:mail": "/toolsets/mail"})
+        turn.metadata["tools"] |= registry(mail=["mail__send", "mail_find_tools", "mail_time__now"])
+        turn.body["tools"] = definitions(*turn.metadata["tools"])
+        assert turn.names() == [*OTHERS, "mail__send", "find_tools", "mail_find_tools", "time__now"]
+        assert service.questions[0]["tools"] == [*OURS, "mail__send", *OTHERS]
+        turn.called("mail_find_tools", {"tools": [{"name": "git__log"}]})
+        assert (turn.names() or [])[-1] == "git__log"
+
+    def test_without_the_valve_our_connections_are_found_by_address(
+        self, plugin: ModuleType, service: Service, open_webui: OpenWebUI
+    ) -> None:
+        open_webui.connect("server:weather", "http://weather.example")
+        open_webui.connect("server:sieve", service.url.replace("127.0.0.1", "localhost"))
+        service.answer = lambda _: selection("time__now")
+        assert Turn(plugin, service, connections="").names() == [*OTHERS, "time__now"]
+        assert service.questions[0]["connections"] == MINE
+
+    def test_nothing_is_asked_where_nothing_is_ours(self, plugin: ModuleType, service: Service) -> None:
+        for change in (
+            lambda turn: turn.metadata.pop("tools"),  # a caller's own `tools`: Open WebUI resolves none
+            lambda turn: turn.metadata["params"].update(function_calling="legacy"),
+            lambda turn: turn.body.pop("tools"),
+            lambda turn: turn.body.update(tools=[]),
+            lambda turn: setattr(turn.filter.valves, "connections", '{"server:elsewhere": "/"}'),
+        ):
+            turn = Turn(plugin, service)
+            change(turn)
+            before = copy.deepcopy(turn.body)
+            turn.names()
+            assert {key: turn.body[key] for key in before} == before
+            assert ("tools" in turn.body) == ("tools" in before)
+        assert service.questions == []
+
+    def test_the_status_line_once_a_message(self, plugin: ModuleType, service: Service) -> None:
+        service.answer = lambda _: selection("time__now", "find_tools")
+        turn = Turn(plugin, service, status=True)
+        turn.names()
+        turn.called("time__now", "{}")
+        turn.names()
+        assert turn.statuses == [{"type": "status", "data": {"description": "2 of 7 tools", "done": True}}]
+
+    def test_a_broken_status_line_costs_nothing(self, plugin: ModuleType, service: Service) -> None:
+        async def broken(_: object) -> None:
+            raise OSError
+
+        service.answer = lambda _: selection("time__now")
+        turn = Turn(plugin, service, status=True)
+        turn.emit = broken  # type: ignore[method-assign, assignment]
+        assert turn.names() == [*OTHERS, "time__now"]
+
+    def test_chats_at_once_do_not_mix(self, plugin: ModuleType, service: Service) -> None:
+        """One instance serves all chats, and Open WebUI exchanges its valves between two hooks."""
+        wanted = {f"chat-{n}": OURS[n % len(OURS)] for n in range(12)}
+        service.answer = lambda question: selection(wanted[question["chat_id"]])
+        service.delay = 0.05
+
+        async def all_at_once() -> list[list[str] | None]:
+            turns = [Turn(plugin, service) for _ in wanted]
+            shared = turns[0].filter
+            for turn, chat_id in zip(turns, wanted, strict=True):
+                turn.filter = shared
+                turn.metadata["chat_id"] = chat_id
+            tasks = [asyncio.create_task(turn.model_call()) for turn in turns]
+            await asyncio.sleep(0.01)
+            shared.valves = plugin.Filter.Valves(url="http://127.0.0.1:9", connections="{}")
+            return await asyncio.gather(*tasks)
+
+        assert asyncio.run(all_at_once()) == [[*OTHERS, name] for name in wanted.values()]
+        # What one message wrote must not be found on the instance by the next.
+        assert vars(plugin.Filter()).keys() == {"valves"}
+
+
+class TestWhenSomethingFails:
+    ANSWERS: dict[str, Any] = {  # noqa: RUF012
+        "an error": (500, {"code": "us"}),
+        "wrong key": (401, {"code": "unauthorized"}),
+        "no such route": (404, b"<html>"),
+        "a redirect": (302, b""),
+        "no JSON": b"<html>nothing here</html>",
+        "another shape": {"tools": "all"},
+        "an empty body": b"",
+        "a list": [],
+        "too long": b'{"tools": [], "tool_ids": [], "x": "' + b"y" * 5_000_000 + b'"}',
+    }
+
+    @pytest.mark.parametrize("reply", ANSWERS.values(), ids=ANSWERS.keys())
+    def test_the_tools_stay_as_they_are(
+        self, plugin: ModuleType, service: Service, reply: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        service.answer = lambda _: reply
+        turn = Turn(plugin, service, text="my private words")
+        with caplog.at_level(logging.DEBUG, logger="toolsieve.filter"):
+            assert turn.names() == [*OURS, *OTHERS]
+        assert len(caplog.records) == 1
+        assert "tools stay as they are" in caplog.text
+        assert not any(
+            private in caplog.text for private in ("secret-key", "private words", "u@example.com", service.url)
+        )
+        assert service.paths == ["/v1/filter"], "a redirect is not followed: the key would go along"
+
+    def test_down(self, plugin: ModuleType, service: Service) -> None:
+        service.stop()
+        assert Turn(plugin, service).names() == [*OURS, *OTHERS]
+
+    def test_slow(self, plugin: ModuleType, service: Service) -> None:
+        service.delay = 3
+        turn = Turn(plugin, service, timeout=0.2)
+        start = time.monotonic()
+        assert turn.names() == [*OURS, *OTHERS]
+        assert time.monotonic() - start < 1.5
+
+    @pytest.mark.parametrize(("limit", "sent"), [(0, 1), (-3, 1), (10, 10), (1000, 128)])
+    def test_a_limit_that_the_service_would_refuse(
+        self, plugin: ModuleType, service: Service, limit: int, sent: int
+    ) -> None:
+        Turn(plugin, service, limit=limit).names()
+        assert service.questions[0]["limit"] == sent
+
+    @pytest.mark.parametrize("valves", [{"url": "no url"}, {"url": ""}, {"connections": "{"}, {"timeout": -1}])
+    def test_wrong_valves(self, plugin: ModuleType, service: Service, valves: dict[str, Any]) -> None:
+        service.delay = 0.2
+        assert Turn(plugin, service, **valves).names() == [*OURS, *OTHERS]
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            {"messages": None},
+            {"messages": ["?", None, {"role": "user"}, {"role": "assistant", "tool_calls": [{}]}]},
+            {"tools": "all"},
+            {"tools": [None, 3]},
+        ],
+    )
+    def test_odd_bodies(self, plugin: ModuleType, service: Service, damage: dict[str, Any]) -> None:
+        turn = Turn(plugin, service)
+        body = {**turn.body, **damage}
+        result = asyncio.run(turn.filter.request(body=body, __user__=USER, __metadata__=turn.metadata))
+        assert result is body
+        asyncio.run(turn.filter.request(body={}, __user__=None, __metadata__=None))
+        asyncio.run(turn.filter.inlet(body={"tool_ids": ["server:a", "server:b"]}))
+
+    def test_a_continuation_stays_as_it_was_and_still_binds_what_was_found(
+        self, plugin: ModuleType, service: Service
+    ) -> None:
+        service.answer = lambda _: selection("find_tools", "time__now")
+        turn = Turn(plugin, service)
+        narrow = turn.names()
+        service.answer = lambda _: (503, {})
+        turn.called("time__now", "{}")
+        assert turn.names() == narrow
+        turn.called("find_tools", {"tools": [{"name": "git__log"}]})
+        assert turn.names() == [*(narrow or []), "git__log"]
+
+    def test_without_open_webuis_modules_it_narrows_all_the_same(
+        self, plugin: ModuleType, service: Service, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import sys
+
+        for name in [name for name in sys.modules if name.startswith("open_webui")]:
+            monkeypatch.setitem(sys.modules, name, None)
+        service.answer = lambda _: selection("time__now")
+        assert Turn(plugin, service).names() == [*OTHERS, "time__now"]
+        assert service.questions[0]["user"]["groups"] == []
+
+    def test_a_chat_that_is_stopped_stops(self, plugin: ModuleType, service: Service) -> None:
+        service.delay = 0.5
+
+        async def stopped() -> None:
+            task = asyncio.create_task(Turn(plugin, service).model_call())
+            await asyncio.sleep(0.1)
+            task.cancel()
+            await task
+
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(stopped())
+
+
+class TestInlet:
+    CONNECTIONS: dict[str, str] = {"server:git": "/git", "server:mail": "/toolsets/mail"}  # noqa: RUF012
+
+    def run(self, plugin: ModuleType, service: Service, tool_ids: Any, **valves: Any) -> dict[str, Any]:
+        self.body: dict[str, Any] = {
+            "model": "m",
+            "messages": [{"role": "user", "content": "send a mail"}],
+            "tool_ids": tool_ids,
+        }
+        return self.again(plugin, service, self.body, **valves)
+
+    def again(self, plugin: ModuleType, service: Service, body: dict[str, Any], **valves: Any) -> dict[str, Any]:
+        turn = Turn(plugin, service, **{"connections": self.CONNECTIONS, **valves})
+        metadata = {"chat_id": "chat-1", "message_id": "message-1", "session_id": "session-1"}
+        result: dict[str, Any] = asyncio.run(
+            turn.filter.inlet(body=body, __user__=USER, __metadata__=metadata, __request__=None)
+        )
+        return result
+
+    def test_narrows_several_of_ours_and_keeps_others(self, plugin: ModuleType, service: Service) -> None:
+        service.answer = lambda _: selection(tool_ids=("server:mail", "server:unasked"))
+        chosen = ["server:git", "my_tool", "server:mail", "server:mcp:x"]
+        body = self.run(plugin, service, chosen)
+        assert body["tool_ids"] == ["my_tool", "server:mail", "server:mcp:x"]
+        assert chosen == ["server:git", "my_tool", "server:mail", "server:mcp:x"], (
+            "models of one message share the list"
+        )
+        (question,) = service.questions
+        assert question["connections"] == self.CONNECTIONS
+        assert question["tool_ids"] == chosen
+        assert (question["chat_id"], question["message_id"]) == ("chat-1", "message-1")
+        assert "tools" not in question
+
+    @pytest.mark.parametrize("chosen", [None, [], ["server:git"], ["my_tool", "server:git", "server:other"]])
+    def test_leaves_one_or_none_of_ours_alone(self, plugin: ModuleType, service: Service, chosen: Any) -> None:
+        assert self.run(plugin, service, chosen)["tool_ids"] == chosen
+        assert service.questions == []
+
+    def test_leaves_a_callers_own_tools_alone(self, plugin: ModuleType, service: Service) -> None:
+        body = {"messages": [], "tools": [], "tool_ids": ["server:git", "server:mail"]}
+        assert self.again(plugin, service, copy.deepcopy(body), auto_enable=True) == body
+        assert service.questions == []
+
+    @pytest.mark.parametrize("reply", [(500, {}), {"tools": []}])
+    def test_fails_open(self, plugin: ModuleType, service: Service, reply: Any) -> None:
+        service.answer = lambda _: reply
+        assert self.run(plugin, service, ["server:git", "server:mail"])["tool_ids"] == ["server:git", "server:mail"]
+
+
+class TestAutoEnable:
+    def inlet(
+        self,
+        plugin: ModuleType,
+        service: Service,
+        body: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        **valves: Any,
+    ) -> Any:
+        turn = Turn(plugin, service, **{"connections": "", "auto_enable": True, **valves})
+        known = {"chat_id": "chat-1", "message_id": "message-1", "session_id": "session-1"}
+        messages = [{"role": "user", "content": "send a mail"}]
+        asyncio.run(
+            turn.filter.inlet(
+                body=(sent := {"messages": messages, **body}),
+                __user__=USER,
+                __metadata__=known if metadata is None else metadata,
+            )
+        )
+        return sent.get("tool_ids")
+
+    @pytest.fixture(autouse=True)
+    def _connected(self, open_webui: OpenWebUI, service: Service) -> None:
+        open_webui.connect("server:git", service.url + "/git")
+        open_webui.connect("server:mail", service.url + "/toolsets/mail")
+        open_webui.connect("server:admins", service.url + "/admins", grant="")
+        open_webui.connect("server:off", service.url + "/off", enable=False)
+        open_webui.connect("server:foreign", "http://elsewhere.example")
+        service.answer = lambda question: selection(tool_ids=tuple(question["tool_ids"][1:]))
+
+    def test_gives_the_relevant_ones_that_the_user_may_use(self, plugin: ModuleType, service: Service) -> None:
+        assert self.inlet(plugin, service, {"tool_ids": []}) == ["server:mail"]
+        assert self.inlet(plugin, service, {}) == ["server:mail"]
+        assert service.questions[0]["tool_ids"] == ["server:git", "server:mail"]
+        assert service.questions[0]["connections"] == {"server:git": "/git", "server:mail": "/toolsets/mail"}
+
+    def test_is_off_by_default(self, plugin: ModuleType, service: Service) -> None:
+        assert self.inlet(plugin, service, {}, auto_enable=False) is None
+        assert service.questions == []
+
+    def test_only_where_nothing_is_switched_on(self, plugin: ModuleType, service: Service) -> None:
+        assert self.inlet(plugin, service, {"tool_ids": ["my_tool"]}) == ["my_tool"]
+        assert self.inlet(plugin, service, {}, {"session_id": "s", "tool_servers": [{"url": "u"}]}) is None
+
+    def test_scripts_without_a_session_get_none(self, plugin: ModuleType, service: Service) -> None:
+        assert self.inlet(plugin, service, {}, {"session_id": None}) is None
+
+    def test_with_the_valve_only_those_named(self, plugin: ModuleType, service: Service) -> None:
+        named = {"server:mail": "/toolsets/mail", "server:admins": "/admins"}
+        service.answer = lambda question: selection(tool_ids=tuple(question["tool_ids"]))
+        assert self.inlet(plugin, service, {}, connections=named) == ["server:mail"]
+
+    def test_none_when_the_service_is_down(self, plugin: ModuleType, service: Service) -> None:
+        service.stop()
+        assert self.inlet(plugin, service, {}) is None
