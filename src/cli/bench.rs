@@ -21,33 +21,47 @@ pub(super) enum Bench {
         /// The code path; without this the best that the processor has
         #[arg(long, value_enum)]
         kernel: Option<KernelArg>,
+        /// Print every single time as JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(super) enum KernelArg {
-    Vnni,
+    Avx512Vnni,
     Avx2,
     Portable,
 }
 
 impl Bench {
     pub(super) fn run(self) -> Outcome {
-        let Self::Embed { texts, rounds, kernel } = self;
+        let Self::Embed { texts, rounds, kernel, json } = self;
         let content = fs::read_to_string(&texts).map_err(|error| Failure::invalid(format!("error: {}: {error}", texts.display())))?;
         let lines: Vec<&str> = content.lines().filter(|line| !line.trim().is_empty()).collect();
         let mut encoder = Encoder::built_in().map_err(|error| Failure::failed(format!("error: {error}")))?;
         if let Some(kernel) = kernel {
             let kernel = match kernel {
-                KernelArg::Vnni => Kernel::Vnni,
+                KernelArg::Avx512Vnni => Kernel::Vnni,
                 KernelArg::Avx2 => Kernel::Avx2,
                 KernelArg::Portable => Kernel::Portable,
             };
             encoder = encoder.with_kernel(kernel).map_err(|error| Failure::failed(format!("error: {error}")))?;
         }
         let times = time_texts(&encoder, &lines, rounds);
-        let json = serde_json::to_string(&times).map_err(|error| Failure::failed(format!("error: {error}")))?;
-        println!("{json}");
+        if json {
+            let json = serde_json::to_string(&times).map_err(|error| Failure::failed(format!("error: {error}")))?;
+            println!("{json}");
+            return Ok(());
+        }
+        println!("{} ({})", encoder.model_id(), encoder.kernel().name());
+        for (place, tokens) in times.tokens.iter().enumerate() {
+            let mut sorted: Vec<f64> = times.milliseconds.iter().filter_map(|round| round.get(place).copied()).collect();
+            sorted.sort_by(f64::total_cmp);
+            if let (Some(least), Some(middle)) = (sorted.first(), sorted.get(sorted.len() / 2)) {
+                println!("{tokens:>4} tokens: p50 {middle:.3} ms, least {least:.3} ms");
+            }
+        }
         Ok(())
     }
 }

@@ -17,13 +17,18 @@ pub(super) enum Model {
         /// The weights file to write
         #[arg(short, long, default_value = "model.int8.bin")]
         output: PathBuf,
+        /// The model's name, which becomes part of its id [default: the folder's name]
+        #[arg(long)]
+        name: Option<String>,
     },
 }
 
 impl Model {
     pub(super) fn run(self) -> Outcome {
-        let Self::Import { folder, output } = self;
-        let weights = builtin::import(&folder).map_err(|error| Failure::failed(format!("error: {}: {error}", folder.display())))?;
+        let Self::Import { folder, output, name } = self;
+        let weights = name
+            .map_or_else(|| builtin::import(&folder), |name| builtin::import_named(&folder, &name))
+            .map_err(|error| Failure::failed(format!("error: {}: {error}", folder.display())))?;
         fs::write(&output, &weights).map_err(|error| Failure::failed(format!("error: {}: {error}", output.display())))?;
         println!("{}: {} bytes", output.display(), weights.len());
         Ok(())

@@ -27,8 +27,16 @@ const SHORT_NAMES: [(&str, &str); 5] = [
     ("TOOLSIEVE_LOG", "logging.level"),
     ("TOOLSIEVE_PORT", "http.port"),
 ];
-/// Variables that the command line reads itself (`env = …` in `cli`): they stand for flags that are no settings.
-const READ_BY_COMMAND_LINE: [&str; 3] = ["TOOLSIEVE_CONFIG", "TOOLSIEVE_QUICKSTART_DIR", "TOOLSIEVE_SETTINGS"];
+/// Variables that are no settings: flags of the command line (`env = …` in `cli`), and what the project's own scripts
+/// and tests hand on. A program that they start inherits them.
+const NOT_SETTINGS: [&str; 6] = [
+    "TOOLSIEVE_BIN",
+    "TOOLSIEVE_CONFIG",
+    "TOOLSIEVE_QUICKSTART_CONFIG",
+    "TOOLSIEVE_QUICKSTART_DIR",
+    "TOOLSIEVE_SETTINGS",
+    "TOOLSIEVE_SHARED",
+];
 
 struct Entry {
     value: Value,
@@ -151,7 +159,7 @@ impl Values {
             }
         }
         for (name, _) in environment.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
-            if names.iter().all(|(known, _)| known != name) && !READ_BY_COMMAND_LINE.contains(&name) {
+            if names.iter().all(|(known, _)| known != name) && !NOT_SETTINGS.contains(&name) {
                 let place = Place { source: name.to_owned(), ..Place::default() };
                 // The common beginning would make every name look near.
                 let known: Vec<&str> = names.iter().filter_map(|(name, _)| name.strip_prefix(PREFIX)).collect();

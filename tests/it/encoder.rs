@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use safetensors::{Dtype, tensor::TensorView};
 use serde::Deserialize;
 use tokenizers::{
-    NormalizerWrapper, PostProcessorWrapper, Tokenizer, models::wordpiece::WordPiece,
-    normalizers::BertNormalizer, pre_tokenizers::bert::BertPreTokenizer, processors::bert::BertProcessing,
+    NormalizerWrapper, PostProcessorWrapper, Tokenizer, models::wordpiece::WordPiece, normalizers::BertNormalizer,
+    pre_tokenizers::bert::BertPreTokenizer, processors::bert::BertProcessing,
 };
 use toolsieve::adapters::embed::builtin::{Encoder, ImportError, Kernel, ModelError, import, import_named};
 
@@ -41,22 +41,20 @@ fn vectors_are_those_of_float32_on_every_code_path() {
     let texts: Vec<&str> = cases.iter().map(|case| case.text.as_str()).collect();
     for encoder in on_every_path() {
         let vectors = encoder.encode(&texts);
-        let cosines: Vec<f32> =
-            vectors.iter().zip(&cases).map(|(vector, case)| cosine(vector, &case.vector)).collect();
+        let cosines: Vec<f32> = vectors.iter().zip(&cases).map(|(vector, case)| cosine(vector, &case.vector)).collect();
         let mean = cosines.iter().sum::<f32>() / cosines.len() as f32;
         let least = cosines.iter().copied().fold(1.0, f32::min);
         println!("{:?}: mean cosine {mean:.5}, least {least:.5}", encoder.kernel());
-        let wanted = if encoder.kernel() == Kernel::Avx2 { 0.995 } else { 0.998 };
+        let (wanted, at_least) = if encoder.kernel() == Kernel::Avx2 { (0.995, 0.96) } else { (0.998, 0.98) };
         assert!(mean >= wanted, "{:?}: mean cosine {mean}", encoder.kernel());
-        assert!(least >= 0.98, "{:?}: least cosine {least}", encoder.kernel());
+        assert!(least >= at_least, "{:?}: least cosine {least}", encoder.kernel());
     }
 }
 
 #[test]
 fn a_vector_does_not_depend_on_its_neighbours() {
     let long = "several words about the weather ".repeat(30);
-    let mut texts =
-        vec!["", "thanks!", "create an issue", &long, "résumé 明天 😀", "a b c d e f g h i j k l m n"];
+    let mut texts = vec!["", "thanks!", "create an issue", &long, "résumé 明天 😀", "a b c d e f g h i j k l m n"];
     for encoder in on_every_path() {
         let together = encoder.encode(&texts);
         for (text, vector) in texts.iter().zip(&together) {
@@ -104,10 +102,8 @@ fn other_tokenizer(encoder: &Encoder) -> Tokenizer {
     let mut tokenizer = Tokenizer::new(model);
     tokenizer.with_normalizer(Some(NormalizerWrapper::from(BertNormalizer::default()))).unwrap();
     tokenizer.with_pre_tokenizer(Some(BertPreTokenizer));
-    tokenizer.with_post_processor(Some(PostProcessorWrapper::from(BertProcessing::new(
-        ("[SEP]".to_owned(), 102),
-        ("[CLS]".to_owned(), 101),
-    ))));
+    tokenizer
+        .with_post_processor(Some(PostProcessorWrapper::from(BertProcessing::new(("[SEP]".to_owned(), 102), ("[CLS]".to_owned(), 101)))));
     tokenizer
 }
 
@@ -143,9 +139,6 @@ fn tokens_are_those_of_the_tokenizers_crate() {
     }
 }
 
-/// Scalar values whose data has changed between the Unicode versions of the two implementations.
-const NEWER_UNICODE: usize = 600;
-
 #[test]
 fn tokens_agree_on_every_character_of_every_plane() {
     let encoder = Encoder::built_in().unwrap();
@@ -156,21 +149,17 @@ fn tokens_agree_on_every_character_of_every_plane() {
     for chunk in characters.chunks(60) {
         let text: String = chunk.iter().flat_map(|character| ['a', *character, 'b', ' ']).collect();
         if !ids_agree(&encoder, &other, &text) {
-            differing.extend(
-                chunk.iter().filter(|character| !ids_agree(&encoder, &other, &format!("a{character}b"))),
-            );
+            differing.extend(chunk.iter().filter(|character| !ids_agree(&encoder, &other, &format!("a{character}b"))));
         }
     }
-    println!("{} characters differ: {:?}", differing.len(), &differing[..differing.len().min(400)]);
-    assert!(differing.len() <= NEWER_UNICODE, "{} characters differ", differing.len());
-    assert!(differing.iter().all(|character| *character >= '\u{300}'));
+    assert!(differing.is_empty(), "{} characters differ: {:?}", differing.len(), &differing[..differing.len().min(40)]);
 }
 
 #[test]
 fn every_plane_is_encoded_on_every_code_path() {
     for encoder in on_every_path() {
         for plane in 0..=16u32 {
-            let text: String = (0..200).filter_map(|step| char::from_u32(plane << 16 | step * 327)).collect();
+            let text: String = (0..200).filter_map(|step| char::from_u32((plane << 16) | (step * 327))).collect();
             assert!(encoder.encode(&[&text])[0].iter().all(|value| value.is_finite()));
         }
     }
@@ -252,9 +241,7 @@ fn tiny_folder() -> tempfile::TempDir {
     };
     layer("embeddings.LayerNorm", 64, &[64]);
     for index in 0..2 {
-        for part in
-            ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"]
-        {
+        for part in ["attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"] {
             layer(&format!("encoder.layer.{index}.{part}"), 64, &[64, 64]);
         }
         layer(&format!("encoder.layer.{index}.attention.output.LayerNorm"), 64, &[64]);
@@ -262,9 +249,7 @@ fn tiny_folder() -> tempfile::TempDir {
         layer(&format!("encoder.layer.{index}.output.dense"), 64, &[64, 128]);
         layer(&format!("encoder.layer.{index}.output.LayerNorm"), 64, &[64]);
     }
-    let views = tensors.iter().map(|(name, (shape, bytes))| {
-        (name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
-    });
+    let views = tensors.iter().map(|(name, (shape, bytes))| (name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap()));
     let file = safetensors::serialize(views, None).unwrap();
     let write = |name: &str, content: &[u8]| {
         let path = folder.path().join(name);
@@ -280,10 +265,7 @@ fn tiny_folder() -> tempfile::TempDir {
             "hidden_act": "gelu"}"#,
     );
     write("1_Pooling/config.json", br#"{"pooling_mode_cls_token": true}"#);
-    write(
-        "config_sentence_transformers.json",
-        br#"{"prompts": {"query": "query: ", "passage": "passage: "}}"#,
-    );
+    write("config_sentence_transformers.json", br#"{"prompts": {"query": "query: ", "passage": "passage: "}}"#);
     folder
 }
 
@@ -294,10 +276,7 @@ fn another_model_can_be_imported() {
     assert_eq!(bytes, import(folder.path()).unwrap(), "the import is reproducible");
     let encoder = Encoder::from_bytes(bytes).unwrap();
     assert_eq!((encoder.dimension(), encoder.maximum_tokens()), (64, 32));
-    assert_eq!(
-        (encoder.prompts().query.as_str(), encoder.prompts().document.as_str()),
-        ("query: ", "passage: ")
-    );
+    assert_eq!((encoder.prompts().query.as_str(), encoder.prompts().document.as_str()), ("query: ", "passage: "));
     assert_eq!(encoder.tokens("Hellos World mars"), [2, 4, 5, 6, 1, 3]);
     let vectors = encoder.encode(&["hello world", "worlds"]);
     assert!(cosine(&vectors[0], &vectors[1]) < 0.999);
@@ -328,8 +307,5 @@ fn what_cannot_be_imported_is_said() {
     fs::write(path("model.safetensors"), [1, 2, 3]).unwrap();
     fs::write(path("1_Pooling/config.json"), r#"{"pooling_mode_mean_tokens": true}"#).unwrap();
     assert!(matches!(failure(), ImportError::Tensors(_)));
-    assert!(matches!(
-        import(Path::new("no-such-folder")),
-        Err(ImportError::Read { file: "config.json", .. })
-    ));
+    assert!(matches!(import(Path::new("no-such-folder")), Err(ImportError::Read { file: "config.json", .. })));
 }

@@ -63,14 +63,16 @@ pub(crate) async fn hidden_tools_take_no_place(index: &Index) {
     let hidden = (0..40).map(|number| named(&near, number));
     let visible = (0..5).map(|number| named(&far, number));
     replace(index, 2, hidden.chain(visible).collect()).await;
-    let query = [text(Some(&[1.0, 0.0]), &[(1, 1.0)])];
-    for visibility in [only_servers(&["open"]), only_classes(&[1])] {
-        let found = search_as(index, &query, &visibility, 5).await;
-        assert_eq!(found.len(), 5);
-        assert!(found.iter().all(|candidate| candidate.tool.server.as_str() == "open"));
-        assert!(found.iter().all(|candidate| candidate.lexical[0] > 0.0), "the lexical list is filled by visible ones too");
+    // Each list by itself: the other one would make up for tools that a hidden one had pushed out.
+    for query in [text(Some(&[1.0, 0.0]), &[]), text(None, &[(1, 1.0)])] {
+        let query = [query];
+        for visibility in [only_servers(&["open"]), only_classes(&[1])] {
+            let found = search_as(index, &query, &visibility, 5).await;
+            assert_eq!(found.len(), 5);
+            assert!(found.iter().all(|candidate| candidate.tool.server.as_str() == "open"));
+        }
+        assert!(search(index, &query, 5).await.iter().all(|candidate| candidate.tool.server.as_str() == "secret"));
     }
-    assert!(search(index, &query, 5).await.iter().all(|candidate| candidate.tool.server.as_str() == "secret"));
 }
 
 pub(crate) async fn both_scopes_must_hold(index: &Index) {
@@ -259,7 +261,7 @@ pub(crate) async fn readers_see_old_or_new_contents_and_never_a_mix(index: &Inde
     while round < 6 || seen.iter().any(|count| count.load(Ordering::Relaxed) == 0) {
         round += 1;
         replace(index, 2, both[round % 2].clone()).await;
-        assert!(round < 1000, "the readers never met both contents");
+        assert!(readers.iter().all(|reader| !reader.is_finished()), "a reader failed");
     }
     done.store(true, Ordering::Relaxed);
     for reader in readers {

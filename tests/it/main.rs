@@ -14,4 +14,5 @@ mod mcp_adapter;
 mod relevance;
 mod retrieval_quality;
 mod settings;
+mod sqlite_store;
 mod store_contract;

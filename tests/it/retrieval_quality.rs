@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use toolsieve::adapters::embed::BuiltinEmbedder;
-use toolsieve::adapters::index::EmbeddedIndex;
+use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::principal::Visibility;
@@ -66,7 +66,12 @@ async fn recall(set: &Path) -> [f64; 3] {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
     let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new().unwrap());
-    let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(folder.path().join("index"), Arc::new(|_| {})).unwrap();
+    let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(EmbeddedIndexOptions {
+        folder: folder.path().join("index"),
+        model: embedder.model().into(),
+        progress: Arc::new(|_| {}),
+    })
+    .unwrap();
     let current = Arc::new(CurrentCatalog::default());
     let indexing = Indexing {
         current: Arc::clone(&current),

@@ -271,11 +271,19 @@ impl Link {
             Some(Answer::Malformed) => {
                 Err(LinkError::Protocol { code: PARSE_ERROR, message: "the server's answer is not JSON-RPC".into() })
             }
-            None => Err(match outcome {
-                Ok(Err(error)) => link_error(error),
-                // An answer on a resumed stream that was not asked for here, or none at all.
-                Ok(Ok(_)) | Err(_) => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
-            }),
+            None => {
+                let mut error = match outcome {
+                    Ok(Err(error)) => link_error(error),
+                    // An answer on a resumed stream that was not asked for here, or none at all.
+                    Ok(Ok(_)) | Err(_) => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
+                };
+                if let LinkError::Closed { sent, .. } = &mut error
+                    && !self.is_http
+                {
+                    *sent = !ticket.withdraw().await;
+                }
+                Err(error)
+            }
         }
     }
 }
@@ -327,7 +335,7 @@ async fn listen(peer: Peer<RoleClient>, exchange: Arc<Exchange>) {
             exchange.changed.notify_one();
         }
         sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(60));
+        pause = (pause * 2).min(Duration::from_mins(1));
     }
 }
 

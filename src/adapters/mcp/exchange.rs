@@ -6,11 +6,14 @@
 //! `list_changed` end here as well: rmcp handles each notification in a task of its own, which loses their order.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, RequestId};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep};
 
 use crate::service::ports::Progress;
 
@@ -52,11 +55,42 @@ struct TicketState {
     limit: usize,
     progress: Option<mpsc::Sender<Progress>>,
     answer: Mutex<Option<Answer>>,
+    sending: AtomicU8,
 }
+
+/// The states of [`TicketState::sending`].
+const QUEUED: u8 = 0;
+const SENDING: u8 = 1;
+const SENT: u8 = 2;
+const WITHDRAWN: u8 = 3;
+/// How long the end of a write is waited for that was under way when the connection ended.
+const SETTLING: Duration = Duration::from_millis(50);
 
 impl Ticket {
     pub(super) fn new(purpose: Purpose, limit: usize, progress: Option<mpsc::Sender<Progress>>) -> Self {
-        Self(Arc::new(TicketState { purpose, limit, progress, answer: Mutex::new(None) }))
+        Self(Arc::new(TicketState { purpose, limit, progress, answer: Mutex::new(None), sending: AtomicU8::new(QUEUED) }))
+    }
+
+    /// Called right before the request is written; `false` means that it must not be.
+    pub(super) fn start_sending(&self) -> bool {
+        self.0.sending.compare_exchange(QUEUED, SENDING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Called once it is known whether something of it was written.
+    pub(super) fn sent(&self, something: bool) {
+        self.0.sending.store(if something { SENT } else { QUEUED }, Ordering::Release);
+    }
+
+    /// Keeps the request from being sent from now on; `false` where it may have been sent.
+    pub(super) async fn withdraw(&self) -> bool {
+        let deadline = Instant::now() + SETTLING;
+        loop {
+            match self.0.sending.compare_exchange(QUEUED, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(SENDING) if Instant::now() < deadline => sleep(Duration::from_millis(1)).await,
+                Err(_) => return false,
+            }
+        }
     }
 
     pub(super) fn take(&self) -> Option<Answer> {
@@ -95,12 +129,12 @@ pub(super) enum Inbound {
 
 impl Exchange {
     /// Notes the ticket of a request before it is sent. Without a listener the request asks for no progress.
-    pub(super) fn outbound(&self, message: &mut ClientJsonRpcMessage) {
-        let JsonRpcMessage::Request(request) = message else { return };
+    pub(super) fn outbound(&self, message: &mut ClientJsonRpcMessage) -> Option<Ticket> {
+        let JsonRpcMessage::Request(request) = message else { return None };
         if !matches!(request.request, ClientRequest::CallToolRequest(_) | ClientRequest::ListToolsRequest(_)) {
-            return;
+            return None;
         }
-        let Some(Ticket(ticket)) = request.request.extensions().get::<Ticket>().cloned() else { return };
+        let Ticket(ticket) = request.request.extensions().get::<Ticket>().cloned()?;
         let mut waiting = lock(&self.waiting);
         if ticket.progress.is_some() {
             if let Some(token) = request.request.get_meta().get_progress_token() {
@@ -110,6 +144,7 @@ impl Exchange {
             request.request.get_meta_mut().0.0.remove("progressToken");
         }
         insert(&mut waiting.answers, request.id.clone(), &ticket);
+        Some(Ticket(ticket))
     }
 
     /// Reads one message.

@@ -36,7 +36,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of a client that suits MCP: no total timeout, because answers are streams, and only redirects that keep
 /// origin, method and body.
-#[must_use]
 pub fn client_builder() -> reqwest::ClientBuilder {
     let same_origin = redirect::Policy::custom(|attempt| {
         let keeps_body = matches!(attempt.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
@@ -198,7 +197,7 @@ impl HttpClient {
         };
         match exchange.inbound(&body) {
             Inbound::Forward(message) => Ok(serde_json::from_value(message)?),
-            Inbound::Answered { id, result } => Ok(finished(id, result)?),
+            Inbound::Answered { id, result } => Ok(finished(id, &result)?),
             Inbound::Consumed | Inbound::Junk if exchange.fail(&request, Answer::Malformed) => Ok(nothing(request)),
             Inbound::Consumed | Inbound::Junk => Err(StreamableHttpError::UnexpectedServerResponse("the answer is not JSON-RPC".into())),
         }
@@ -255,7 +254,7 @@ impl HttpClient {
             .scan(asked, move |asked, event| {
                 let event = match event {
                     Ok(event) => Ok(filter(&exchange, asked, event)),
-                    Err(SseError::Body(error)) if error.is::<EventTooLarge>() => {
+                    Err(SseError::Body(error)) if is_too_large(&*error) => {
                         let id = asked.request.take().filter(|id| exchange.fail_too_large(id));
                         id.map(|id| Ok(Sse::default().data(finished_text(&id, &json!({}))))).unwrap_or(Err(SseError::Body(error)))
                     }
@@ -293,7 +292,7 @@ fn nothing(id: RequestId) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::response(ServerResult::empty(()), id)
 }
 
-fn finished(id: RequestId, result: Value) -> serde_json::Result<ServerJsonRpcMessage> {
+fn finished(id: RequestId, result: &Value) -> serde_json::Result<ServerJsonRpcMessage> {
     if result.get("tools").is_none() {
         return Ok(nothing(id));
     }
@@ -327,6 +326,11 @@ async fn read(mut response: Response, limit: usize) -> Result<Option<Vec<u8>>, F
 #[derive(Debug, thiserror::Error)]
 #[error("an event is too large")]
 struct EventTooLarge;
+
+fn is_too_large(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    inner.and_then(|inner| inner.downcast_ref::<EventTooLarge>()).is_some()
+}
 
 /// Ends a stream of events when one grows over the limit, before the parser has kept it.
 fn bounded(

@@ -36,9 +36,10 @@ pub(super) async fn list(link: &Link, disabled: &[String]) -> Result<Tools, List
     let mut collected = Collected::default();
     let mut cursor = None;
     loop {
-        let params = cursor.take().map(|cursor| PaginatedRequestParams::default().with_cursor(Some(cursor)));
-        let mut request = ListToolsRequest::default();
-        request.params = params;
+        let request = match cursor.take() {
+            Some(cursor) => ListToolsRequest::with_param(PaginatedRequestParams::default().with_cursor(Some(cursor))),
+            None => ListToolsRequest::default(),
+        };
         let page = match link.request(ClientRequest::ListToolsRequest(request), Purpose::List, None).await {
             Ok(page) => page,
             // A server for prompts or resources only.
@@ -128,6 +129,7 @@ impl Collected {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests may panic")]
 mod tests {
     use serde_json::json;
 
@@ -148,7 +150,7 @@ mod tests {
         let mut collected = Collected::default();
         assert_eq!(collected.add(page, &["off".to_owned()]).unwrap(), None);
         let Tools { tools, skipped } = collected.found;
-        assert_eq!(tools.iter().map(|tool| tool.to_string()).collect::<Vec<_>>(), [tool("a").to_string(), odd.to_string()]);
+        assert_eq!(tools.iter().map(ToString::to_string).collect::<Vec<_>>(), [tool("a").to_string(), odd.to_string()]);
         let skipped: Vec<_> = skipped.iter().map(|skipped| format!("{}: {}", skipped.tool, skipped.reason)).collect();
         assert_eq!(
             skipped,

@@ -179,9 +179,8 @@ impl ToolServers for McpServers {
         let deadline = context.deadline.unwrap_or(start + server.settings.call_timeout);
         let patience = start + self.options.timing.patience;
         let mut link = server.link(None, patience, deadline).await?;
-        // A request that can't have reached the server is sent once more, over HTTP only: elsewhere a closed
-        // connection is known before.
-        let mut spare = link.is_http.then(|| arguments.clone());
+        // A request that can't have reached the server is made once more.
+        let mut spare = Some(arguments.clone());
         let mut arguments = arguments;
         loop {
             let call = call::call(&link, &tool.name, arguments, context.progress.clone());

@@ -7,13 +7,13 @@ use std::io;
 use std::sync::Arc;
 
 use rmcp::RoleClient;
+use rmcp::model::ServerResult;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
-use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 
-use crate::adapters::mcp::exchange::{Exchange, Inbound};
+use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket};
 use crate::domain::tool::ServerName;
 
 /// Messages that may wait until the child reads its standard input.
@@ -31,7 +31,7 @@ pub(super) struct StdioTransport<R> {
     /// Lines since the last message.
     junk: usize,
     /// `None` once it is closed; the writer then ends and the child's standard input with it.
-    outgoing: Option<mpsc::Sender<Vec<u8>>>,
+    outgoing: Option<mpsc::Sender<Outgoing>>,
 }
 
 impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
@@ -48,16 +48,33 @@ impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
     }
 }
 
+/// A message on its way out.
+struct Outgoing {
+    line: Vec<u8>,
+    ticket: Option<Ticket>,
+}
+
 /// Writes what is queued, in order, in as few writes as possible.
-async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Vec<u8>>) {
-    while let Some(mut batch) = queue.recv().await {
-        while batch.len() < READ_BUFFER
-            && let Ok(next) = queue.try_recv()
-        {
-            batch.extend_from_slice(&next);
+async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Outgoing>) {
+    let (mut batch, mut tickets) = (Vec::new(), Vec::new());
+    while let Some(first) = queue.recv().await {
+        batch.clear();
+        tickets.clear();
+        let mut next = Some(first);
+        while let Some(Outgoing { line, ticket }) = next {
+            if ticket.as_ref().is_none_or(Ticket::start_sending) {
+                batch.extend_from_slice(&line);
+                tickets.extend(ticket);
+            }
+            next = if batch.len() < READ_BUFFER { queue.try_recv().ok() } else { None };
         }
-        // The reader sees the end of the child as well; there is nothing to add to it.
-        if stdin.write_all(&batch).await.is_err() || stdin.flush().await.is_err() {
+        let begun = stdin.write(&batch).await;
+        for ticket in &tickets {
+            ticket.sent(begun.is_ok());
+        }
+        // The reader sees the end of the child as well, and what was not sent can be asked again.
+        let Ok(begun) = begun else { return };
+        if stdin.write_all(&batch[begun..]).await.is_err() || stdin.flush().await.is_err() {
             return;
         }
     }
@@ -67,21 +84,21 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleClient> for StdioTransport<R> {
     type Error = io::Error;
 
     fn send(&mut self, mut item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        self.exchange.outbound(&mut item);
+        let ticket = self.exchange.outbound(&mut item);
         let queued = serde_json::to_vec(&item).map_err(io::Error::from).and_then(|mut line| {
             line.push(b'\n');
             let queue = self.outgoing.clone().ok_or(io::ErrorKind::BrokenPipe)?;
             // Queued at once, not in the future: rmcp runs these futures concurrently, and order matters.
-            match queue.try_send(line) {
+            match queue.try_send(Outgoing { line, ticket }) {
                 Ok(()) => Ok(None),
-                Err(mpsc::error::TrySendError::Full(line)) => Ok(Some((queue, line))),
+                Err(mpsc::error::TrySendError::Full(outgoing)) => Ok(Some((queue, outgoing))),
                 Err(mpsc::error::TrySendError::Closed(_)) => Err(io::ErrorKind::BrokenPipe.into()),
             }
         });
         async move {
             match queued? {
                 None => Ok(()),
-                Some((queue, line)) => queue.send(line).await.map_err(|_| io::ErrorKind::BrokenPipe.into()),
+                Some((queue, outgoing)) => queue.send(outgoing).await.map_err(|_| io::ErrorKind::BrokenPipe.into()),
             }
         }
     }
@@ -108,14 +125,15 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleClient> for StdioTransport<R> {
                 continue;
             }
             self.junk = 0;
-            let message = match inbound {
-                Inbound::Forward(message) => message,
-                Inbound::Answered { id, result } => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
-                Inbound::Consumed | Inbound::Junk => continue,
-            };
-            match serde_json::from_value(message) {
-                Ok(message) => return Some(message),
-                Err(_) => tracing::debug!(server = %self.server, "a message was not understood"),
+            match inbound {
+                Inbound::Answered { id, .. } => return Some(RxJsonRpcMessage::<RoleClient>::response(ServerResult::empty(()), id)),
+                Inbound::Forward(message) => {
+                    if let Ok(message) = serde_json::from_value(message) {
+                        return Some(message);
+                    }
+                    tracing::debug!(server = %self.server, "a message was not understood");
+                }
+                Inbound::Consumed | Inbound::Junk => {}
             }
         }
     }

@@ -33,10 +33,10 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             first_retry: Duration::from_millis(500),
-            longest_retry: Duration::from_secs(60),
+            longest_retry: Duration::from_mins(1),
             stable_after: Duration::from_secs(10),
             debounce: Duration::from_millis(100),
-            refresh: Duration::from_secs(60),
+            refresh: Duration::from_mins(1),
             list_timeout: Duration::from_secs(30),
             patience: Duration::from_millis(900),
         }
@@ -124,20 +124,17 @@ impl Supervisor {
             Ok(Ok(connection)) => connection,
             result => {
                 let (mut next, mut at_once) = (self.usual_era(), false);
-                let mut reason = match result {
-                    Ok(Err(error)) => {
-                        if era == Era::Initialize && matches!(error, ConnectError::Refused(_)) {
-                            (next, at_once) = (Era::Discover, true);
-                        }
-                        error.to_string()
+                let mut reason = if let Ok(Err(error)) = result {
+                    if era == Era::Initialize && matches!(error, ConnectError::Refused(_)) {
+                        (next, at_once) = (Era::Discover, true);
                     }
-                    _ => {
-                        // It may be that it hung on the question of the newer era.
-                        if era == Era::Either {
-                            next = Era::Initialize;
-                        }
-                        format!("no answer within {} s", settings.start_timeout.as_secs_f64())
+                    error.to_string()
+                } else {
+                    // It may be that it hung on the question of the newer era.
+                    if era == Era::Either {
+                        next = Era::Initialize;
                     }
+                    format!("no answer within {} s", settings.start_timeout.as_secs_f64())
                 };
                 if let Some(child) = &mut child {
                     // Its end says more than the closed pipe that it caused.

@@ -34,6 +34,7 @@ pub(crate) fn assert_matches_definition(
     }
     assert_eq!(names(found), expected.keys().map(ToString::to_string).collect());
     assert_eq!(found.len(), expected.len(), "every tool is there once");
+    assert!(!found.is_empty(), "nothing was compared");
     for candidate in found {
         let document = documents.iter().find(|document| document.tool == candidate.tool).unwrap();
         for (position, text) in query.iter().enumerate() {
@@ -151,7 +152,7 @@ pub(crate) fn collection(count: u32, dimension: usize) -> Vec<IndexDocument> {
             let passages = if number % 7 == 6 { 0 } else { 1 + random.below(3) };
             IndexDocument {
                 tool: ToolId::new(format!("server-{}", number % 6).as_str(), format!("tool-{number}")),
-                class: VisibilityClass(number % 3),
+                class: VisibilityClass(number / 6 % 3),
                 dense: (0..passages).map(|_| random.unit_vector(dimension)).collect(),
                 sparse: {
                     let terms = 5 + random.below(21);

@@ -84,8 +84,7 @@ impl Head<'_> {
     #[inline(always)]
     fn rows<A: Arithmetic, const R: usize>(&self, scores: &mut [f32], output: &mut [f32]) {
         for column in (0..self.padded).step_by(COLUMNS) {
-            let sums =
-                product::<A, R>(self.queries, self.stride, &self.keys[column..], self.padded, self.size);
+            let sums = product::<A, R>(self.queries, self.stride, &self.keys[column..], self.padded, self.size);
             for (row, sums) in scores.chunks_exact_mut(self.padded).zip(sums) {
                 row[column..column + COLUMNS].copy_from_slice(&sums);
             }
@@ -117,8 +116,8 @@ fn product<A: Arithmetic, const R: usize>(
 ) -> [[f32; COLUMNS]; R] {
     let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
     let mut sums = [[0.0; COLUMNS]; R];
-    for step in 0..depth {
-        let columns = &right[step * right_stride..][..COLUMNS];
+    for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
+        let columns = &columns[..COLUMNS];
         for (sums, row) in sums.iter_mut().zip(rows) {
             for (sum, column) in sums.iter_mut().zip(columns) {
                 *sum = multiply_add::<A>(row[step], *column, *sum);

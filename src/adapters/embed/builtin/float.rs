@@ -73,8 +73,7 @@ pub(super) fn sum(row: &[f32]) -> f32 {
 pub(super) fn exponential<A: Arithmetic>(x: f32) -> f32 {
     /// Adding it leaves the nearest integer in the lowest bits of the sum.
     const ROUND: f32 = 12_582_912.0;
-    const TERMS: [f32; 6] =
-        [1.540_353e-4, 1.333_355_8e-3, 9.618_129e-3, 5.550_411e-2, 0.240_226_5, std::f32::consts::LN_2];
+    const TERMS: [f32; 6] = [1.540_353e-4, 1.333_355_8e-3, 9.618_13e-3, 5.550_411e-2, 0.240_226_5, std::f32::consts::LN_2];
     let power = larger(x, -87.0) * std::f32::consts::LOG2_E;
     let shifted = power + ROUND;
     let fraction = power - (shifted - ROUND);
@@ -98,7 +97,7 @@ pub(super) fn gelu<A: Arithmetic>(x: f32) -> f32 {
         8.142_443e-5,
         -1.037_586_4e-3,
         9.585_185e-3,
-        -6.598_462_2e-2,
+        -6.598_462e-2,
         0.398_712_6,
     ];
     let bounded = smaller(larger(x, -4.5), 4.5);
@@ -113,14 +112,7 @@ pub(super) fn gelu<A: Arithmetic>(x: f32) -> f32 {
 /// Replaces every row of `values` by the layer norm (Ba et al., 2016) of the sum of it and the same row of
 /// `added`; `values` may also stand alone with `added` empty. Rows are as wide as `factors`.
 #[inline(always)]
-pub(super) fn normalize_rows<A: Arithmetic>(
-    _: A,
-    values: &mut [f32],
-    added: &[f32],
-    factors: &[f32],
-    offsets: &[f32],
-    epsilon: f32,
-) {
+pub(super) fn normalize_rows<A: Arithmetic>(_: A, values: &mut [f32], added: &[f32], factors: &[f32], offsets: &[f32], epsilon: f32) {
     let width = factors.len();
     let mut others = added.chunks_exact(width);
     for row in values.chunks_exact_mut(width) {

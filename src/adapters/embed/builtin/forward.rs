@@ -57,10 +57,7 @@ impl Model {
             sums: weights.floats(&layout.sums),
             bias: weights.floats(&layout.bias),
         };
-        let norm = |layout: &NormLayout| NormVectors {
-            factors: weights.floats(&layout.factors),
-            offsets: weights.floats(&layout.offsets),
-        };
+        let norm = |layout: &NormLayout| NormVectors { factors: weights.floats(&layout.factors), offsets: weights.floats(&layout.offsets) };
         let layers = weights.layout.layers.iter();
         let layers = layers.map(|layer| LayerVectors {
             attend: matrix(&layer.attend),
@@ -75,14 +72,7 @@ impl Model {
 
     /// Encodes texts that follow one another in `ids`, `lengths` tokens each; appends one unit vector per
     /// text to `output`. No value depends on a neighbouring text.
-    pub(super) fn forward(
-        &self,
-        processor: Processor,
-        ids: &[u32],
-        lengths: &[usize],
-        scratch: &mut Scratch,
-        output: &mut Vec<Vec<f32>>,
-    ) {
+    pub(super) fn forward(&self, processor: Processor, ids: &[u32], lengths: &[usize], scratch: &mut Scratch, output: &mut Vec<Vec<f32>>) {
         let config = &self.weights.config;
         let (hidden, epsilon) = (config.hidden, config.epsilon);
         self.embed(ids, lengths, &mut scratch.rows);
@@ -95,12 +85,7 @@ impl Model {
         for (layer, layout) in self.layers.iter().zip(&self.weights.layout.layers) {
             let Scratch { rows, projected, mixed, wide, quantized, attention } = scratch;
             processor.quantize_rows(rows, hidden, quantized);
-            processor.linear(
-                quantized,
-                self.matrix(&layout.attend, &layer.attend),
-                Activation::None,
-                projected,
-            );
+            processor.linear(quantized, self.matrix(&layout.attend, &layer.attend), Activation::None, projected);
             let mut start = 0;
             for length in lengths {
                 let text = &projected[start * 3 * hidden..(start + length) * 3 * hidden];
@@ -111,24 +96,14 @@ impl Model {
             // The projected values are spent, so that their memory takes the next results.
             let result = &mut projected[..mixed.len()];
             processor.quantize_rows(mixed, hidden, quantized);
-            processor.linear(
-                quantized,
-                self.matrix(&layout.project, &layer.project),
-                Activation::None,
-                result,
-            );
+            processor.linear(quantized, self.matrix(&layout.project, &layer.project), Activation::None, result);
             let norm = &layer.attention_norm;
             processor.normalize_rows(rows, result, &norm.factors, &norm.offsets, epsilon);
             for rows in rows.chunks_mut(BLOCK * hidden) {
                 let wide = &mut wide[..rows.len() / hidden * config.intermediate];
                 let result = &mut projected[..rows.len()];
                 processor.quantize_rows(rows, hidden, quantized);
-                processor.linear(
-                    quantized,
-                    self.matrix(&layout.expand, &layer.expand),
-                    Activation::Gelu,
-                    wide,
-                );
+                processor.linear(quantized, self.matrix(&layout.expand, &layer.expand), Activation::Gelu, wide);
                 processor.quantize_rows(wide, config.intermediate, quantized);
                 let contract = self.matrix(&layout.contract, &layer.contract);
                 processor.linear(quantized, contract, Activation::None, result);
@@ -145,12 +120,7 @@ impl Model {
     }
 
     fn matrix<'a>(&'a self, layout: &MatrixLayout, vectors: &'a MatrixVectors) -> Matrix<'a> {
-        Matrix {
-            panels: &self.weights.bytes[layout.panels.clone()],
-            scales: &vectors.scales,
-            sums: &vectors.sums,
-            bias: &vectors.bias,
-        }
+        Matrix { panels: &self.weights.bytes[layout.panels.clone()], scales: &vectors.scales, sums: &vectors.sums, bias: &vectors.bias }
     }
 
     /// Word plus position plus token type, before the layer norm.
@@ -168,9 +138,9 @@ impl Model {
             let scale = f32::from_le_bytes(scales[id]);
             let word = &words[id * hidden..(id + 1) * hidden];
             let position = &positions[place * hidden..(place + 1) * hidden];
-            rows.extend(word.iter().zip(position).map(|(word, position)| {
-                f32::from(word.cast_signed()) * scale + f32::from_le_bytes(*position)
-            }));
+            rows.extend(
+                word.iter().zip(position).map(|(word, position)| f32::from(word.cast_signed()) * scale + f32::from_le_bytes(*position)),
+            );
         }
     }
 }

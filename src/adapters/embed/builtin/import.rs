@@ -5,7 +5,7 @@
 //! `config_sentence_transformers.json`. The result depends on nothing but these files and the name. What the
 //! encoder can't do is an error here, never a silent difference later.
 
-use std::{fs, io, path::Path};
+use std::{fmt, fs, io, path::Path};
 
 use safetensors::{Dtype, SafeTensors};
 use serde::de::DeserializeOwned;
@@ -209,8 +209,7 @@ impl Parts {
     fn read(tensors: &Tensors<'_>, config: &Config) -> Result<Self, ImportError> {
         let (hidden, wide) = (config.hidden, config.intermediate);
         let words = tensors.get("embeddings.word_embeddings.weight", &[config.tokens, hidden])?;
-        let mut positions =
-            tensors.rows("embeddings.position_embeddings.weight", config.positions, hidden)?;
+        let mut positions = tensors.rows("embeddings.position_embeddings.weight", config.positions, hidden)?;
         let kind = tensors.rows("embeddings.token_type_embeddings.weight", 1, hidden)?;
         for row in positions.chunks_exact_mut(hidden) {
             row.iter_mut().zip(&kind).for_each(|(value, kind)| *value += kind);
@@ -265,19 +264,11 @@ impl<'a> Tensors<'a> {
             return Err(problem(format!("shape {:?}, {shape:?} expected", tensor.shape())));
         }
         let values: Vec<f32> = match tensor.dtype() {
-            Dtype::F32 => {
-                tensor.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-            }
-            Dtype::F16 => {
-                tensor.data().as_chunks().0.iter().map(|bytes| half(u16::from_le_bytes(*bytes))).collect()
-            }
+            Dtype::F32 => tensor.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+            Dtype::F16 => tensor.data().as_chunks().0.iter().map(|bytes| half(u16::from_le_bytes(*bytes))).collect(),
             other => return Err(problem(format!("type {other:?}, F32 or F16 expected"))),
         };
-        if values.iter().all(|value| value.is_finite()) {
-            Ok(values)
-        } else {
-            Err(problem("not finite".to_owned()))
-        }
+        if values.iter().all(|value| value.is_finite()) { Ok(values) } else { Err(problem("not finite".to_owned())) }
     }
 
     /// The first `rows` rows of a tensor that may have more.
@@ -297,17 +288,14 @@ impl<'a> Tensors<'a> {
     }
 
     fn norm(&self, name: &str, width: usize) -> Result<Norm, ImportError> {
-        Ok(Norm {
-            factors: self.get(&format!("{name}.weight"), &[width])?,
-            offsets: self.get(&format!("{name}.bias"), &[width])?,
-        })
+        Ok(Norm { factors: self.get(&format!("{name}.weight"), &[width])?, offsets: self.get(&format!("{name}.bias"), &[width])? })
     }
 }
 
 /// IEEE 754 binary16 to binary32.
 fn half(bits: u16) -> f32 {
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f32::from(bits & 1023));
+    let (exponent, fraction) = (i32::from((bits >> 10) & 31), f32::from(bits & 1023));
     sign * match exponent {
         0 => fraction * 2f32.powi(-24),
         31 if fraction > 0.0 => f32::NAN,
@@ -338,12 +326,7 @@ fn optional(folder: &Path, file: &'static str) -> Result<Value, ImportError> {
     }
 }
 
-fn require(
-    holds: bool,
-    what: &'static str,
-    found: impl ToString,
-    supported: &'static str,
-) -> Result<(), ImportError> {
+fn require(holds: bool, what: &'static str, found: &dyn fmt::Display, supported: &'static str) -> Result<(), ImportError> {
     if holds { Ok(()) } else { Err(ImportError::Unsupported { what, found: found.to_string(), supported }) }
 }
 
@@ -351,11 +334,9 @@ fn check_architecture(folder: &Path, bert: &BertConfig) -> Result<(), ImportErro
     require(bert.model_type == "bert", "model_type", &bert.model_type, "only bert is")?;
     require(bert.hidden_act == "gelu", "hidden_act", &bert.hidden_act, "only gelu is")?;
     let positions = bert.position_embedding_type.as_deref().unwrap_or("absolute");
-    require(positions == "absolute", "position_embedding_type", positions, "only absolute is")?;
+    require(positions == "absolute", "position_embedding_type", &positions, "only absolute is")?;
     let tokenizer = optional(folder, "tokenizer_config.json")?;
-    for (what, expected) in
-        [("do_lower_case", true), ("tokenize_chinese_chars", true), ("strip_accents", true)]
-    {
+    for (what, expected) in [("do_lower_case", true), ("tokenize_chinese_chars", true), ("strip_accents", true)] {
         let value = &tokenizer[what];
         require(value.is_null() || *value == expected, what, value, "only uncased WordPiece is")?;
     }
@@ -363,7 +344,7 @@ fn check_architecture(folder: &Path, bert: &BertConfig) -> Result<(), ImportErro
         let kind = module["type"].as_str().unwrap_or_default();
         let last = kind.rsplit('.').next().unwrap_or_default();
         let known = matches!(last, "Transformer" | "Pooling" | "Normalize");
-        require(known, "a module", kind, "Transformer, Pooling and Normalize are")?;
+        require(known, "a module", &kind, "Transformer, Pooling and Normalize are")?;
     }
     Ok(())
 }

@@ -2,15 +2,16 @@
 //!
 //! This is the one module with `unsafe`. It has two kinds: entering a function compiled for an instruction
 //! set, which a token type proves to be there, and vector loads and stores, which go through arrays of the
-//! right size. Absent: NEON's dot product, whose intrinsic isn't stable in Rust 1.95; AArch64 takes the
+//! right size. Absent: NEON's dot product, whose intrinsic isn't stable in Rust 1.95; `AArch64` takes the
 //! portable path.
-#![expect(
-    unsafe_code,
-    reason = "SIMD loads, stores and calls into functions compiled for an instruction set"
-)]
+#![expect(unsafe_code, reason = "SIMD loads, stores and calls into functions compiled for an instruction set")]
 
 #[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::*;
+use std::arch::x86_64::{
+    __m256i, __m512i, _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_set1_epi16, _mm256_set1_epi32,
+    _mm256_setzero_si256, _mm256_storeu_si256, _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512,
+    _mm512_storeu_si512,
+};
 
 use super::{
     attention::{self, AttentionScratch},
@@ -94,7 +95,6 @@ struct Portable;
 pub(super) struct Processor(Path);
 
 #[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only constructed on x86-64"))]
 enum Path {
     Vnni(Vnni),
     Avx2(Avx2),
@@ -219,15 +219,15 @@ fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [
             *wide = i16::from(weight.cast_signed());
         }
         for (pairs, row) in pairs.iter_mut().zip(rows) {
-            let quad = row.map(i16::from);
+            let [first, second, third, fourth] = row.map(i16::from);
+            let eight = [first, second, third, fourth, first, second, third, fourth];
             let mut inputs = [0i16; 128];
-            for inputs in inputs.as_chunks_mut::<4>().0 {
-                *inputs = quad;
+            for inputs in inputs.as_chunks_mut::<8>().0 {
+                *inputs = eight;
             }
             for (index, pair) in pairs.iter_mut().enumerate() {
                 let (first, second) = (2 * index, 2 * index + 1);
-                *pair += i32::from(inputs[first]) * i32::from(wide[first])
-                    + i32::from(inputs[second]) * i32::from(wide[second]);
+                *pair += i32::from(inputs[first]) * i32::from(wide[first]) + i32::from(inputs[second]) * i32::from(wide[second]);
             }
         }
     }

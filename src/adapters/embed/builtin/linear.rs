@@ -33,13 +33,7 @@ pub(super) fn tile_bounds(rows: usize, tile: usize) -> impl Iterator<Item = Rang
 
 /// `output = activation(input × matrixᵀ + bias)`, row-major, as many columns as `matrix` has outputs.
 #[inline(always)]
-pub(super) fn linear<A: Arithmetic>(
-    arithmetic: A,
-    input: &Quantized,
-    matrix: Matrix<'_>,
-    activation: Activation,
-    output: &mut [f32],
-) {
+pub(super) fn linear<A: Arithmetic>(arithmetic: A, input: &Quantized, matrix: Matrix<'_>, activation: Activation, output: &mut [f32]) {
     let outputs = matrix.scales.len();
     for (index, panel) in matrix.panels.chunks_exact(input.width * PANEL).enumerate() {
         let panel = panel.as_chunks::<{ PANEL * GROUP }>().0;
@@ -90,18 +84,9 @@ struct Epilogue<'a> {
 
 impl Epilogue<'_> {
     #[inline(always)]
-    fn write<A: Arithmetic>(
-        &self,
-        integers: &[[i32; PANEL]],
-        scales: &[f32],
-        minima: &[f32],
-        output: &mut [f32],
-        stride: usize,
-    ) {
+    fn write<A: Arithmetic>(&self, integers: &[[i32; PANEL]], scales: &[f32], minima: &[f32], output: &mut [f32], stride: usize) {
         let (factors, sums, bias) = (&self.scales[..PANEL], &self.sums[..PANEL], &self.bias[..PANEL]);
-        for (((integers, scale), low), row) in
-            integers.iter().zip(scales).zip(minima).zip(output.chunks_mut(stride))
-        {
+        for (((integers, scale), low), row) in integers.iter().zip(scales).zip(minima).zip(output.chunks_mut(stride)) {
             let row = &mut row[..PANEL];
             for column in 0..PANEL {
                 let offset = multiply_add::<A>(*low, sums[column], bias[column]);

@@ -6,6 +6,8 @@
 //! `attention` and `float`, and `kernels` holds the instruction sets. Deliberately absent: any other
 //! architecture, training, GPUs; other models come over an OpenAI-compatible endpoint.
 
+#![expect(clippy::inline_always, reason = "the generic parts must be compiled anew inside each instruction set's function")]
+
 mod attention;
 mod float;
 mod forward;
@@ -49,8 +51,7 @@ const ALONE: usize = 32;
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
-static BUILT_IN: &Aligned<[u8]> =
-    &Aligned(*include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/all-MiniLM-L6-v2.int8.bin")));
+static BUILT_IN: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/all-MiniLM-L6-v2.int8.bin")));
 
 /// A sentence encoder. Cheap to share behind an `Arc`; all methods take `&self`.
 pub struct Encoder {

@@ -35,12 +35,7 @@ impl Quantized {
 
 /// Quantises `input`, rows of `width` floats, into `output`.
 #[inline(always)]
-pub(super) fn quantize_rows<A: Arithmetic>(
-    arithmetic: A,
-    input: &[f32],
-    width: usize,
-    output: &mut Quantized,
-) {
+pub(super) fn quantize_rows<A: Arithmetic>(arithmetic: A, input: &[f32], width: usize, output: &mut Quantized) {
     let rows = input.len() / width;
     output.width = width;
     output.scales.clear();
@@ -63,6 +58,7 @@ pub(super) fn quantize_rows<A: Arithmetic>(
 }
 
 /// Quantises one row; returns the factor and the minimum.
+#[expect(clippy::cast_possible_truncation, reason = "the value is in the lowest eight bits")]
 #[inline(always)]
 fn quantize_row<A: Arithmetic>(_: A, row: &[f32], output: &mut [u8]) -> (f32, f32) {
     /// Adding it leaves the nearest integer in the lowest bits of the sum.
@@ -103,6 +99,7 @@ pub(super) fn pack_matrix(weights: &[f32], inputs: usize) -> PackedMatrix {
 }
 
 /// Quantises a row symmetrically to ±127; returns the factor and the bytes.
+#[expect(clippy::cast_possible_truncation, reason = "the values are within ±127")]
 pub(super) fn quantize_symmetric(row: &[f32]) -> (f32, Vec<i8>) {
     let largest = row.iter().fold(0.0f32, |largest, value| largest.max(value.abs()));
     let scale = largest / 127.0;

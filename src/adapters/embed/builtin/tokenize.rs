@@ -1,7 +1,7 @@
-//! Uncased WordPiece as BERT does it, straight from the vocabulary tables of the weights file.
+//! Uncased `WordPiece` as BERT does it, straight from the vocabulary tables of the weights file.
 //!
 //! Sources: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), and Wu et al.,
-//! "Google's Neural Machine Translation System" (2016) for WordPiece. Our own because the `tokenizers` crate
+//! "Google's Neural Machine Translation System" (2016) for `WordPiece`. Our own because the `tokenizers` crate
 //! keeps several MB of maps and takes tens of microseconds a query; a test holds the two equal.
 //! Deliberately absent: special tokens written out in a text (`[SEP]`) are ordinary characters here, so that
 //! no text can steer the model with them.
@@ -24,27 +24,15 @@ pub(super) struct SpecialTokens {
 
 /// Appends the ids of `text` to `ids`, framed by `[CLS]` and `[SEP]`, at most `limit` with both. What does
 /// not fit is cut off unread. Returns how many ids were added, at least 2.
-pub(super) fn tokenize(
-    text: &str,
-    vocabulary: Vocabulary<'_>,
-    special: SpecialTokens,
-    limit: usize,
-    ids: &mut Vec<u32>,
-) -> usize {
+pub(super) fn tokenize(text: &str, vocabulary: Vocabulary<'_>, special: SpecialTokens, limit: usize, ids: &mut Vec<u32>) -> usize {
     let before = ids.len();
     ids.push(special.classify);
-    let mut words =
-        Words { vocabulary, special, end: before + limit.max(2) - 1, ids, word: Vec::new(), characters: 0 };
+    let mut words = Words { vocabulary, special, end: before + limit.max(2) - 1, ids, word: Vec::new(), characters: 0 };
     if text.is_ascii() {
-        words.read(
-            text.bytes()
-                .filter(|byte| !is_removed(char::from(*byte)))
-                .map(|byte| byte.to_ascii_lowercase().into()),
-        );
+        words.read(text.bytes().filter(|byte| !is_removed(char::from(*byte))).map(|byte| byte.to_ascii_lowercase().into()));
     } else {
         let spaced = text.chars().filter(|character| !is_removed(*character)).flat_map(|character| {
-            let (around, middle) =
-                if is_ideograph(character) { (Some(' '), character) } else { (None, character) };
+            let (around, middle) = if is_ideograph(character) { (Some(' '), character) } else { (None, character) };
             around.into_iter().chain([middle]).chain(around)
         });
         words.read(spaced.nfd().filter(|character| !is_accent(*character)).flat_map(char::to_lowercase));
@@ -148,11 +136,7 @@ fn is_accent(character: char) -> bool {
 }
 
 fn is_punctuation(character: char) -> bool {
-    if character.is_ascii() {
-        character.is_ascii_punctuation()
-    } else {
-        !character.is_alphanumeric() && character.is_punctuation()
-    }
+    if character.is_ascii() { character.is_ascii_punctuation() } else { !character.is_alphanumeric() && character.is_punctuation() }
 }
 
 /// Chinese characters stand alone; kana and hangul don't.

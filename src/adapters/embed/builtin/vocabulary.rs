@@ -34,6 +34,7 @@ impl PrefixHash {
         Self((self.0 ^ u64::from(byte)).wrapping_mul(PRIME))
     }
 
+    #[expect(clippy::cast_possible_truncation, reason = "only the lower bits count")]
     fn slot(self, mask: usize) -> usize {
         (self.0 ^ (self.0 >> 29)) as usize & mask
     }
@@ -57,12 +58,7 @@ pub(super) struct Vocabulary<'a> {
 impl<'a> Vocabulary<'a> {
     pub(super) fn new(bytes: &'a [u8], layout: &Layout, longest: usize) -> Self {
         let words = |range: &Range<usize>| bytes[range.clone()].as_chunks::<4>().0;
-        Self {
-            text: &bytes[layout.token_text.clone()],
-            offsets: words(&layout.token_offsets),
-            slots: words(&layout.token_slots),
-            longest,
-        }
+        Self { text: &bytes[layout.token_text.clone()], offsets: words(&layout.token_offsets), slots: words(&layout.token_slots), longest }
     }
 
     /// The length in bytes of the longest token, `##` included.

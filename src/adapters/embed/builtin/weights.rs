@@ -105,22 +105,14 @@ impl Config {
             ("hidden size", (PANEL..=4096).contains(&self.hidden) && self.hidden.is_multiple_of(PANEL)),
             ("number of layers", (1..=64).contains(&self.layers)),
             ("number of heads", self.heads > 0 && self.hidden.is_multiple_of(self.heads.max(1) * 16)),
-            (
-                "intermediate size",
-                (PANEL..=16384).contains(&self.intermediate) && self.intermediate.is_multiple_of(PANEL),
-            ),
+            ("intermediate size", (PANEL..=16384).contains(&self.intermediate) && self.intermediate.is_multiple_of(PANEL)),
             ("number of positions", (4..=8192).contains(&self.positions)),
             ("layer norm epsilon", self.epsilon.is_finite() && self.epsilon > 0.0),
             ("vocabulary size", (1..=vocabulary::MAXIMUM_TOKENS).contains(&self.tokens)),
-            (
-                "vocabulary text",
-                self.token_bytes <= 1 << 28 && self.longest_token <= vocabulary::LONGEST_TOKEN,
-            ),
+            ("vocabulary text", self.token_bytes <= 1 << 28 && self.longest_token <= vocabulary::LONGEST_TOKEN),
             (
                 "special token",
-                [self.special.classify, self.special.separate, self.special.unknown]
-                    .iter()
-                    .all(|id| (*id as usize) < self.tokens),
+                [self.special.classify, self.special.separate, self.special.unknown].iter().all(|id| (*id as usize) < self.tokens),
             ),
         ];
         checks.iter().find(|(_, holds)| !holds).map_or(Ok(()), |(what, _)| Err(ModelError::Shape(what)))
@@ -222,17 +214,7 @@ impl Layout {
                 output_norm: cursor.norm(hidden),
             })
             .collect();
-        Self {
-            token_offsets,
-            token_slots,
-            token_text,
-            words,
-            word_scales,
-            positions,
-            embedding_norm,
-            layers,
-            length: cursor.0,
-        }
+        Self { token_offsets, token_slots, token_text, words, word_scales, positions, embedding_norm, layers, length: cursor.0 }
     }
 }
 
@@ -260,9 +242,7 @@ impl Weights {
             return Err(ModelError::Version(number(8)));
         }
         let header = number(12) as usize;
-        let text = rest
-            .get(..header)
-            .ok_or(ModelError::Length { expected: HASHED_FROM + header, found: bytes.len() })?;
+        let text = rest.get(..header).ok_or(ModelError::Length { expected: HASHED_FROM + header, found: bytes.len() })?;
         let config: Config = serde_json::from_slice(text).map_err(ModelError::Configuration)?;
         config.check()?;
         let layout = Layout::new(&config, header);
@@ -273,7 +253,7 @@ impl Weights {
             return Err(ModelError::Checksum);
         }
         let digest = hexadecimal(&head[16..22]);
-        Ok(Self { config, layout, digest, bytes })
+        Ok(Self { bytes, config, layout, digest })
     }
 
     /// A section of float32 numbers, copied.
@@ -288,10 +268,7 @@ impl Weights {
 }
 
 /// Writes the header in front of `sections`, which `fill` places according to the layout.
-pub(super) fn assemble(
-    config: &Config,
-    fill: impl FnOnce(&Layout, &mut [u8]),
-) -> Result<Vec<u8>, ModelError> {
+pub(super) fn assemble(config: &Config, fill: impl FnOnce(&Layout, &mut [u8])) -> Result<Vec<u8>, ModelError> {
     config.check()?;
     let text = serde_json::to_vec(config).map_err(ModelError::Configuration)?;
     let layout = Layout::new(config, text.len());

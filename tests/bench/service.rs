@@ -1,0 +1,185 @@
+//! Selection at 200 and 2,000 tools, composing a document, and what execution over HTTP adds to the call itself.
+//!
+//!     cargo bench --bench service
+#![expect(clippy::unwrap_used, missing_docs, reason = "a benchmark may panic, and criterion makes undocumented items")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use serde_json::{Map, Value, json};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+use toolsieve::adapters::embed::BuiltinEmbedder;
+use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
+use toolsieve::adapters::store::SqliteStore;
+use toolsieve::app::Application;
+use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
+use toolsieve::domain::document::Mode;
+use toolsieve::domain::principal::{Principal, Visibility};
+use toolsieve::domain::relevance::LexicalModel;
+use toolsieve::domain::tool::ServerName;
+use toolsieve::service::chats::Chats;
+use toolsieve::service::current::CurrentCatalog;
+use toolsieve::service::ports::{Embedder, Store, ToolIndex};
+use toolsieve::service::publish::{Face, Publish};
+use toolsieve::service::record::{Recorder, Retention};
+use toolsieve::service::refresh::Indexing;
+use toolsieve::service::retrieve::Retrieve;
+use toolsieve::service::select::{Select, SelectRequest, Turn, TurnRole};
+use toolsieve::settings::{Overrides, ServersSource, Settings, Sources};
+
+const VERBS: [&str; 10] = ["create", "read", "update", "delete", "list", "search", "send", "convert", "merge", "export"];
+const NOUNS: [&str; 20] = [
+    "issue", "file", "email", "calendar event", "invoice", "branch", "page", "table row", "message", "contact", "ticket", "photo", "map route",
+    "playlist", "database", "container", "log entry", "time zone", "payment", "document",
+];
+
+/// A catalog of so many tools on servers of 20 each.
+fn tools(count: usize) -> Catalog {
+    let servers = (0..count / 20).map(|number| {
+        let name = ServerName::from(format!("server{number}").as_str());
+        let tools = NOUNS.iter().map(|noun| {
+            let verb = VERBS[number % VERBS.len()];
+            let raw = json!({
+                "name": format!("{verb}_{}", noun.replace(' ', "_")),
+                "description": format!("{verb} one {noun} of the workspace number {number}. Returns what was done."),
+                "inputSchema": {"type": "object", "required": ["id"], "properties": {
+                    "id": {"type": "string", "description": format!("which {noun}")},
+                    "fields": {"type": "array", "items": {"type": "string"}, "description": "what to return"},
+                    "mode": {"type": "string", "enum": ["fast", "careful"], "default": "fast"}
+                }}
+            });
+            Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
+        });
+        CatalogServer { tools: tools.collect(), name: name.clone(), title: None, version: None, instructions: None }
+    });
+    Catalog::new(servers.collect())
+}
+
+fn select(criterion: &mut Criterion) {
+    let runtime = Runtime::new().unwrap();
+    let _guard = runtime.enter();
+    let settings = Settings::defaults().unwrap();
+    for count in [200, 2_000] {
+        let folder = tempfile::tempdir().unwrap();
+        let store: Arc<dyn Store> = Arc::new(runtime.block_on(SqliteStore::open(&folder.path().join("t.db"))).unwrap());
+        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new().unwrap());
+        let options = EmbeddedIndexOptions { folder: folder.path().join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
+        let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options).unwrap();
+        let current = Arc::new(CurrentCatalog::default());
+        current.swap(tools(count));
+        let indexing = Indexing {
+            current: Arc::clone(&current),
+            store: Arc::clone(&store),
+            index: Arc::clone(&index),
+            embedder: Arc::clone(&embedder),
+            lexical: LexicalModel::default(),
+            on_progress: Arc::new(|_, _| {}),
+        };
+        runtime.block_on(indexing.update(&current.snapshot()));
+        let stop = CancellationToken::new();
+        let day = std::time::Duration::from_secs(86_400);
+        let (recorder, _) = Recorder::start(Arc::clone(&store), Retention { chats: day, events: day }, stop.clone());
+        let (chats, _) = Chats::start(Arc::clone(&store), 24, stop.clone());
+        let retrieve = Arc::new(Retrieve::new(embedder, index, &settings.live.selection));
+        runtime.block_on(retrieve.teach_gate(store.as_ref()));
+        let select = Select::new(Arc::clone(&current), retrieve, chats, recorder, settings.live.selection.clone());
+        let principal = Principal::anyone();
+        let ask = |text: String| SelectRequest { turns: vec![Turn { role: TurnRole::User, text, called: Vec::new() }], ..SelectRequest::default() };
+        let mut number = 0;
+        // Every message is a new one, so that its vector is never in the cache.
+        criterion.bench_function(&format!("select among {count}, a new message"), |bencher| {
+            bencher.iter(|| {
+                number += 1;
+                runtime.block_on(select.select(ask(format!("please send the email number {number} to Anna today")), &principal))
+            });
+        });
+        criterion.bench_function(&format!("select among {count}, a known message"), |bencher| {
+            bencher.iter(|| runtime.block_on(select.select(ask("please send the email to Anna today".to_owned()), &principal)));
+        });
+        stop.cancel();
+    }
+}
+
+fn documents(criterion: &mut Criterion) {
+    for count in [200, 2_000] {
+        let current = Arc::new(CurrentCatalog::default());
+        current.swap(tools(count));
+        let visibility = Visibility::default();
+        criterion.bench_function(&format!("compose a document of {count} tools"), |bencher| {
+            bencher.iter_batched(
+                || Publish::new(Arc::clone(&current), true),
+                |publish| black_box(publish.document(&Face::Root, &visibility, Mode::Full)),
+                criterion::BatchSize::SmallInput,
+            );
+        });
+        let publish = Publish::new(Arc::clone(&current), true);
+        criterion.bench_function(&format!("a composed document of {count} tools again"), |bencher| {
+            bencher.iter(|| black_box(publish.document(&Face::Root, &visibility, Mode::Full)));
+        });
+    }
+}
+
+fn execute(criterion: &mut Criterion) {
+    let runtime = Runtime::new().unwrap();
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let binary = std::env::current_exe().unwrap();
+    let server = binary.parent().unwrap().parent().unwrap().join("examples/test-stdio-server");
+    assert!(server.exists(), "build it first: cargo build --release --examples");
+    let folder = tempfile::tempdir().unwrap();
+    let servers = json!({"mcpServers": {"one": {"command": server}}}).to_string();
+    let sources = Sources {
+        servers: ServersSource::Text { name: "bench".into(), text: servers },
+        overrides: Overrides {
+            port: Some(0),
+            data_dir: Some(folder.path().join("data")),
+            ..Overrides::default()
+        },
+        ..Sources::default()
+    };
+    let (settings, _) = Settings::load(&sources).unwrap();
+    let (direct, _) = Settings::load(&sources).unwrap();
+    let client = reqwest::Client::new();
+    let (url, stop, task, servers) = runtime.block_on(async {
+        use toolsieve::adapters::mcp;
+        let application = Application::start(settings).await.unwrap();
+        let (url, stop) = (application.url(), application.handle());
+        let task = tokio::spawn(application.run());
+        let options = mcp::Options { client: mcp::client_builder().build().unwrap(), inherit_environment: false, timing: mcp::Timing::default() };
+        let servers = mcp::McpServers::start(direct.live.servers, options);
+        loop {
+            let ready: Value = client.get(format!("{url}/readyz")).send().await.unwrap().json().await.unwrap();
+            if ready["tools"].as_u64() > Some(0) {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        (url, stop, task, servers)
+    });
+    let mut arguments = Map::new();
+    arguments.insert("text".into(), "hello".into());
+    let id = toolsieve::domain::tool::ToolId::new("one", "echo");
+    let context = || toolsieve::service::ports::CallContext {
+        principal: Arc::new(Principal::anyone()),
+        headers: Arc::default(),
+        deadline: None,
+        progress: None,
+    };
+    use toolsieve::service::ports::ToolServers as _;
+    criterion.bench_function("execute: the call itself", |bencher| {
+        bencher.iter(|| runtime.block_on(servers.call(&id, arguments.clone(), context())).unwrap());
+    });
+    let echo = format!("{url}/one/echo");
+    criterion.bench_function("execute: over HTTP", |bencher| {
+        bencher.iter(|| runtime.block_on(async { client.post(&echo).body("{\"text\":\"hello\"}").send().await.unwrap().bytes().await.unwrap() }));
+    });
+    runtime.block_on(async {
+        servers.shut_down().await;
+        stop.stop(true).await;
+        let _ = task.await;
+    });
+}
+
+criterion_group!(benches, select, documents, execute);
+criterion_main!(benches);

@@ -1,0 +1,136 @@
+//! The built binary: exit codes, what it prints, and that `kill -9` hurts nothing.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::harness::stdio;
+
+fn toolsieve() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
+    command
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn a_sound_configuration_is_code_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("mcp.json");
+    fs::write(&config, json!({"mcpServers": {"one": stdio(&[]), "two": {"url": "https://user:secret@example.org/mcp?key=secret", "type": "streamable-http"}}}).to_string()).unwrap();
+    let output = toolsieve().args(["check", "--config"]).arg(&config).output().unwrap();
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("2 servers") && !text.contains("secret"), "{text}");
+}
+
+#[test]
+fn problems_are_all_named_and_are_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("mcp.json");
+    fs::write(&config, json!({"mcpServers": {"docs": stdio(&[]), "empty": {}, "var": {"command": "x", "env": {"K": "${NO_SUCH_VARIABLE}"}}}}).to_string()).unwrap();
+    let settings = folder.path().join("toolsieve.toml");
+    fs::write(&settings, "[http]\nprot = 1\nport = 99999\n").unwrap();
+    let output = toolsieve().args(["check", "--config"]).arg(&config).arg("--settings").arg(&settings).output().unwrap();
+    let text = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    for word in ["docs", "empty", "NO_SUCH_VARIABLE", "prot", "http.port", "mcp.json", "toolsieve.toml"] {
+        assert!(text.contains(word), "{word} is not in {text}");
+    }
+}
+
+#[test]
+fn wrong_use_is_code_2() {
+    for arguments in [&["serve"][..], &["nonsense"], &["serve", "--port", "x"], &["serve", "--config", "no/such/file.json"]] {
+        let output = toolsieve().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn the_description_of_our_routes_is_the_committed_one() {
+    let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi/service.json");
+    let output = toolsieve().args(["openapi", "--check", committed]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("service.json");
+    fs::write(&other, fs::read_to_string(committed).unwrap().replace("/v1/filter", "/v1/fliter")).unwrap();
+    let output = toolsieve().args(["openapi", "--check"]).arg(&other).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+}
+
+/// A service in a process of its own.
+struct Served {
+    process: std::process::Child,
+    url: String,
+}
+
+impl Served {
+    fn start(folder: &std::path::Path) -> Self {
+        let config = folder.join("mcp.json");
+        fs::write(&config, json!({"mcpServers": {"one": stdio(&[])}}).to_string()).unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = toolsieve();
+        command.args(["serve", "--port", &port.to_string(), "--config"]).arg(&config).arg("--data-dir").arg(folder.join("data"));
+        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Self { process, url: format!("http://127.0.0.1:{port}") }
+    }
+
+    async fn until(&self, condition: impl Fn(&Value) -> bool) -> Value {
+        let started = std::time::Instant::now();
+        loop {
+            if let Ok(response) = reqwest::get(format!("{}/readyz", self.url)).await
+                && let Ok(body) = response.json::<Value>().await
+                && condition(&body)
+            {
+                return body;
+            }
+            assert!(started.elapsed() < crate::harness::LONG);
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.process.id().to_string()]).status().unwrap().success());
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test]
+async fn killed_at_any_moment_the_next_start_is_clean() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = tempfile::tempdir().unwrap();
+    for milliseconds in [0, 20, 60, 120, 250, 400] {
+        let mut served = Served::start(folder.path());
+        // Whatever it is doing after this time: opening, listing, embedding, building the index.
+        tokio::time::sleep(std::time::Duration::from_millis(milliseconds)).await;
+        served.signal("-9");
+        served.process.wait().unwrap();
+    }
+    let served = Served::start(folder.path());
+    let body = served.until(|body| body["index"]["embedded"] == body["tools"] && body["tools"] == 23).await;
+    assert_eq!(body["index"]["documents"], 23);
+}
+
+#[tokio::test]
+async fn told_to_stop_it_ends_its_servers_and_is_code_0() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = tempfile::tempdir().unwrap();
+    let mut served = Served::start(folder.path());
+    served.until(|body| body["servers"][0]["phase"] == "connected" && body["tools"] == 23).await;
+    let answer: Value = reqwest::Client::new().post(format!("{}/one/process", served.url)).body("{}").send().await.unwrap().json().await.unwrap();
+    let child = answer["pid"].as_u64().unwrap();
+    served.signal("-TERM");
+    assert_eq!(served.process.wait().unwrap().code(), Some(0));
+    assert!(!std::path::Path::new(&format!("/proc/{child}")).exists(), "the server's process is still there");
+}

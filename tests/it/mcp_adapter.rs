@@ -1,0 +1,784 @@
+//! The adapter to MCP servers, against real processes and real HTTP servers of our own (`tests/servers/`).
+
+use std::io::BufRead as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+use toolsieve::adapters::mcp::{McpServers, Options, Timing, client_builder};
+use toolsieve::domain::principal::Principal;
+use toolsieve::domain::tool::{ServerName, ToolId};
+use toolsieve::service::ports::{CallContext, CallError, Progress, ServerEvent, ServerListing, ServerPhase, ServerState, ToolServers};
+use toolsieve::settings::servers::{ServerSettings, TransportSettings};
+
+/// Long enough for a loaded machine; nothing waits for it unless it fails.
+const LONG: Duration = Duration::from_secs(30);
+/// What ends "promptly" ends well before any timeout that is set here.
+const PROMPT: Duration = Duration::from_secs(5);
+
+const QUICK: Timing = Timing {
+    first_retry: Duration::from_millis(50),
+    longest_retry: Duration::from_millis(400),
+    stable_after: Duration::from_secs(10),
+    debounce: Duration::from_millis(20),
+    refresh: Duration::from_hours(1),
+    list_timeout: Duration::from_secs(10),
+    patience: Duration::from_millis(900),
+};
+
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().parent().unwrap().join("examples").join(name)
+}
+
+fn settings(name: &str, transport: TransportSettings) -> ServerSettings {
+    ServerSettings {
+        name: ServerName::from(name),
+        transport,
+        call_timeout: LONG,
+        start_timeout: LONG,
+        disabled_tools: Vec::new(),
+        max_result_bytes: 16 << 20,
+    }
+}
+
+fn command(name: &str, command: &str, args: &[&str]) -> ServerSettings {
+    let args = args.iter().map(ToString::to_string).collect();
+    let command = command.to_owned();
+    settings(name, TransportSettings::Stdio { command, args, env: IndexMap::new(), directory: None })
+}
+
+fn stdio(name: &str, words: &[&str]) -> ServerSettings {
+    command(name, example("test-stdio-server").to_str().unwrap(), words)
+}
+
+fn with_env(mut settings: ServerSettings, name: &str, value: &str) -> ServerSettings {
+    if let TransportSettings::Stdio { env, .. } = &mut settings.transport {
+        env.insert(name.to_owned(), SecretString::from(value));
+    }
+    settings
+}
+
+/// An HTTP server in a process of its own; ends with this value.
+struct HttpServer {
+    process: Child,
+    port: u16,
+}
+
+impl HttpServer {
+    fn start(words: &[&str]) -> Self {
+        let mut process = Command::new(example("test-http-server")).args(words).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { process, port: line.trim().parse().unwrap() }
+    }
+
+    fn settings(&self, name: &str, headers: &[(&str, &str)]) -> ServerSettings {
+        let url = format!("http://127.0.0.1:{}/mcp", self.port).parse().unwrap();
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), SecretString::from(*value))).collect();
+        settings(name, TransportSettings::StreamableHttp { url, headers })
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The adapter under test, and the events that it has sent.
+struct Running {
+    servers: Arc<McpServers>,
+    events: mpsc::Receiver<ServerEvent>,
+    /// What kind of server the test talks to, for the message of a failure.
+    kind: &'static str,
+    _http: Option<HttpServer>,
+}
+
+fn start_with(settings: Vec<ServerSettings>, timing: Timing, inherit_environment: bool) -> Running {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = client_builder().no_proxy().build().unwrap();
+    let servers = McpServers::start(settings, Options { client, inherit_environment, timing });
+    let events = servers.events();
+    Running { servers, events, kind: "", _http: None }
+}
+
+fn start(settings: Vec<ServerSettings>) -> Running {
+    start_with(settings, QUICK, false)
+}
+
+/// A server called `test` over every transport and in every form that one has, connected.
+async fn each(words: &[&str], change: impl Fn(&mut ServerSettings)) -> Vec<Running> {
+    let mut all = Vec::new();
+    for (kind, more) in [("stdio", None), ("events", Some(None)), ("json", Some(Some("json"))), ("modern", Some(Some("modern")))] {
+        let http = more.map(|word: Option<&str>| HttpServer::start(&[words, word.as_slice()].concat()));
+        let mut settings = http.as_ref().map_or_else(|| stdio("test", words), |http| http.settings("test", &[]));
+        change(&mut settings);
+        let Running { servers, events, .. } = start(vec![settings]);
+        let mut running = Running { servers, events, kind, _http: http };
+        running.listed("test").await;
+        all.push(running);
+    }
+    all
+}
+
+fn context() -> CallContext {
+    CallContext { principal: Arc::new(Principal::anyone()), headers: Arc::default(), deadline: None, progress: None }
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    let Value::Object(object) = value else { panic!("not an object: {value}") };
+    object
+}
+
+impl Running {
+    async fn event(&mut self) -> ServerEvent {
+        self.find(Some).await
+    }
+
+    async fn listed(&mut self, name: &str) -> ServerListing {
+        self.find(|event| match event {
+            ServerEvent::Listed(listing) if listing.server.as_str() == name => Some(listing),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn failed(&mut self, name: &str) -> String {
+        self.find(|event| match event {
+            ServerEvent::Failed { server, reason } if server.as_str() == name => Some(reason),
+            _ => None,
+        })
+        .await
+    }
+
+    /// The next event that is meant; others are passed over.
+    async fn find<T>(&mut self, is_meant: impl Fn(ServerEvent) -> Option<T>) -> T {
+        let found = async {
+            loop {
+                let event = self.events.recv().await.expect("the stream goes on");
+                if let Some(found) = is_meant(event) {
+                    return found;
+                }
+            }
+        };
+        timeout(LONG, found).await.expect("the event in time")
+    }
+
+    fn state(&self, name: &str) -> ServerState {
+        self.servers.states().into_iter().find(|state| state.server.as_str() == name).unwrap()
+    }
+
+    async fn try_call(&self, server: &str, tool: &str, arguments: Value) -> Result<Value, CallError> {
+        let id = ToolId::new(server, tool);
+        let call = self.servers.call(&id, object(arguments), context());
+        timeout(LONG, call).await.unwrap_or_else(|_| panic!("{}: {tool} hangs", self.kind))
+    }
+
+    async fn call(&self, tool: &str, arguments: Value) -> Value {
+        self.try_call("test", tool, arguments).await.unwrap_or_else(|error| panic!("{}: {tool}: {error}", self.kind))
+    }
+
+    async fn text(&self, tool: &str, arguments: Value) -> String {
+        self.call(tool, arguments).await["content"][0]["text"].as_str().unwrap().to_owned()
+    }
+
+    async fn number(&self, tool: &str, member: &str) -> u64 {
+        self.call(tool, json!({})).await["structuredContent"][member].as_u64().unwrap()
+    }
+
+    /// A call in the background that the server does not answer; the server has it when this returns.
+    async fn sleeping(&self, call: CallContext) -> tokio::task::JoinHandle<Result<Value, CallError>> {
+        let servers = Arc::clone(&self.servers);
+        let task = tokio::spawn(async move { servers.call(&ToolId::new("test", "sleep"), Map::new(), call).await });
+        self.call("wait_sleeping", json!({})).await;
+        task
+    }
+}
+
+fn names(listing: &ServerListing) -> Vec<&str> {
+    listing.tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+}
+
+fn is_alive(pid: u64) -> bool {
+    // A process that is dead but was not yet collected by its parent is a zombie.
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'))
+}
+
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} does not happen");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn kill(pid: u64) {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_listed_as_it_describes_itself() {
+    for server in each(&["tools=2"], |_| {}).await {
+        let mut events = server.servers.events();
+        let Some(ServerEvent::Listed(listing)) = events.recv().await else { panic!("the present state comes first") };
+        assert_eq!(&names(&listing)[..2], ["echo", "sleep"], "{}", server.kind);
+        assert_eq!(names(&listing).last(), Some(&"extra_2"));
+        let echo = r#"{"name":"echo","description":"The tool echo.","inputSchema":{"type":"object"}}"#;
+        assert_eq!(listing.tools[0].to_string(), echo);
+        assert_eq!(listing.title.as_deref(), Some(if server.kind == "modern" { "test" } else { "Test server" }));
+        assert_eq!(listing.version.as_deref(), Some("1.2.3"));
+        assert_eq!(listing.instructions.as_deref(), Some("Use it for tests."));
+        let state = server.state("test");
+        assert_eq!((state.phase, state.tools, state.error), (ServerPhase::Connected, listing.tools.len(), None));
+        let protocol = if server.kind == "modern" { "2026-07-28" } else { "2025-11-25" };
+        assert_eq!(state.protocol.as_deref(), Some(protocol));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_page_is_read_and_an_endless_list_is_not() {
+    for mut server in each(&["tools=30", "page=7"], |_| {}).await {
+        let paged = server.servers.events().recv().await;
+        let Some(ServerEvent::Listed(listing)) = paged else { panic!("{paged:?}") };
+        assert_eq!(names(&listing).last(), Some(&"extra_30"), "{}", server.kind);
+        assert!(listing.skipped.is_empty());
+        server.servers.shut_down().await;
+        while server.events.recv().await.is_some() {}
+    }
+    for server in each(&["tools=3", "page=4", "cursor-loop"], |_| {}).await {
+        let Some(ServerEvent::Listed(listing)) = server.servers.events().recv().await else { panic!("not listed") };
+        assert_eq!(names(&listing), ["echo", "sleep", "wait_sleeping", "wait_cancelled"], "{}", server.kind);
+        assert!(listing.skipped.iter().any(|skipped| skipped.tool == "everything after page 2"), "{:?}", listing.skipped);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_tool_does_not_hide_the_others() {
+    for server in each(&["malformed-tools"], |settings| settings.disabled_tools = vec!["die".into()]).await {
+        let Some(ServerEvent::Listed(listing)) = server.servers.events().recv().await else { panic!("not listed") };
+        let names = names(&listing);
+        assert!(names.contains(&"echo") && names.contains(&"peculiar") && !names.contains(&"bad") && !names.contains(&"die"));
+        let peculiar = r#"{"zeta":1,"name":"peculiar","inputSchema":{"type":"object","x-b":1,"a":2},"annotations":{"readOnlyHint":"true"},"execution":{"taskSupport":"optional"}}"#;
+        assert_eq!(listing.tools.last().unwrap().to_string(), peculiar);
+        let echo = listing.tools.iter().find(|tool| tool["name"] == "echo").unwrap();
+        assert_eq!(echo["description"], "The tool echo.", "the first of a name wins");
+        let skipped: Vec<&str> = listing.skipped.iter().map(|skipped| &*skipped.tool).collect();
+        assert_eq!(skipped, ["bad", "tool 2", "echo"], "{}", server.kind);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_is_kept_whole() {
+    let odd = r#"{"zeta":[1,2.5,null],"content":[{"type":"hologram","data":"x","depth":3},{"type":"text","text":"a","annotations":{"audience":["user"],"unknown":1},"_meta":{"k":1}},{"type":"audio","data":"AAAA","mimeType":"audio/wav"}],"structuredContent":[1,2],"_meta":{"vendor/key":{"b":1,"a":2}},"alpha":true}"#;
+    for server in each(&[], |_| {}).await {
+        assert_eq!(server.call("odd", json!({})).await.to_string(), odd, "{}", server.kind);
+        let arguments = json!({"b": {"z": [1, "é", null]}, "a": 1.5});
+        let echo = server.call("echo", arguments.clone()).await;
+        assert_eq!(echo["structuredContent"].to_string(), arguments.to_string());
+        let failed = server.call("fail", json!({})).await;
+        assert_eq!((&failed["isError"], &failed["content"][0]["text"]), (&json!(true), &json!("disk full")));
+        assert_eq!(server.call("string_id", json!({})).await, json!({"content": []}), "{}", server.kind);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn errors_and_rubbish_end_one_call_at_once_and_only_that() {
+    for server in each(&[], |_| {}).await {
+        let error = server.try_call("test", "error", json!({})).await.unwrap_err();
+        assert!(matches!(&error, CallError::Protocol { code: -32050, message } if message == "bad luck"), "{error:?}");
+        let error = server.try_call("test", "odd_error", json!({})).await.unwrap_err();
+        assert!(matches!(error, CallError::Protocol { code: 99_999_999_999, .. }), "{error:?}");
+        let start = Instant::now();
+        let error = server.try_call("test", "not_json", json!({})).await.unwrap_err();
+        assert!(matches!(error, CallError::Protocol { code: -32700, .. }), "{}: {error:?}", server.kind);
+        assert!(start.elapsed() < PROMPT, "{}", server.kind);
+        assert_eq!(server.text("junk", json!({})).await, "after junk", "{}", server.kind);
+        let error = server.servers.call(&ToolId::new("nobody", "echo"), Map::new(), context()).await.unwrap_err();
+        assert!(matches!(error, CallError::UnknownServer));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_over_the_limit_ends_the_call_at_once_and_only_that() {
+    for server in each(&[], |settings| settings.max_result_bytes = 100_000).await {
+        // Over the result's limit, and over what the transport takes in at all.
+        for bytes in [200_000, 20 << 20] {
+            let start = Instant::now();
+            let error = server.try_call("test", "huge", json!({"bytes": bytes})).await.unwrap_err();
+            assert!(matches!(error, CallError::TooLarge { limit: 100_000 }), "{} {bytes}: {error:?}", server.kind);
+            assert!(start.elapsed() < LONG / 2, "{}", server.kind);
+        }
+        assert_eq!(server.text("huge", json!({"bytes": 90_000})).await.len(), 90_000, "{}", server.kind);
+        assert_eq!(server.state("test").phase, ServerPhase::Connected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_do_not_wait_for_each_other() {
+    for server in each(&[], |_| {}).await {
+        let tasks: Vec<_> = (0..40)
+            .map(|_| {
+                let servers = Arc::clone(&server.servers);
+                tokio::spawn(async move { servers.call(&ToolId::new("test", "sleep"), Map::new(), context()).await })
+            })
+            .collect();
+        server.call("wait_sleeping", json!({"count": 40})).await;
+        server.call("echo", json!({})).await;
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn progress_reaches_the_caller_in_order() {
+    for server in each(&[], |_| {}).await {
+        assert_eq!(server.text("progress", json!({"steps": 1})).await, "true", "without a listener none is asked for");
+        // Answers in one piece have no room for it.
+        if server.kind == "json" {
+            continue;
+        }
+        let (sender, mut receiver) = mpsc::channel(64);
+        let call = CallContext { progress: Some(sender), ..context() };
+        let tool = ToolId::new("test", "progress");
+        let result = server.servers.call(&tool, object(json!({"steps": 20})), call).await.unwrap();
+        assert_eq!(result["content"][0]["text"], "false");
+        let mut steps = Vec::new();
+        receiver.close();
+        while let Some(Progress { progress, total, message }) = receiver.recv().await {
+            assert_eq!((total, message), (Some(10.5), Some(format!("step {progress}"))));
+            steps.push(progress);
+        }
+        assert_eq!(steps, (1..=20).map(f64::from).collect::<Vec<_>>(), "{}", server.kind);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropping_a_call_cancels_it_at_the_server() {
+    // In the newer era there is no such message: the stream is closed.
+    for server in each(&[], |_| {}).await.into_iter().filter(|server| server.kind != "modern") {
+        let call = server.sleeping(context()).await;
+        call.abort();
+        server.text("wait_cancelled", json!({})).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_takes_too_long_ends_and_is_cancelled_at_the_server() {
+    for server in each(&[], |settings| settings.call_timeout = Duration::from_millis(1500)).await {
+        let start = Instant::now();
+        let call = server.sleeping(context()).await;
+        let error = call.await.unwrap().unwrap_err();
+        assert!(matches!(error, CallError::Timeout(limit) if limit == Duration::from_millis(1500)), "{error:?}");
+        assert!(start.elapsed() >= Duration::from_millis(1500));
+        if server.kind != "modern" {
+            server.text("wait_cancelled", json!({})).await;
+        }
+        let deadline = Some(Instant::now() + Duration::from_millis(100));
+        let error = server.sleeping(CallContext { deadline, ..context() }).await.await.unwrap().unwrap_err();
+        assert!(matches!(error, CallError::Timeout(limit) if limit <= Duration::from_millis(100)), "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_tools_is_followed() {
+    for mut server in each(&[], |_| {}).await {
+        // The stream for news is opened after the first list.
+        let listing = loop {
+            server.call("add_tool", json!({})).await;
+            if let Ok(listing) = timeout(Duration::from_millis(500), server.listed("test")).await {
+                break listing;
+            }
+        };
+        assert!(names(&listing).contains(&"extra_1"), "{}", server.kind);
+        assert_eq!(server.state("test").tools, listing.tools.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_that_speaks_only_the_newer_protocol_is_understood() {
+    let mut server = start(vec![stdio("test", &["modern"])]);
+    server.listed("test").await;
+    assert_eq!(server.state("test").protocol.as_deref(), Some("2026-07-28"));
+    server.call("echo", json!({})).await;
+    server.call("add_tool", json!({})).await;
+    assert!(names(&server.listed("test").await).contains(&"extra_1"));
+    server.sleeping(context()).await.abort();
+    server.text("wait_cancelled", json!({})).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_is_told_who_asks_and_gets_no_for_what_is_not_offered() {
+    for server in each(&[], |_| {}).await.into_iter().filter(|server| ["stdio", "events"].contains(&server.kind)) {
+        let client = server.call("client", json!({})).await;
+        let client = &client["structuredContent"];
+        assert_eq!(client["clientInfo"], json!({"name": "toolsieve", "version": env!("CARGO_PKG_VERSION")}));
+        assert_eq!((&client["protocolVersion"], &client["capabilities"]), (&json!("2025-11-25"), &json!({})));
+        let result = server.call("ask", json!({})).await;
+        let answers = &result["structuredContent"]["answers"];
+        assert_eq!(answers[0]["error"]["code"], -32601, "sampling: {answers}");
+        assert_eq!(answers[1]["error"]["code"], -32601, "roots: {answers}");
+        assert_eq!(answers[2]["result"]["action"], "decline", "elicitation: {answers}");
+        assert_eq!(answers[3]["result"], json!({}), "ping: {answers}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_in_flight_end_when_the_server_dies() {
+    for mut server in each(&[], |_| {}).await {
+        let sleeping = server.sleeping(context()).await;
+        let start = Instant::now();
+        let error = server.try_call("test", "die", json!({})).await.unwrap_err();
+        assert!(matches!(error, CallError::Unavailable { .. }), "{}: {error:?}", server.kind);
+        let error = timeout(LONG, sleeping).await.unwrap().unwrap().unwrap_err();
+        assert!(matches!(error, CallError::Unavailable { .. }), "{}: {error:?}", server.kind);
+        assert!(start.elapsed() < PROMPT, "{}", server.kind);
+        let reason = server.failed("test").await;
+        if server.kind == "stdio" {
+            assert!(reason.contains("exited with status 3"), "{reason}");
+            server.listed("test").await;
+            server.call("echo", json!({})).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_child_is_back_for_the_next_call() {
+    let timing = Timing { stable_after: Duration::ZERO, ..QUICK };
+    let mut server = start_with(vec![stdio("test", &[])], timing, false);
+    server.listed("test").await;
+    let mut pid = server.number("process", "pid").await;
+    for _ in 0..3 {
+        kill(pid);
+        until("the death", || !is_alive(pid)).await;
+        // No wait for the new one: the call waits for it.
+        let next = server.number("process", "pid").await;
+        assert_ne!(next, pid);
+        pid = next;
+    }
+    assert!(server.failed("test").await.contains("ended by signal 9"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_fails_at_first_is_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let marker = format!("die-once={}", folder.path().join("marker").display());
+    let mut server = start(vec![stdio("test", &[&marker])]);
+    assert!(server.failed("test").await.contains("exited with status 5"));
+    server.listed("test").await;
+    assert_eq!(server.state("test").phase, ServerPhase::Connected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bad_server_neither_delays_nor_hides_a_good_one() {
+    let broken = HttpServer::start(&["status=500"]);
+    let mut gone = HttpServer::start(&[]);
+    gone.kill();
+    let mut server = start(vec![
+        command("missing", "no-such-command-anywhere", &[]),
+        command("no-file", "/no/such/file", &[]),
+        with_env(stdio("refuses", &["refuse-start"]), "TEST_SECRET", "hunter2222"),
+        command("silent", "sleep", &["1000"]),
+        command("not-mcp", "yes", &[]),
+        stdio("no-list", &["no-list"]),
+        broken.settings("broken", &[("x-key", "hunter2222")]),
+        gone.settings("gone", &[]),
+        stdio("test", &[]),
+    ]);
+    let start = Instant::now();
+    server.call("echo", json!({})).await;
+    assert!(start.elapsed() < LONG / 2);
+    let expected = [
+        ("missing", "command `no-such-command-anywhere` not found in PATH"),
+        ("no-file", "command `/no/such/file` not found"),
+        ("refuses", "exited with status 4: fatal: no key ***"),
+        ("broken", "HTTP 500"),
+        ("gone", "can't connect"),
+        ("not-mcp", "`yes` was ended by signal 13"),
+    ];
+    for (name, reason) in expected {
+        until(name, || server.state(name).error.is_some()).await;
+        let state = server.state(name);
+        assert!(state.error.as_ref().unwrap().contains(reason), "{name}: {:?}", state.error);
+        assert_eq!(state.phase, ServerPhase::Retrying);
+        assert!(!format!("{state:?}").contains("hunter2222"));
+    }
+    for name in ["silent", "no-list"] {
+        assert_eq!(server.state(name).phase, ServerPhase::Starting);
+    }
+    let order: Vec<String> = server.servers.states().iter().map(|state| state.server.to_string()).collect();
+    assert_eq!(order, ["missing", "no-file", "refuses", "silent", "not-mcp", "no-list", "broken", "gone", "test"]);
+    assert_eq!(server.state("test").phase, ServerPhase::Connected);
+    let start = Instant::now();
+    server.servers.shut_down().await;
+    assert!(start.elapsed() < LONG / 2);
+    while timeout(LONG, server.events.recv()).await.unwrap().is_some() {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_waits_for_the_first_start_but_not_for_a_server_that_is_down() {
+    let timing = Timing { first_retry: LONG, longest_retry: LONG, ..QUICK };
+    let servers = vec![stdio("test", &["slow-start=1500"]), command("missing", "no-such-command-anywhere", &[])];
+    let mut server = start_with(servers, timing, false);
+    server.failed("missing").await;
+    assert_eq!(server.state("test").phase, ServerPhase::Starting);
+    let deadline = Some(Instant::now() + Duration::from_millis(50));
+    let call = CallContext { deadline, ..context() };
+    let error = server.servers.call(&ToolId::new("test", "echo"), Map::new(), call).await.unwrap_err();
+    assert!(matches!(error, CallError::Timeout(_)), "{error:?}");
+    server.call("echo", json!({})).await;
+
+    let start = Instant::now();
+    let error = server.try_call("missing", "echo", json!({})).await.unwrap_err();
+    let CallError::Unavailable { reason, retry_after } = error else { panic!("{error:?}") };
+    assert!(reason.contains("not found in PATH") && retry_after <= LONG && retry_after > LONG / 4);
+    assert!(start.elapsed() < Duration::from_millis(500), "it fails at once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_takes_too_long_is_given_up_and_its_process_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("pid");
+    let script = format!("echo $$ > {}; echo still loading >&2; exec sleep 1000", file.display());
+    let mut settings = command("test", "sh", &["-c", &script]);
+    settings.start_timeout = Duration::from_millis(500);
+    let mut server = start_with(vec![settings], Timing { first_retry: LONG, ..QUICK }, false);
+    assert_eq!(server.failed("test").await, "no answer within 0.5 s: still loading");
+    let pid = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
+    until("the end of the process", || !is_alive(pid)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_gets_the_allowed_environment_and_what_is_configured() {
+    for inherits in [false, true] {
+        let settings = with_env(stdio("test", &["a b", ";$(exit) \"'"]), "MY_TOKEN", "s3cret-value");
+        let mut server = start_with(vec![settings], QUICK, inherits);
+        server.listed("test").await;
+        let environment = server.call("environment", json!({})).await;
+        let environment = environment["structuredContent"].as_object().unwrap().clone();
+        assert_eq!(environment["MY_TOKEN"], "s3cret-value");
+        assert_eq!(environment["PATH"].as_str().unwrap(), std::env::var("PATH").unwrap());
+        assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok(), "cargo sets it for tests");
+        assert_eq!(environment.contains_key("CARGO_MANIFEST_DIR"), inherits);
+        let allowed = ["PATH", "HOME", "USER", "LANG", "TMPDIR", "SHELL", "TERM", "MY_TOKEN"];
+        let foreign: Vec<&String> = environment
+            .keys()
+            .filter(|name| !allowed.contains(&name.as_str()) && !name.starts_with("LC_") && !name.starts_with("XDG_"))
+            .filter(|name| !name.to_lowercase().ends_with("_proxy"))
+            .collect();
+        assert_eq!(foreign.is_empty(), !inherits, "{foreign:?}");
+        let process = server.call("process", json!({})).await;
+        assert_eq!(process["structuredContent"]["arguments"], json!(["a b", ";$(exit) \"'"]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_runs_in_its_working_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().canonicalize().unwrap();
+    let in_folder = |name: &str, folder: PathBuf| {
+        let mut settings = stdio(name, &[]);
+        if let TransportSettings::Stdio { directory, .. } = &mut settings.transport {
+            *directory = Some(folder);
+        }
+        settings
+    };
+    let mut server = start(vec![in_folder("test", folder.clone()), in_folder("lost", folder.join("missing"))]);
+    server.listed("test").await;
+    let process = server.call("process", json!({})).await;
+    assert_eq!(process["structuredContent"]["directory"], json!(folder));
+    until("the failure", || server.state("lost").error.as_deref() == Some("the working directory does not exist")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_process_is_left() {
+    let program = example("test-stdio-server");
+    let stubborn = format!("trap '' TERM; exec {} ignore-end", program.display());
+    let deaf = command("test", "sh", &["-c", &stubborn]);
+    for settings in [stdio("test", &[]), stdio("test", &["ignore-end"]), deaf] {
+        let mut server = start(vec![settings]);
+        server.listed("test").await;
+        let child = server.number("process", "pid").await;
+        let grandchild = server.number("grandchild", "pid").await;
+        assert!(is_alive(child) && is_alive(grandchild));
+        server.servers.shut_down().await;
+        until("the end of both", || !is_alive(child) && !is_alive(grandchild)).await;
+    }
+    // Nor after a restart, nor when the adapter is dropped.
+    let mut server = start(vec![stdio("test", &[])]);
+    server.listed("test").await;
+    let grandchild = server.number("grandchild", "pid").await;
+    kill(server.number("process", "pid").await);
+    server.listed("test").await;
+    until("the end of the grandchild", || !is_alive(grandchild)).await;
+    let child = server.number("process", "pid").await;
+    drop(server);
+    until("the end of the child", || !is_alive(child)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_http_server_is_used_again_without_a_failed_call() {
+    for word in ["no-get", "bad-session=400", "json"] {
+        let mut http = HttpServer::start(&["no-get", word]);
+        let mut server = start(vec![http.settings("test", &[])]);
+        server.kind = word;
+        server.listed("test").await;
+        server.call("echo", json!({})).await;
+        let port = format!("port={}", http.port);
+        http.kill();
+        let _http = HttpServer::start(&["no-get", word, "tools=1", &port]);
+        server.call("echo", json!({})).await;
+        assert!(names(&server.listed("test").await).contains(&"extra_1"), "{word}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_http_server_that_is_down_is_noticed_and_found_again() {
+    for word in ["no-get", "modern", "json"] {
+        let mut http = HttpServer::start(&[word]);
+        let mut server = start(vec![http.settings("test", &[])]);
+        server.kind = word;
+        server.listed("test").await;
+        let port = format!("port={}", http.port);
+        http.kill();
+        let start = Instant::now();
+        let error = server.try_call("test", "echo", json!({})).await.unwrap_err();
+        assert!(matches!(error, CallError::Unavailable { .. }), "{word}: {error:?}");
+        assert!(start.elapsed() < PROMPT, "{word}");
+        let reason = server.failed("test").await;
+        assert!(reason.contains("can't connect") || reason.contains("connection"), "{word}: {reason}");
+        assert!(!reason.contains("127.0.0.1"), "no URL: {reason}");
+        let _http = HttpServer::start(&[word, &port]);
+        server.listed("test").await;
+        server.call("echo", json!({})).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_http_server_is_watched() {
+    // Its stream for news breaks off.
+    let mut http = HttpServer::start(&[]);
+    let mut server = start(vec![http.settings("test", &[])]);
+    server.listed("test").await;
+    until("the stream for news", || server.state("test").phase == ServerPhase::Connected).await;
+    server.call("echo", json!({})).await;
+    http.kill();
+    server.failed("test").await;
+    // Without one it is listed from time to time.
+    let mut http = HttpServer::start(&["no-get"]);
+    let timing = Timing { refresh: Duration::from_millis(50), ..QUICK };
+    let mut server = start_with(vec![http.settings("test", &[])], timing, false);
+    server.listed("test").await;
+    server.call("add_tool", json!({})).await;
+    server.listed("test").await;
+    http.kill();
+    server.failed("test").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn configured_headers_go_to_the_server_and_nowhere_else() {
+    let http = HttpServer::start(&["key=open-sesame"]);
+    let away = format!("redirect=http://127.0.0.1:{}/mcp", http.port);
+    let elsewhere = HttpServer::start(&[&away]);
+    let mut server = start(vec![
+        http.settings("test", &[("X-Key", "open-sesame")]),
+        http.settings("wrong", &[("X-Key", "barley")]),
+        http.settings("reserved", &[("Mcp-Session-Id", "x")]),
+        elsewhere.settings("redirected", &[("X-Key", "open-sesame")]),
+    ]);
+    server.listed("test").await;
+    server.call("echo", json!({})).await;
+    let expected = [
+        ("wrong", "HTTP 401 Unauthorized"),
+        ("reserved", "the configured header `Mcp-Session-Id` is not valid"),
+        ("redirected", "HTTP 307 Temporary Redirect"),
+    ];
+    for (name, reason) in expected {
+        until(name, || server.state(name).error.as_deref() == Some(reason)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_can_be_added_changed_and_removed() {
+    let mut server = start(vec![stdio("test", &[]), stdio("other", &[])]);
+    server.listed("test").await;
+    until("the other", || server.state("other").phase == ServerPhase::Connected).await;
+    let pid = server.number("process", "pid").await;
+    let other = ToolId::new("other", "process");
+    let process = server.servers.call(&other, Map::new(), context()).await.unwrap();
+    let former = process["structuredContent"]["pid"].as_u64().unwrap();
+
+    server.servers.reconcile(vec![stdio("new", &[]), stdio("other", &["tools=1"]), stdio("test", &[])]);
+    while !names(&server.listed("other").await).contains(&"extra_1") {}
+    assert!(!is_alive(former));
+    assert_eq!(server.number("process", "pid").await, pid, "what has not changed stays");
+
+    server.servers.reconcile(vec![stdio("new", &[])]);
+    let mut removed = Vec::new();
+    while removed.len() < 2 {
+        if let ServerEvent::Removed { server } = server.event().await {
+            removed.push(server.to_string());
+        }
+    }
+    removed.sort();
+    assert_eq!(removed, ["other", "test"]);
+    let error = server.try_call("test", "echo", json!({})).await.unwrap_err();
+    assert!(matches!(error, CallError::UnknownServer));
+    until("the end of the removed", || !is_alive(pid)).await;
+    server.try_call("new", "echo", json!({})).await.unwrap();
+}
+
+/// Collects what is logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn standard_error_is_logged_and_calls_are_not() {
+    let log = Log::default();
+    let sink = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter("toolsieve=trace,mcp_server=trace")
+        .with_ansi(false)
+        .with_writer(move || sink.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let mut server = start(vec![with_env(stdio("test", &[]), "MY_TOKEN", "s3cret-value")]);
+    server.listed("test").await;
+    server.call("echo", json!({"argument": "my-private-argument"})).await;
+    server.call("junk", json!({})).await;
+    let written = format!("\u{1b}[31mred\u{1b}[0m \u{202e}turned s3cret-value\n{}\n", "x".repeat(10_000));
+    server.call("stderr", json!({"text": written})).await;
+    let read = || String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    until("the line", || read().contains("red turned ***") && read().contains("xxxx")).await;
+    server.try_call("test", "die", json!({})).await.unwrap_err();
+    until("the failure", || read().contains("exited with status 3")).await;
+    let text = read();
+    assert!(text.contains("mcp_server") && text.contains("server=test"), "{text}");
+    assert!(text.lines().all(|line| line.len() < 3000), "long lines are cut");
+    for secret in ["s3cret-value", "my-private-argument", "after junk", "\u{1b}", "\u{202e}"] {
+        assert!(!text.contains(secret), "{secret:?} in the log");
+    }
+}

@@ -1,0 +1,345 @@
+//! What the test servers do, whatever they are reached over. Written against the specification without an SDK, so that
+//! they can also break the rules.
+
+use std::io::Write as _;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// Where messages to the client go.
+pub trait Wire: Send + Sync {
+    fn send(&self, text: &str);
+}
+
+pub type Client = Arc<dyn Wire>;
+
+/// How the server differs from a plain one. Each one is a word of its command line, some with `=value`.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    words: Vec<String>,
+}
+
+impl Options {
+    pub fn from_command_line() -> Self {
+        Self { words: std::env::args().skip(1).collect() }
+    }
+
+    pub fn has(&self, word: &str) -> bool {
+        self.words.iter().any(|known| known == word)
+    }
+
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    fn number(&self, name: &str) -> Option<usize> {
+        self.value(name).map(|value| value.parse().expect("a number"))
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    sleeping: Vec<Value>,
+    cancelled: Vec<Value>,
+    added: usize,
+    initialize: Value,
+    answers: Vec<Value>,
+    lists: usize,
+}
+
+/// The server, apart from its transport.
+pub struct Behaviour {
+    pub options: Options,
+    seen: Mutex<Seen>,
+    changed: Condvar,
+    /// Where news go that belong to no request.
+    pub listeners: Mutex<Vec<Client>>,
+}
+
+impl Behaviour {
+    pub fn new(options: Options) -> Arc<Self> {
+        Arc::new(Self { options, seen: Mutex::default(), changed: Condvar::new(), listeners: Mutex::default() })
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Seen)) {
+        change(&mut self.seen());
+        self.changed.notify_all();
+    }
+
+    fn wait<T>(&self, condition: impl Fn(&Seen) -> Option<T>) -> T {
+        let mut seen = self.seen();
+        loop {
+            if let Some(value) = condition(&seen) {
+                return value;
+            }
+            seen = self.changed.wait(seen).unwrap();
+        }
+    }
+
+    /// Handles one message of the client; a call runs in a thread of its own.
+    pub fn handle(self: &Arc<Self>, message: Value, client: Client) {
+        let id = message.get("id").cloned();
+        let Some(method) = message.get("method").and_then(Value::as_str) else {
+            return self.note(|seen| seen.answers.push(message));
+        };
+        let params = message.get("params").cloned().unwrap_or_default();
+        let Some(id) = id else {
+            if method == "notifications/cancelled" {
+                self.note(|seen| seen.cancelled.push(params["requestId"].clone()));
+            }
+            return;
+        };
+        let answer = |result: Value| reply(&*client, &id, &result);
+        match method {
+            "initialize" => {
+                self.note(|seen| seen.initialize = params.clone());
+                if let Some(milliseconds) = self.options.number("slow-start") {
+                    std::thread::sleep(Duration::from_millis(milliseconds as u64));
+                }
+                if self.options.has("modern") {
+                    return refuse(&*client, &id, -32601, "no initialize here");
+                }
+                answer(json!({
+                    "protocolVersion": params["protocolVersion"],
+                    "capabilities": {"tools": {"listChanged": true}},
+                    "serverInfo": {"name": "test", "title": "Test server", "version": "1.2.3"},
+                    "instructions": "Use it for tests.",
+                }));
+            }
+            "server/discover" if self.options.has("modern") => answer(json!({
+                "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
+                "capabilities": {"tools": {"listChanged": true}}, "instructions": "Use it for tests.",
+                "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "test", "version": "1.2.3"}},
+            })),
+            "subscriptions/listen" if self.options.has("modern") => {
+                client.send(
+                    &json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {
+                        "notifications": {"toolsListChanged": true},
+                        "_meta": {"io.modelcontextprotocol/subscriptionId": id},
+                    }})
+                    .to_string(),
+                );
+                // Held here, the stream stays open.
+                self.listeners.lock().unwrap().push(client);
+            }
+            "ping" => answer(json!({})),
+            "tools/list" => self.list(&*client, &id, &params),
+            "tools/call" => {
+                let behaviour = Arc::clone(self);
+                std::thread::spawn(move || behaviour.call(&client, &id, &params));
+            }
+            _ => refuse(&*client, &id, -32601, "no such method"),
+        }
+    }
+
+    fn list(&self, client: &dyn Wire, id: &Value, params: &Value) {
+        self.note(|seen| seen.lists += 1);
+        if self.options.has("no-list") {
+            return;
+        }
+        let mut tools: Vec<Value> = match self.options.value("list") {
+            Some(topic) => on_topic(topic),
+            None => TOOLS.iter().map(|name| tool(name)).collect(),
+        };
+        if self.options.has("typed") {
+            tools.push(json!({"name": "typed", "description": "Takes a number and a mode.", "inputSchema": {
+                "type": "object", "required": ["count"],
+                "properties": {"count": {"type": "integer"}, "mode": {"enum": ["a", "b"]}},
+            }}));
+        }
+        let extra = self.options.number("tools").unwrap_or(0) + self.seen().added;
+        tools.extend((1..=extra).map(|number| tool(&format!("extra_{number}"))));
+        if self.options.has("malformed-tools") {
+            tools.insert(0, json!({"name": "bad", "inputSchema": null}));
+            tools.insert(1, json!({"name": 7, "inputSchema": {"type": "object"}}));
+            tools.push(json!({"name": "echo", "description": "second", "inputSchema": {"type": "object"}}));
+            tools.push(json!({"zeta": 1, "name": "peculiar", "inputSchema": {"type": "object", "x-b": 1, "a": 2},
+                "annotations": {"readOnlyHint": "true"}, "execution": {"taskSupport": "optional"}}));
+        }
+        let start: usize = params["cursor"].as_str().map_or(0, |cursor| cursor.parse().unwrap());
+        let page = self.options.number("page").unwrap_or(tools.len());
+        let end = (start + page).min(tools.len());
+        let mut result = json!({"tools": tools[start..end]});
+        if end < tools.len() {
+            result["nextCursor"] = json!(end.to_string());
+        }
+        if self.options.has("cursor-loop") {
+            result["nextCursor"] = json!("0");
+        }
+        reply(client, id, &result);
+    }
+
+    fn call(&self, client: &Client, id: &Value, params: &Value) {
+        let arguments = &params["arguments"];
+        let text = |text: String| json!({"content": [{"type": "text", "text": text}]});
+        let answer = |result: Value| reply(&**client, id, &result);
+        match params["name"].as_str().unwrap() {
+            "echo" => answer(json!({"content": [{"type": "text", "text": arguments.to_string()}], "structuredContent": arguments})),
+            "sleep" => self.note(|seen| seen.sleeping.push(id.clone())),
+            "wait_sleeping" => {
+                let count = arguments["count"].as_u64().unwrap_or(1) as usize;
+                self.wait(|seen| (seen.sleeping.len() >= count).then_some(()));
+                answer(text(String::new()));
+            }
+            "wait_cancelled" => {
+                let cancelled = self.wait(|seen| seen.sleeping.iter().find(|id| seen.cancelled.contains(id)).cloned());
+                answer(text(cancelled.to_string()));
+            }
+            "die" => std::process::exit(3),
+            "stop_reading" => self.note(|seen| seen.sleeping.clear()),
+            "add_tool" => {
+                self.note(|seen| seen.added += 1);
+                answer(text(String::new()));
+                self.tell("notifications/tools/list_changed");
+            }
+            "lists" => answer(text(self.seen().lists.to_string())),
+            "huge" => answer(text("x".repeat(arguments["bytes"].as_u64().unwrap() as usize))),
+            "odd" => answer(odd_result()),
+            "fail" => answer(json!({"content": [{"type": "text", "text": "disk full"}], "isError": true})),
+            "error" => refuse(&**client, id, -32050, "bad luck"),
+            "odd_error" => client.send(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": 99_999_999_999_i64}}).to_string()),
+            "string_id" => client.send(&json!({"jsonrpc": "2.0", "id": id.to_string(), "result": {"content": []}}).to_string()),
+            "progress" => {
+                let token = &params["_meta"]["progressToken"];
+                for step in 1..=arguments["steps"].as_u64().unwrap() {
+                    client.send(
+                        &json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {
+                            "progressToken": token, "progress": step, "total": 10.5, "message": format!("step {step}"),
+                        }})
+                        .to_string(),
+                    );
+                }
+                answer(text(token.is_null().to_string()));
+            }
+            "junk" => {
+                client.send("DEBUG: this is no message");
+                client.send("{'python': True}");
+                client.send(&json!({"id": id, "note": "not a message either"}).to_string());
+                client.send("\u{0}\u{1b}[31m");
+                answer(text("after junk".into()));
+            }
+            "not_json" => client.send(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{oops")),
+            "environment" => answer(json!({"content": [], "structuredContent":
+                std::env::vars().collect::<std::collections::BTreeMap<_, _>>()})),
+            "process" => answer(json!({"content": [], "structuredContent": {
+                "pid": std::process::id(), "directory": std::env::current_dir().unwrap(),
+                "arguments": std::env::args().skip(1).collect::<Vec<_>>(),
+            }})),
+            "grandchild" => {
+                #[expect(clippy::zombie_processes, reason = "the client under test has to end it")]
+                let child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+                answer(json!({"content": [], "structuredContent": {"pid": child.id()}}));
+            }
+            "stderr" => {
+                std::io::stderr().write_all(arguments["text"].as_str().unwrap().as_bytes()).unwrap();
+                answer(text(String::new()));
+            }
+            "client" => answer(json!({"content": [], "structuredContent": self.seen().initialize})),
+            "ask" => {
+                for (number, method) in ["sampling/createMessage", "roots/list", "elicitation/create", "ping"].iter().enumerate() {
+                    let params = match *method {
+                        "sampling/createMessage" => json!({"messages": [], "maxTokens": 1}),
+                        "elicitation/create" => json!({"message": "?", "requestedSchema": {"type": "object", "properties": {}}}),
+                        _ => json!({}),
+                    };
+                    client.send(&json!({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).to_string());
+                }
+                let mut answers = self.wait(|seen| (seen.answers.len() >= 4).then(|| seen.answers.clone()));
+                answers.sort_by_key(|answer| answer["id"].as_u64());
+                answer(json!({"content": [], "structuredContent": {"answers": answers}}));
+            }
+            _ => refuse(&**client, id, -32602, "no such tool"),
+        }
+    }
+
+    fn tell(&self, method: &str) {
+        for listener in &*self.listeners.lock().unwrap() {
+            listener.send(&json!({"jsonrpc": "2.0", "method": method}).to_string());
+        }
+    }
+}
+
+const TOOLS: [&str; 23] = [
+    "echo",
+    "sleep",
+    "wait_sleeping",
+    "wait_cancelled",
+    "die",
+    "add_tool",
+    "lists",
+    "huge",
+    "odd",
+    "fail",
+    "error",
+    "odd_error",
+    "string_id",
+    "progress",
+    "junk",
+    "not_json",
+    "environment",
+    "process",
+    "grandchild",
+    "stderr",
+    "client",
+    "ask",
+    "stop_reading",
+];
+
+fn tool(name: &str) -> Value {
+    json!({"name": name, "description": format!("The tool {name}."), "inputSchema": {"type": "object"}})
+}
+
+/// A small list of tools whose words tell them apart: `list=time`, `list=mail`, `list=files`.
+fn on_topic(topic: &str) -> Vec<Value> {
+    let tools: &[(&str, &str, &[&str])] = match topic {
+        "time" => &[
+            ("get_current_time", "Get the current time in a specific timezone", &["timezone"]),
+            ("convert_time", "Convert a time between timezones", &["source_timezone", "time", "target_timezone"]),
+        ],
+        "mail" => &[
+            ("send_email", "Send an email message to a recipient", &["to", "subject", "body"]),
+            ("list_emails", "List the messages in the inbox", &["folder"]),
+            ("search_emails", "Search the mailbox for messages with a text", &["query"]),
+        ],
+        "files" => &[
+            ("read_file", "Read the contents of a file", &["path"]),
+            ("write_file", "Write text into a file, creating it if needed", &["path", "content"]),
+            ("list_directory", "List the files in a directory", &["path"]),
+            ("move_file", "Move or rename a file", &["source", "destination"]),
+        ],
+        other => panic!("no list `{other}`"),
+    };
+    let tool = |(name, description, parameters): &(&str, &str, &[&str])| {
+        let properties: Value = parameters.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+        json!({"name": name, "description": description, "inputSchema": {"type": "object", "properties": properties}})
+    };
+    tools.iter().map(tool).collect()
+}
+
+/// A result of which most SDKs would drop something.
+fn odd_result() -> Value {
+    json!({
+        "zeta": [1, 2.50, null],
+        "content": [
+            {"type": "hologram", "data": "x", "depth": 3},
+            {"type": "text", "text": "a", "annotations": {"audience": ["user"], "unknown": 1}, "_meta": {"k": 1}},
+            {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"},
+        ],
+        "structuredContent": [1, 2],
+        "_meta": {"vendor/key": {"b": 1, "a": 2}},
+        "alpha": true,
+    })
+}
+
+fn reply(client: &dyn Wire, id: &Value, result: &Value) {
+    client.send(&json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string());
+}
+
+fn refuse(client: &dyn Wire, id: &Value, code: i64, message: &str) {
+    client.send(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}}).to_string());
+}

@@ -1,0 +1,160 @@
+//! An MCP server over streamable HTTP. See `behaviour.rs`; besides: `port=N`, `json` answers in one piece instead of
+//! a stream of events, `no-get` has no stream for news, `bad-session=400` answers as servers of the TypeScript SDK
+//! do, `status=N` says no to everything, `redirect=URL` sends everybody away. The port it listens on is its first line
+//! of output.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test server may panic")]
+#![allow(clippy::pedantic, unreachable_pub, dead_code, reason = "shared with the other test server")]
+
+mod behaviour;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+use actix_web::http::StatusCode;
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use behaviour::{Behaviour, Client, Options, Wire};
+use futures::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+struct Stream(mpsc::UnboundedSender<String>);
+
+impl Wire for Stream {
+    fn send(&self, text: &str) {
+        let _ = self.0.send(text.to_owned());
+    }
+}
+
+#[derive(Default)]
+struct Sessions(Mutex<HashSet<String>>);
+
+fn session(request: &HttpRequest) -> Option<String> {
+    request.headers().get("mcp-session-id").map(|value| value.to_str().unwrap().to_owned())
+}
+
+/// Who may speak: the answer to who may not.
+fn refused(request: &HttpRequest, options: &Options, sessions: &Sessions) -> Option<HttpResponse> {
+    if let Some(status) = options.value("status") {
+        return Some(HttpResponse::build(StatusCode::from_u16(status.parse().unwrap()).unwrap()).body("no secret"));
+    }
+    if let Some(url) = options.value("redirect") {
+        return Some(HttpResponse::TemporaryRedirect().append_header(("location", url)).finish());
+    }
+    if let Some(key) = options.value("key")
+        && request.headers().get("x-key").is_none_or(|value| value != key)
+    {
+        return Some(HttpResponse::Unauthorized().append_header(("www-authenticate", "Bearer")).finish());
+    }
+    let known = session(request).is_none_or(|id| sessions.0.lock().unwrap().contains(&id));
+    if known {
+        return None;
+    }
+    let error = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "Bad Request: No valid session ID provided"}});
+    if options.value("bad-session") == Some("400") {
+        return Some(HttpResponse::BadRequest().json(error));
+    }
+    Some(HttpResponse::NotFound().body("Session not found"))
+}
+
+async fn post(request: HttpRequest, body: web::Bytes, behaviour: web::Data<Arc<Behaviour>>, sessions: web::Data<Sessions>) -> HttpResponse {
+    let options = &behaviour.options;
+    if let Some(response) = refused(&request, options, &sessions) {
+        return response;
+    }
+    let message: Value = serde_json::from_slice(&body).unwrap();
+    let method = message["method"].as_str().unwrap_or_default().to_owned();
+    let is_request = message.get("id").is_some() && !method.is_empty();
+    if options.has("modern") && is_request {
+        let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let matches = header("mcp-method").as_deref() == Some(&method)
+            && header("mcp-protocol-version").as_deref() == Some("2026-07-28")
+            && (method != "tools/call" || header("mcp-name").as_deref() == message["params"]["name"].as_str());
+        if !matches && method != "initialize" {
+            let error = json!({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32020, "message": "header mismatch"}});
+            return HttpResponse::BadRequest().json(error);
+        }
+    } else if !options.has("modern") && method != "initialize" && session(&request).is_none() {
+        return HttpResponse::BadRequest().body("Missing session ID");
+    }
+    let (sender, receiver) = mpsc::unbounded_channel();
+    behaviour.handle(message, Arc::new(Stream(sender)));
+    if !is_request {
+        return HttpResponse::Accepted().finish();
+    }
+    let mut response = HttpResponse::Ok();
+    if method == "initialize" {
+        let id = format!("session-{}-{}", std::process::id(), sessions.0.lock().unwrap().len());
+        sessions.0.lock().unwrap().insert(id.clone());
+        response.append_header(("mcp-session-id", id));
+    }
+    if options.has("json") {
+        let mut receiver = receiver;
+        // Of what a call sends, only what looks like its answer fits in here.
+        while let Some(text) = receiver.recv().await {
+            if text.starts_with('{') && !text.contains("\"method\"") && !text.contains("python") && !text.contains("\"note\"") {
+                return response.content_type("application/json").body(text);
+            }
+        }
+        // Nobody will send any more, yet a call that sleeps is not answered either.
+        return std::future::pending().await;
+    }
+    response.content_type("text/event-stream").streaming(events(receiver, options.has("modern") && method == "subscriptions/listen"))
+}
+
+fn events(receiver: mpsc::UnboundedReceiver<String>, stays: bool) -> impl futures::Stream<Item = Result<web::Bytes, actix_web::Error>> {
+    futures::stream::unfold((receiver, false), move |(mut receiver, done)| async move {
+        if done {
+            return None;
+        }
+        let Some(text) = receiver.recv().await else {
+            // Nobody will send any more, yet a call that sleeps is not answered either.
+            return std::future::pending().await;
+        };
+        let done = !stays && text.starts_with('{') && (text.contains("\"result\"") || text.contains("\"error\""));
+        Some((Ok(web::Bytes::from(format!("data: {text}\n\n"))), (receiver, done)))
+    })
+    .boxed_local()
+}
+
+async fn get(request: HttpRequest, behaviour: web::Data<Arc<Behaviour>>, sessions: web::Data<Sessions>) -> HttpResponse {
+    if let Some(response) = refused(&request, &behaviour.options, &sessions) {
+        return response;
+    }
+    if behaviour.options.has("no-get") || behaviour.options.has("modern") {
+        return HttpResponse::MethodNotAllowed().finish();
+    }
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let client: Client = Arc::new(Stream(sender));
+    behaviour.listeners.lock().unwrap().push(client);
+    HttpResponse::Ok().content_type("text/event-stream").streaming(events(receiver, true))
+}
+
+async fn delete(request: HttpRequest, sessions: web::Data<Sessions>) -> HttpResponse {
+    if let Some(id) = session(&request) {
+        sessions.0.lock().unwrap().remove(&id);
+    }
+    HttpResponse::Ok().finish()
+}
+
+#[actix_web::main]
+async fn main() -> std::io::Result<()> {
+    let options = Options::from_command_line();
+    let port: u16 = options.value("port").map_or(0, |port| port.parse().unwrap());
+    let behaviour = web::Data::new(Behaviour::new(options));
+    let sessions = web::Data::new(Sessions::default());
+    let server = HttpServer::new(move || {
+        App::new()
+            .app_data(behaviour.clone())
+            .app_data(sessions.clone())
+            .app_data(web::PayloadConfig::new(64 << 20))
+            .route("/mcp", web::post().to(post))
+            .route("/mcp", web::get().to(get))
+            .route("/mcp", web::delete().to(delete))
+    })
+    .workers(1)
+    .tcp_nodelay(true)
+    .disable_signals()
+    .bind(("127.0.0.1", port))?;
+    println!("{}", server.addrs()[0].port());
+    server.run().await
+}
