@@ -12,48 +12,48 @@ use toolsieve::app::Application;
 use toolsieve::settings::{Environment, Overrides, ServersSource, Settings, Sources};
 
 /// Long enough for a loaded machine; nothing waits for it unless it fails.
-pub const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 /// An example binary of this crate: a test server.
-pub fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.parent().unwrap().parent().unwrap().join("examples").join(name)
 }
 
 /// One server of the `mcpServers` map: our own over standard streams.
-pub fn stdio(words: &[&str]) -> Value {
+pub(crate) fn stdio(words: &[&str]) -> Value {
     json!({"command": example("test-stdio-server"), "args": words})
 }
 
 /// A running application. Ends with this value.
-pub struct Running {
-    pub url: String,
-    pub client: Client,
-    pub key: Option<String>,
-    pub folder: TempDir,
+pub(crate) struct Running {
+    pub(crate) url: String,
+    pub(crate) client: Client,
+    pub(crate) key: Option<String>,
+    pub(crate) folder: TempDir,
     stop: actix_web::dev::ServerHandle,
     task: JoinHandle<()>,
 }
 
 /// How the application is started.
 #[derive(Default)]
-pub struct Start {
-    pub servers: Value,
-    pub key: Option<&'static str>,
-    pub folder: Option<TempDir>,
+pub(crate) struct Start {
+    pub(crate) servers: Value,
+    pub(crate) key: Option<&'static str>,
+    pub(crate) folder: Option<TempDir>,
     /// Settings by the names of their environment variables.
-    pub environment: Vec<(&'static str, &'static str)>,
+    pub(crate) environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Running {
     /// Starts on these servers and waits until they are listed and searchable.
-    pub async fn on(servers: Value) -> Self {
+    pub(crate) async fn on(servers: Value) -> Self {
         let running = Start { servers, ..Start::default() }.start().await;
         running.settled().await;
         running
     }
 
-    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.client.request(method, format!("{}{path}", self.url));
         match &self.key {
             Some(key) => request.bearer_auth(key),
@@ -61,16 +61,16 @@ impl Running {
         }
     }
 
-    pub async fn get(&self, path: &str) -> (StatusCode, Value) {
+    pub(crate) async fn get(&self, path: &str) -> (StatusCode, Value) {
         answer(self.request(Method::GET, path)).await
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
         answer(self.request(Method::POST, path).json(body)).await
     }
 
     /// Waits until `/readyz` fulfils the condition.
-    pub async fn until(&self, condition: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn until(&self, condition: impl Fn(&Value) -> bool) -> Value {
         let started = std::time::Instant::now();
         loop {
             let (_, body) = self.get("/readyz").await;
@@ -83,7 +83,7 @@ impl Running {
     }
 
     /// Waits until every server is connected and every tool has a vector in the index.
-    pub async fn settled(&self) -> Value {
+    pub(crate) async fn settled(&self) -> Value {
         self.until(|body| {
             let connected = body["servers"].as_array().unwrap().iter().all(|server| server["phase"] == "connected");
             connected && body["ready"] == true && body["index"]["embedded"] == body["tools"] && body["index"]["documents"] == body["tools"]
@@ -92,7 +92,7 @@ impl Running {
     }
 
     /// Stops and waits for the end; the folder stays for another start.
-    pub async fn stop(self) -> TempDir {
+    pub(crate) async fn stop(self) -> TempDir {
         self.stop.stop(true).await;
         self.task.await.unwrap();
         self.folder
@@ -100,7 +100,7 @@ impl Running {
 }
 
 impl Start {
-    pub async fn start(self) -> Running {
+    pub(crate) async fn start(self) -> Running {
         // One provider for every TLS client of the process; a later test finds it installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = self.folder.unwrap_or_else(|| tempfile::tempdir().unwrap());
