@@ -80,15 +80,16 @@ impl Application {
         let sqlite = Arc::new(SqliteStore::open(&data_dir.database()).await?);
         let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
         let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new()?);
-        let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(EmbeddedIndexOptions { folder: data_dir.index(), model: embedder.model().into(), progress: progress::indexing() })?;
+        let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(EmbeddedIndexOptions {
+            folder: data_dir.index(),
+            model: embedder.model().into(),
+            progress: progress::indexing(),
+        })?;
         let current = Arc::new(CurrentCatalog::default());
 
         let counter = TokenCounter::default();
-        let refresh = Refresh {
-            current: Arc::clone(&current),
-            store: Arc::clone(&store),
-            count_tokens: Arc::new(move |texts| counter.count(texts)),
-        };
+        let refresh =
+            Refresh { current: Arc::clone(&current), store: Arc::clone(&store), count_tokens: Arc::new(move |texts| counter.count(texts)) };
         let configured: Vec<_> = live.servers.iter().map(|server| server.name.clone()).collect();
         let servers: Arc<dyn ToolServers> = McpServers::start(live.servers, mcp_options()?);
         let known = refresh.load_last_good(&configured).await;
@@ -113,13 +114,8 @@ impl Application {
         let teacher = Arc::clone(&retrieve);
         let examples = Arc::clone(&store);
         let teaching = tokio::spawn(async move { teacher.teach_gate(examples.as_ref()).await });
-        let status = Status {
-            current: Arc::clone(&current),
-            servers: Arc::clone(&servers),
-            index,
-            started,
-            last_good: AtomicBool::new(known > 0),
-        };
+        let status =
+            Status { current: Arc::clone(&current), servers: Arc::clone(&servers), index, started, last_good: AtomicBool::new(known > 0) };
         let state = web::Data::new(State {
             access: access(&start.http),
             body_limit: start.http.max_body_bytes,
@@ -249,7 +245,8 @@ mod progress {
 
         fn show(&mut self, what: &'static str, done: usize, total: usize) {
             if self.bar.is_none() && self.since.elapsed() > PATIENCE && std::io::stderr().is_terminal() {
-                let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {eta}").unwrap_or_else(|_| ProgressStyle::default_bar());
+                let style =
+                    ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {eta}").unwrap_or_else(|_| ProgressStyle::default_bar());
                 self.bar = Some(ProgressBar::new(total as u64).with_style(style).with_message(what));
             }
             if let Some(bar) = &self.bar {

@@ -73,7 +73,7 @@ struct ServiceArgs {
     /// The port to listen on; 0 takes a free one [default: 8000]
     #[arg(short, long)]
     port: Option<u16>,
-    /// The key that callers must send; better given in TOOLSIEVE_API_KEY
+    /// The key that callers must send; better given in the variable `TOOLSIEVE_API_KEY`
     #[arg(short = 'k', long, value_name = "KEY")]
     api_key: Option<SecretString>,
     /// Serve other machines without a key
@@ -95,13 +95,13 @@ struct Failure {
 
 impl Failure {
     /// Failed, or found a problem.
-    fn failed(message: impl ToString) -> Self {
-        Self { message: message.to_string(), code: 1 }
+    fn failed(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: 1 }
     }
 
     /// Wrong use, or an invalid configuration.
-    fn invalid(message: impl ToString) -> Self {
-        Self { message: message.to_string(), code: 2 }
+    fn invalid(message: impl Into<String>) -> Self {
+        Self { message: message.into(), code: 2 }
     }
 }
 
@@ -158,7 +158,7 @@ impl ServiceArgs {
                 log_level: self.log_level.clone(),
             },
         };
-        let (settings, warnings) = Settings::load(&sources).map_err(Failure::invalid)?;
+        let (settings, warnings) = Settings::load(&sources).map_err(|problems| Failure::invalid(problems.to_string()))?;
         for warning in warnings {
             eprintln!("warning: {warning}");
         }

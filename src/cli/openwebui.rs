@@ -56,7 +56,7 @@ impl OpenWebUi {
                     key: key.map(|key| key.expose_secret().to_owned()),
                     audience: audience.map(Audience::from),
                 };
-                let report = runtime.block_on(openwebui::install(&options)).map_err(error)?;
+                let report = runtime.block_on(openwebui::install(&options)).map_err(|error| Failure::failed(format!("error: {error}")))?;
                 println!("Open WebUI {}", report.version);
                 println!("tool server: {}", changed(report.connection));
                 println!("filter:      {}", changed(report.filter));
@@ -65,7 +65,8 @@ impl OpenWebUi {
                 }
             }
             Self::Uninstall { access } => {
-                let report = runtime.block_on(openwebui::uninstall(&access.into())).map_err(error)?;
+                let report =
+                    runtime.block_on(openwebui::uninstall(&access.into())).map_err(|error| Failure::failed(format!("error: {error}")))?;
                 let removed = |was_there| if was_there { "removed" } else { "was not there" };
                 println!("tool server: {}", removed(report.connection));
                 println!("filter:      {}", removed(report.filter));
@@ -73,10 +74,6 @@ impl OpenWebUi {
         }
         Ok(())
     }
-}
-
-fn error(error: openwebui::OpenWebUiError) -> Failure {
-    Failure::failed(format!("error: {error}"))
 }
 
 fn changed(change: Change) -> &'static str {

@@ -73,24 +73,24 @@ mod tests {
 
     use super::{ArgumentsValidator, Checked};
 
-    fn check(schema: Value, arguments: Value) -> Result<Checked, Vec<String>> {
+    fn check(schema: &Value, arguments: &Value) -> Result<Checked, Vec<String>> {
         let Value::Object(arguments) = arguments else { panic!("an object") };
         ArgumentsValidator::default()
-            .check(&schema, &arguments)
+            .check(schema, arguments)
             .map_err(|problems| problems.into_iter().map(|problem| problem.pointer).collect())
     }
 
     #[test]
     fn each_problem_points_to_its_place() {
         let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "object", "properties": {"c": {"enum": ["x"]}}}}, "required": ["a"]});
-        assert_eq!(check(schema.clone(), json!({"a": 1, "b": {"c": "x"}})), Ok(Checked::Valid));
-        assert_eq!(check(schema.clone(), json!({"a": "1", "b": {"c": "y"}})), Err(vec!["/a".into(), "/b/c".into()]));
-        assert_eq!(check(schema, json!({})), Err(vec![String::new()]));
+        assert_eq!(check(&schema, &json!({"a": 1, "b": {"c": "x"}})), Ok(Checked::Valid));
+        assert_eq!(check(&schema, &json!({"a": "1", "b": {"c": "y"}})), Err(vec!["/a".into(), "/b/c".into()]));
+        assert_eq!(check(&schema, &json!({})), Err(vec![String::new()]));
     }
 
     #[test]
     fn a_schema_that_is_itself_invalid_checks_nothing() {
-        assert_eq!(check(json!({"type": 7}), json!({"a": 1})), Ok(Checked::SchemaUnusable));
-        assert_eq!(check(json!({"$ref": "https://example.org/schema.json"}), json!({"a": 1})), Ok(Checked::SchemaUnusable));
+        assert_eq!(check(&json!({"type": 7}), &json!({"a": 1})), Ok(Checked::SchemaUnusable));
+        assert_eq!(check(&json!({"$ref": "https://example.org/schema.json"}), &json!({"a": 1})), Ok(Checked::SchemaUnusable));
     }
 }

@@ -232,10 +232,12 @@ fn title_case(name: &str) -> String {
 /// The first sentence of a server's instructions, as the description of its document.
 #[must_use]
 pub fn server_description(server: &CatalogServer) -> String {
-    server.instructions.as_deref().map(summary).filter(|text| !text.is_empty()).map_or_else(
-        || format!("The tools of the MCP server {}", server.name),
-        str::to_owned,
-    )
+    server
+        .instructions
+        .as_deref()
+        .map(summary)
+        .filter(|text| !text.is_empty())
+        .map_or_else(|| format!("The tools of the MCP server {}", server.name), str::to_owned)
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 
+use crate::domain::canonical::Fingerprint;
 use crate::domain::tool::ToolId;
 
 /// The longest function name that every provider takes.
@@ -15,8 +15,7 @@ const SUFFIX_LENGTH: usize = 9;
 const SEPARATOR: &str = "__";
 
 /// First path segments that the service itself answers: a server of such a name could not be reached.
-pub const RESERVED_SERVER_NAMES: [&str; 10] =
-    ["v1", "docs", "s", "mcp", "toolsets", "ui", "metrics", "healthz", "readyz", "openapi.json"];
+pub const RESERVED_SERVER_NAMES: [&str; 10] = ["v1", "docs", "s", "mcp", "toolsets", "ui", "metrics", "healthz", "readyz", "openapi.json"];
 
 /// The published search tool.
 pub const FIND_TOOLS: &str = "find_tools";
@@ -84,11 +83,8 @@ impl std::borrow::Borrow<str> for OperationId {
 }
 
 fn hash(id: &ToolId) -> String {
-    let mut digest = Sha256::new();
-    digest.update(id.server.as_str().as_bytes());
-    digest.update([0]);
-    digest.update(id.name.as_bytes());
-    digest.finalize().iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    let fingerprint = Fingerprint::of_text(&format!("{}\0{}", id.server, id.name));
+    format!("{:08x}", fingerprint.prefix() >> 32)
 }
 
 #[cfg(test)]
@@ -109,9 +105,21 @@ mod tests {
     #[test]
     fn every_other_name_is_valid_stable_and_distinct() {
         let cases = [
-            ("a__b", "c"), ("a", "b__c"), ("a_", "b"), ("a", "_b"), ("4chan", "read"), ("a", "x.y"), ("a", "x/y"),
-            ("a", "x_y"), ("日本", "時間"), ("日本", "天気"), ("", ""), ("a", &"long".repeat(40)), ("a", "{brace}"),
-            ("_", "x"), ("-", "x"),
+            ("a__b", "c"),
+            ("a", "b__c"),
+            ("a_", "b"),
+            ("a", "_b"),
+            ("4chan", "read"),
+            ("a", "x.y"),
+            ("a", "x/y"),
+            ("a", "x_y"),
+            ("日本", "時間"),
+            ("日本", "天気"),
+            ("", ""),
+            ("a", &"long".repeat(40)),
+            ("a", "{brace}"),
+            ("_", "x"),
+            ("-", "x"),
         ];
         let mut seen = std::collections::BTreeSet::new();
         for (server, tool) in cases {

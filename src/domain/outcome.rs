@@ -4,7 +4,7 @@
 //! Large bodies are never parsed into a tree: texts that are JSON already are checked and copied.
 
 use serde::de::IgnoredAny;
-use serde_json::{Value, json};
+use serde_json::{Number, Value, json};
 
 /// Longest text of an error that goes into a problem's `detail`, in characters.
 const DETAIL_LIMIT: usize = 4_000;
@@ -71,9 +71,7 @@ fn text_fragment(text: &str) -> String {
     let json = match trimmed.as_bytes().first() {
         Some(b'{' | b'[' | b'"') => serde_json::from_str::<IgnoredAny>(trimmed).is_ok(),
         Some(b't' | b'f' | b'n') => matches!(trimmed, "true" | "false" | "null"),
-        Some(b'-' | b'0'..=b'9') => {
-            serde_json::from_str::<Value>(trimmed).is_ok_and(|number| number.to_string() == trimmed)
-        }
+        Some(b'-' | b'0'..=b'9') => serde_json::from_str::<Number>(trimmed).is_ok_and(|number| number.to_string().as_str() == trimmed),
         _ => false,
     };
     if json { trimmed.to_owned() } else { quoted(text) }
@@ -102,7 +100,7 @@ mod tests {
 
     use super::{ToolAnswer, answer};
 
-    fn result(content: serde_json::Value) -> String {
+    fn result(content: &serde_json::Value) -> String {
         match answer(&json!({"content": content})) {
             ToolAnswer::Result(body) => body,
             ToolAnswer::Error(text) => panic!("{text}"),
@@ -110,7 +108,7 @@ mod tests {
     }
 
     fn text(text: &str) -> String {
-        result(json!([{"type": "text", "text": text}]))
+        result(&json!([{"type": "text", "text": text}]))
     }
 
     #[test]
@@ -129,9 +127,9 @@ mod tests {
 
     #[test]
     fn one_item_is_unwrapped_and_several_are_a_list() {
-        assert_eq!(result(json!([{"type": "text", "text": "a"}, {"type": "text", "text": "{\"b\":1}"}])), r#"["a",{"b":1}]"#);
-        assert_eq!(result(json!([{"type": "image", "data": "AAAA", "mimeType": "image/png"}])), r#""data:image/png;base64,AAAA""#);
-        assert_eq!(result(json!([])), "[]");
+        assert_eq!(result(&json!([{"type": "text", "text": "a"}, {"type": "text", "text": "{\"b\":1}"}])), r#"["a",{"b":1}]"#);
+        assert_eq!(result(&json!([{"type": "image", "data": "AAAA", "mimeType": "image/png"}])), r#""data:image/png;base64,AAAA""#);
+        assert_eq!(result(&json!([])), "[]");
         assert_eq!(answer(&json!({"content": [], "structuredContent": {"n": 1}})), ToolAnswer::Result(r#"{"n":1}"#.into()));
         assert_eq!(answer(&json!({})), ToolAnswer::Result("[]".into()));
     }
@@ -139,13 +137,16 @@ mod tests {
     #[test]
     fn unknown_kinds_are_not_lost() {
         let link = json!({"type": "resource_link", "uri": "file:///x", "name": "x"});
-        assert_eq!(result(json!([link.clone()])), link.to_string());
-        assert!(result(json!([{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}])).contains(r#""size":3"#));
+        assert_eq!(result(&json!([link.clone()])), link.to_string());
+        assert!(result(&json!([{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}])).contains(r#""size":3"#));
     }
 
     #[test]
     fn an_error_carries_the_tools_own_words() {
-        assert_eq!(answer(&json!({"isError": true, "content": [{"type": "text", "text": "disk full"}]})), ToolAnswer::Error("disk full".into()));
+        assert_eq!(
+            answer(&json!({"isError": true, "content": [{"type": "text", "text": "disk full"}]})),
+            ToolAnswer::Error("disk full".into())
+        );
         assert!(matches!(answer(&json!({"isError": true, "content": []})), ToolAnswer::Error(text) if !text.is_empty()));
     }
 }

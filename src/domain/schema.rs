@@ -42,8 +42,18 @@ const KEPT: [(&str, Kind); 22] = [
 
 /// Keywords that have no published form yet.
 const DROPPED: [&str; 12] = [
-    "not", "if", "then", "else", "dependentSchemas", "dependentRequired", "patternProperties", "propertyNames",
-    "unevaluatedProperties", "unevaluatedItems", "contains", "prefixItems",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentSchemas",
+    "dependentRequired",
+    "patternProperties",
+    "propertyNames",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "contains",
+    "prefixItems",
 ];
 
 #[derive(Clone, Copy)]
@@ -96,9 +106,11 @@ impl InputSchema {
     /// The names and descriptions of the top-level parameters.
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
         let properties = self.source.get("properties").or_else(|| self.published.get("properties"));
-        properties.and_then(Value::as_object).into_iter().flatten().map(|(name, schema)| {
-            (name.as_str(), schema.get("description").and_then(Value::as_str).unwrap_or_default())
-        })
+        properties
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .map(|(name, schema)| (name.as_str(), schema.get("description").and_then(Value::as_str).unwrap_or_default()))
     }
 }
 
@@ -128,10 +140,7 @@ impl Translation<'_> {
 
     fn schema(&mut self, schema: &Value, depth: usize) -> Value {
         self.schemas += 1;
-        let object = match schema {
-            Value::Object(object) => object,
-            _ => return any_value(),
-        };
+        let Value::Object(object) = schema else { return any_value() };
         if depth > MAX_DEPTH || self.schemas > MAX_SCHEMAS {
             self.lose("nesting beyond what is published");
             return json!({"type": "object"});
@@ -168,9 +177,9 @@ impl Translation<'_> {
 
     /// Follows a local reference. Keywords beside `$ref` count (2020-12, section 7.7.1.1) and win.
     fn reference(&mut self, reference: &str, object: &Map<String, Value>, depth: usize) -> Value {
-        let target = reference.strip_prefix('#').and_then(|pointer| {
-            if pointer.is_empty() { Some(self.root) } else { self.root.pointer(&percent_decoded(pointer)) }
-        });
+        let target = reference
+            .strip_prefix('#')
+            .and_then(|pointer| if pointer.is_empty() { Some(self.root) } else { self.root.pointer(&percent_decoded(pointer)) });
         let Some(target) = target else {
             self.lose("a reference that leads outside the schema");
             return json!({"type": "object"});
@@ -271,15 +280,13 @@ impl Translation<'_> {
             return;
         }
         if !out.contains_key("type") {
-            match type_of(object, out) {
-                Some(kind) => out.insert("type".into(), kind),
-                None => {
-                    for (keyword, value) in any_value().as_object().cloned().unwrap_or_default() {
-                        out.entry(keyword).or_insert(value);
-                    }
-                    return;
+            let Some(kind) = type_of(object, out) else {
+                for (keyword, value) in any_value().as_object().cloned().unwrap_or_default() {
+                    out.entry(keyword).or_insert(value);
                 }
+                return;
             };
+            out.insert("type".into(), kind);
         }
         let is = |out: &Map<String, Value>, name: &str| match out.get("type") {
             Some(Value::String(kind)) => kind == name,

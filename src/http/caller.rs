@@ -37,14 +37,13 @@ const PUBLIC: [&str; 2] = ["/healthz", "/readyz"];
 ///
 /// # Errors
 /// Those of the routes.
-pub async fn admit(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
+pub async fn admit(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
     let state = request.app_data::<web::Data<State>>().cloned();
     let Some(state) = state else { return Err(Problem::new(Code::Internal, "The service is not set up.").into()) };
-    let principal = if PUBLIC.contains(&request.path()) {
-        Ok(Principal::anyone())
-    } else {
-        principal(&state.access, request.headers())
-    };
+    let principal = if PUBLIC.contains(&request.path()) { Ok(Principal::anyone()) } else { principal(&state.access, request.headers()) };
     let principal = principal?;
     request.extensions_mut().insert(Arc::new(principal));
     let response = next.call(request).await?;
@@ -65,10 +64,9 @@ fn principal(access: &Access, headers: &HeaderMap) -> Result<Principal, Problem>
     match access {
         Access::Everybody => Ok(Principal::anyone()),
         Access::Loopback if is_local(headers) => Ok(Principal::anyone()),
-        Access::Loopback => Err(Problem::new(
-            Code::ForeignOrigin,
-            "Without a key only this machine is served. Set an API key to serve other hosts.",
-        )),
+        Access::Loopback => {
+            Err(Problem::new(Code::ForeignOrigin, "Without a key only this machine is served. Set an API key to serve other hosts."))
+        }
         Access::Key(key) => {
             let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(credential);
             match given {
@@ -98,9 +96,7 @@ fn credential(value: &str) -> Option<String> {
 fn is_local(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let host = text(header::HOST).is_none_or(is_local_host);
-    let origin = text(header::ORIGIN).is_none_or(|origin| {
-        origin.split_once("://").is_some_and(|(_, host)| is_local_host(host))
-    });
+    let origin = text(header::ORIGIN).is_none_or(|origin| origin.split_once("://").is_some_and(|(_, host)| is_local_host(host)));
     host && origin
 }
 

@@ -14,7 +14,7 @@ use crate::service::ports::Store;
 
 /// Chats held in memory.
 const HELD: u64 = 10_000;
-const IDLE: Duration = Duration::from_secs(2 * 3_600);
+const IDLE: Duration = Duration::from_hours(2);
 const QUEUE: usize = 4_096;
 
 type Entry = Arc<Mutex<ChatSet>>;

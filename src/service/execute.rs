@@ -68,7 +68,13 @@ impl Execute {
         self.run(tool, arguments, false, caller).await
     }
 
-    async fn run(&self, tool: Option<Arc<Tool>>, arguments: Map<String, Value>, published: bool, caller: Caller) -> Result<String, ExecuteError> {
+    async fn run(
+        &self,
+        tool: Option<Arc<Tool>>,
+        arguments: Map<String, Value>,
+        published: bool,
+        caller: Caller,
+    ) -> Result<String, ExecuteError> {
         let visibility = Visibility::of(&caller.principal);
         let tool = tool.filter(|tool| visibility.allows(tool)).ok_or(ExecuteError::NotFound)?;
         let started = Instant::now();
@@ -91,12 +97,8 @@ impl Execute {
                 tracing::warn!(tool = %tool.id, "the tool's own input schema is invalid: its arguments go unchecked");
             }
         }
-        let context = CallContext {
-            principal: Arc::clone(&caller.principal),
-            headers: Arc::clone(&caller.headers),
-            deadline: None,
-            progress: None,
-        };
+        let context =
+            CallContext { principal: Arc::clone(&caller.principal), headers: Arc::clone(&caller.headers), deadline: None, progress: None };
         let result = self.servers.call(&tool.id, arguments, context).await?;
         match outcome::answer(&result) {
             ToolAnswer::Result(body) => Ok(body),

@@ -87,11 +87,9 @@ impl Meta {
         let next = match (tools.is_empty(), request.detail) {
             (true, _) => "Nothing was found. Try other words for what the tool should do.".to_owned(),
             (false, Detail::Full) => "Call a tool directly if it is among your tools, otherwise through run_tool.".to_owned(),
-            (false, _) => {
-                "Call a tool directly if it is among your tools; otherwise search again with detail \"full\" for its parameters \
+            (false, _) => "Call a tool directly if it is among your tools; otherwise search again with detail \"full\" for its parameters \
                  and call it through run_tool."
-                    .to_owned()
-            }
+                .to_owned(),
         };
         Found { tools, next, warnings }
     }

@@ -29,7 +29,7 @@ pub trait ToolServers: Send + Sync {
     /// The present state of every configured server, in configured order.
     fn states(&self) -> Vec<ServerState>;
 
-    /// Calls one tool and returns the raw result object (MCP specification, "CallToolResult").
+    /// Calls one tool and returns the raw result object (MCP specification, `CallToolResult`).
     ///
     /// Dropping the future cancels the call at the server.
     ///

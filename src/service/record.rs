@@ -43,7 +43,7 @@ pub struct Retention {
 }
 
 async fn write(store: Arc<dyn Store>, mut events: mpsc::Receiver<SelectionEvent>, retention: Retention, stop: CancellationToken) {
-    const SWEEP: Duration = Duration::from_secs(3_600);
+    const SWEEP: Duration = Duration::from_hours(1);
     let mut sweep = tokio::time::interval(SWEEP);
     let mut batch = Vec::with_capacity(BATCH);
     loop {

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing};
+use crate::domain::principal::Visibility;
 use crate::domain::relevance::{self, LexicalModel};
 use crate::domain::tool::{ServerName, Tool};
-use crate::domain::principal::Visibility;
 use crate::service::current::CurrentCatalog;
 use crate::service::ports::{Embedder, IndexContents, IndexDocument, ServerEvent, Store, ToolIndex};
 use crate::service::publish::Publish;
@@ -93,7 +93,8 @@ impl Refresh {
     }
 
     async fn swap(&self, name: &ServerName, server: Option<CatalogServer>) {
-        let mut servers: Vec<CatalogServer> = self.current.snapshot().servers().iter().filter(|known| known.name != *name).cloned().collect();
+        let mut servers: Vec<CatalogServer> =
+            self.current.snapshot().servers().iter().filter(|known| known.name != *name).cloned().collect();
         servers.extend(server);
         self.publish(servers).await;
     }
@@ -249,7 +250,9 @@ impl Indexing {
                     }
                     vectors.extend(embedded);
                 }
-                Err(error) => tracing::warn!(error = %error, texts = batch.len(), "tools were not embedded; they are found by their words only"),
+                Err(error) => {
+                    tracing::warn!(error = %error, texts = batch.len(), "tools were not embedded; they are found by their words only");
+                }
             }
             done += batch.len();
             (self.on_progress)(done, total);

@@ -105,7 +105,14 @@ impl Retrieve {
     }
 
     /// Ranks what the caller sees, and the foreign tools with it, for one message.
-    pub async fn rank(&self, message: &str, visibility: &Visibility, catalog: &Catalog, list: Option<usize>, foreign: &[ForeignTool]) -> Ranking {
+    pub async fn rank(
+        &self,
+        message: &str,
+        visibility: &Visibility,
+        catalog: &Catalog,
+        list: Option<usize>,
+        foreign: &[ForeignTool],
+    ) -> Ranking {
         let plan = QueryPlan::new(message);
         let texts: Vec<&str> = plan.texts().iter().map(String::as_str).collect();
         if texts.is_empty() {
@@ -153,8 +160,16 @@ impl Retrieve {
         Ranking { ranked: candidates.fuse(&self.fusion), message: plan.whole().to_owned(), vector: vectors.into_iter().next(), warnings }
     }
 
-    async fn add_foreign(&self, candidates: &mut Candidates<u32>, catalog: &Catalog, vectors: &[Arc<[f32]>], foreign: &[ForeignTool], warnings: &mut Vec<String>) {
-        let passages: Vec<String> = foreign.iter().map(|tool| format!("{}: {}", tool.name.replace(['_', '-'], " "), tool.description)).collect();
+    async fn add_foreign(
+        &self,
+        candidates: &mut Candidates<u32>,
+        catalog: &Catalog,
+        vectors: &[Arc<[f32]>],
+        foreign: &[ForeignTool],
+        warnings: &mut Vec<String>,
+    ) {
+        let passages: Vec<String> =
+            foreign.iter().map(|tool| format!("{}: {}", tool.name.replace(['_', '-'], " "), tool.description)).collect();
         let passages: Vec<&str> = passages.iter().map(String::as_str).collect();
         let embedded = match self.embedder.embed_queries(&passages).await {
             Ok(embedded) => embedded,
@@ -176,7 +191,13 @@ impl Retrieve {
 
     /// The best tools for several queries, merged, best first, with readable scores: exactly `limit` when the caller
     /// sees that many. No gate, no cut.
-    pub async fn search(&self, queries: &[String], visibility: &Visibility, catalog: &Catalog, limit: usize) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
+    pub async fn search(
+        &self,
+        queries: &[String],
+        visibility: &Visibility,
+        catalog: &Catalog,
+        limit: usize,
+    ) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
         let mut best: HashMap<u32, f32> = HashMap::new();
         let mut warnings = Vec::new();
         for query in queries {

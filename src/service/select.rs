@@ -115,8 +115,11 @@ impl Face {
 #[derive(Default)]
 struct Chosen {
     /// Best first.
-    tools: Vec<(Arc<Tool>, f32)>,
-    foreign: Vec<(String, f32)>,
+    tools: Vec<Arc<Tool>>,
+    /// Names with their scores and places in the ranking.
+    foreign: Vec<(String, f32, usize)>,
+    /// Places in the ranking, from 1.
+    ranks: HashMap<ToolId, usize>,
     /// Scores of all ranked tools.
     scores: HashMap<ToolId, f32>,
     vector: Option<Arc<[f32]>>,
@@ -125,7 +128,13 @@ struct Chosen {
 
 impl Select {
     #[must_use]
-    pub fn new(current: Arc<CurrentCatalog>, retrieve: Arc<Retrieve>, chats: Chats, recorder: Recorder, settings: SelectionSettings) -> Self {
+    pub fn new(
+        current: Arc<CurrentCatalog>,
+        retrieve: Arc<Retrieve>,
+        chats: Chats,
+        recorder: Recorder,
+        settings: SelectionSettings,
+    ) -> Self {
         Self { current, retrieve, chats, recorder, settings }
     }
 
@@ -145,19 +154,18 @@ impl Select {
 
         let chosen = self.choose(&request, &offer, &catalog, &visibility).await;
         let offered_ids: HashSet<&ToolId> = offer.ours.iter().map(|tool| &tool.id).collect();
-        let new: Vec<ToolId> = chosen.tools.iter().map(|(tool, _)| tool.id.clone()).collect();
+        let new: Vec<ToolId> = chosen.tools.iter().map(|tool| tool.id.clone()).collect();
         let (set, mut warnings) = self.update_chat(&request, principal, &new, &called).await;
         warnings.extend(chosen.warnings.iter().cloned());
         warnings.append(&mut offer.warnings);
 
         let mut tools = self.fixed(&request, &offer, &catalog, &offered_ids);
-        let ranks: HashMap<&ToolId, usize> = new.iter().zip(1..).collect();
         for entry in set.tools().iter().filter(|entry| offered_ids.contains(&entry.tool)) {
             let Some(tool) = catalog.tool(&entry.tool) else { continue };
             if tools.iter().any(|kept| kept.id.as_ref() == Some(&tool.id)) {
                 continue;
             }
-            let reason = match ranks.get(&tool.id) {
+            let reason = match chosen.ranks.get(&tool.id) {
                 Some(&rank) => Reason::Relevant { rank },
                 None if entry.called => Reason::Called,
                 None => Reason::OfferedBefore,
@@ -166,14 +174,22 @@ impl Select {
             tools.push(Selected { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score, reason });
         }
         let foreign = offer.foreign.iter().map(|name| (name.clone(), None, Reason::Foreign));
-        let judged = chosen.foreign.iter().map(|(name, score)| (name.clone(), Some(*score), Reason::Relevant { rank: 0 }));
+        let judged = chosen.foreign.iter().map(|(name, score, rank)| (name.clone(), Some(*score), Reason::Relevant { rank: *rank }));
         tools.extend(foreign.chain(judged).map(|(name, score, reason)| Selected { name, id: None, score, reason }));
 
         let tool_ids = request.tool_ids.as_ref().map(|ids| keep_tool_ids(ids, &request.connections, &offer, &tools, &catalog));
         let (tokens_before, tokens_after) = tokens(&offer, &tools, &catalog);
         self.record(&id, &request, principal, &chosen, new);
         let took = started.elapsed();
-        tracing::debug!(selection = id, offered = offer.ours.len(), kept = tools.len(), tokens_before, tokens_after, took_us = took.as_micros(), "selection");
+        tracing::debug!(
+            selection = id,
+            offered = offer.ours.len(),
+            kept = tools.len(),
+            tokens_before,
+            tokens_after,
+            took_us = took.as_micros(),
+            "selection"
+        );
         Selection { id, tool_ids, tools, tokens_before, tokens_after, warnings, took }
     }
 
@@ -200,10 +216,10 @@ impl Select {
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offered.contains(&ranked.key));
         }
         let needs_tool = !self.settings.gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
-        self.cut(request, offer, catalog, ranking, needs_tool)
+        self.cut(request, offer, catalog, &ranking, needs_tool)
     }
 
-    fn cut(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, ranking: Ranking, needs_tool: bool) -> Chosen {
+    fn cut(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, ranking: &Ranking, needs_tool: bool) -> Chosen {
         let scores = ranking
             .ranked
             .iter()
@@ -219,20 +235,39 @@ impl Select {
             token_budget: request.token_budget.or(self.settings.token_budget).map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
             ..CutParameters::default()
         };
-        for position in cut(&candidates, &parameters) {
+        let mut close = Vec::new();
+        for (rank, position) in (1..).zip(cut(&candidates, &parameters)) {
             let ranked = &ranking.ranked[position];
             let score = readable_score(ranked.fused);
             let key = ranked.key as usize;
             match catalog.tools().get(key) {
-                Some(tool) => chosen.tools.push((Arc::clone(tool), score)),
-                None => chosen.foreign.extend(offer.judged.get(key - catalog.tools().len()).map(|tool| (tool.name.clone(), score))),
+                Some(tool) => {
+                    if ranked.leads != 0 || ranked.fused >= ranking.ranked[0].fused - parameters.gap {
+                        close.push(Arc::clone(tool));
+                    }
+                    chosen.ranks.insert(tool.id.clone(), rank);
+                    chosen.tools.push(Arc::clone(tool));
+                }
+                None => chosen.foreign.extend(offer.judged.get(key - catalog.tools().len()).map(|tool| (tool.name.clone(), score, rank))),
             }
+        }
+        // A few tools fill up a short list; none of them is a reason to keep a connection switched on.
+        let reasons = |face: &Face| close.iter().any(|tool| face.publishes(tool));
+        let kept: Vec<&Face> = offer.connections.iter().filter_map(|(_, face)| face.as_ref()).filter(|face| reasons(face)).collect();
+        if !kept.is_empty() {
+            chosen.tools.retain(|tool| kept.iter().any(|face| face.publishes(tool)));
         }
         chosen
     }
 
     /// The chat's set after this message. Without a chat's id it is what the messages show as called.
-    async fn update_chat(&self, request: &SelectRequest, principal: &Principal, new: &[ToolId], called: &HashSet<ToolId>) -> (ChatSet, Vec<String>) {
+    async fn update_chat(
+        &self,
+        request: &SelectRequest,
+        principal: &Principal,
+        new: &[ToolId],
+        called: &HashSet<ToolId>,
+    ) -> (ChatSet, Vec<String>) {
         let Some(chat) = &request.chat else {
             let mut before: Vec<ToolId> = called.iter().cloned().collect();
             before.sort_unstable();
@@ -297,15 +332,14 @@ impl Offer {
             }
             offer.connections.push((id.clone(), face));
         }
-        match &request.offered {
-            Some(offered) => offer.sort(offered, request.narrow_foreign, catalog, visibility),
-            None => {
-                let faces: Vec<&Face> = offer.connections.iter().filter_map(|(_, face)| face.as_ref()).collect();
-                let everything = request.connections.is_empty();
-                offer.ours =
-                    catalog.visible(visibility).filter(|tool| everything || faces.iter().any(|face| face.publishes(tool))).cloned().collect();
-                offer.meta = vec![FIND_TOOLS];
-            }
+        if let Some(offered) = &request.offered {
+            offer.sort(offered, request.narrow_foreign, catalog, visibility);
+        } else {
+            let faces: Vec<&Face> = offer.connections.iter().filter_map(|(_, face)| face.as_ref()).collect();
+            let everything = request.connections.is_empty();
+            let is_on = |tool: &Tool| everything || faces.iter().any(|face| face.publishes(tool));
+            offer.ours = catalog.visible(visibility).filter(|tool| is_on(tool)).cloned().collect();
+            offer.meta = vec![FIND_TOOLS];
         }
         offer
     }
@@ -344,16 +378,17 @@ fn called_names(request: &SelectRequest) -> impl Iterator<Item = &str> {
 fn candidate(ranked: &Ranked<u32>, catalog: &Catalog) -> CutCandidate {
     let tool = catalog.tools().get(ranked.key as usize);
     let server = tool.and_then(|tool| catalog.server_position(&tool.id.server)).unwrap_or(u32::MAX);
-    CutCandidate {
-        fused: ranked.fused,
-        leads: ranked.leads,
-        tokens: tool.map_or(0, |tool| tool.tokens),
-        server,
-    }
+    CutCandidate { fused: ranked.fused, leads: ranked.leads, tokens: tool.map_or(0, |tool| tool.tokens), server }
 }
 
 /// Foreign ids stay; of ours those that publish a chosen tool, and one at least, because it carries the search tool.
-fn keep_tool_ids(ids: &[String], connections: &IndexMap<String, String>, offer: &Offer, tools: &[Selected], catalog: &Catalog) -> Vec<String> {
+fn keep_tool_ids(
+    ids: &[String],
+    connections: &IndexMap<String, String>,
+    offer: &Offer,
+    tools: &[Selected],
+    catalog: &Catalog,
+) -> Vec<String> {
     let chosen: Vec<&Arc<Tool>> = tools.iter().filter_map(|selected| catalog.tool(selected.id.as_ref()?)).collect();
     let publishes = |id: &String| {
         offer.connections.iter().find(|(known, _)| known == id).is_some_and(|(_, face)| match face {

@@ -37,9 +37,8 @@ impl Status {
         let attempted = servers.iter().all(|state| state.phase != ServerPhase::Starting);
         // A server that answered is ready once its tools are in the catalog, not a moment before.
         let catalog = self.current.snapshot();
-        let taken_over = servers
-            .iter()
-            .all(|state| state.phase != ServerPhase::Connected || catalog.server(state.server.as_str()).is_some());
+        let taken_over =
+            servers.iter().all(|state| state.phase != ServerPhase::Connected || catalog.server(state.server.as_str()).is_some());
         let ready = self.last_good.load(Ordering::Relaxed) || (attempted && taken_over) || self.started.elapsed() >= PATIENCE;
         Readiness { ready, tools: catalog.tools().len(), servers, index: self.index.state() }
     }

@@ -2,6 +2,7 @@
 //!
 //! `q12`: queries of 12 word pieces; `m100`: messages of 100; `docs`: tool texts of about 61, 32 in a batch
 //! on one thread. Texts are counted without `[CLS]` and `[SEP]`.
+#![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
 
 use std::hint::black_box;
 

@@ -1,7 +1,7 @@
 //! Selection at 200 and 2,000 tools, composing a document, and what execution over HTTP adds to the call itself.
 //!
 //!     cargo bench --bench service
-#![expect(clippy::unwrap_used, missing_docs, reason = "a benchmark may panic, and criterion makes undocumented items")]
+#![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use toolsieve::domain::relevance::LexicalModel;
 use toolsieve::domain::tool::ServerName;
 use toolsieve::service::chats::Chats;
 use toolsieve::service::current::CurrentCatalog;
-use toolsieve::service::ports::{Embedder, Store, ToolIndex};
+use toolsieve::service::ports::{Embedder, Store, ToolIndex, ToolServers as _};
 use toolsieve::service::publish::{Face, Publish};
 use toolsieve::service::record::{Recorder, Retention};
 use toolsieve::service::refresh::Indexing;
@@ -31,8 +31,26 @@ use toolsieve::settings::{Overrides, ServersSource, Settings, Sources};
 
 const VERBS: [&str; 10] = ["create", "read", "update", "delete", "list", "search", "send", "convert", "merge", "export"];
 const NOUNS: [&str; 20] = [
-    "issue", "file", "email", "calendar event", "invoice", "branch", "page", "table row", "message", "contact", "ticket", "photo", "map route",
-    "playlist", "database", "container", "log entry", "time zone", "payment", "document",
+    "issue",
+    "file",
+    "email",
+    "calendar event",
+    "invoice",
+    "branch",
+    "page",
+    "table row",
+    "message",
+    "contact",
+    "ticket",
+    "photo",
+    "map route",
+    "playlist",
+    "database",
+    "container",
+    "log entry",
+    "time zone",
+    "payment",
+    "document",
 ];
 
 /// A catalog of so many tools on servers of 20 each.
@@ -65,7 +83,8 @@ fn select(criterion: &mut Criterion) {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(runtime.block_on(SqliteStore::open(&folder.path().join("t.db"))).unwrap());
         let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new().unwrap());
-        let options = EmbeddedIndexOptions { folder: folder.path().join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
+        let options =
+            EmbeddedIndexOptions { folder: folder.path().join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
         let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options).unwrap();
         let current = Arc::new(CurrentCatalog::default());
         current.swap(tools(count));
@@ -79,14 +98,17 @@ fn select(criterion: &mut Criterion) {
         };
         runtime.block_on(indexing.update(&current.snapshot()));
         let stop = CancellationToken::new();
-        let day = std::time::Duration::from_secs(86_400);
+        let day = std::time::Duration::from_hours(24);
         let (recorder, _) = Recorder::start(Arc::clone(&store), Retention { chats: day, events: day }, stop.clone());
         let (chats, _) = Chats::start(Arc::clone(&store), 24, stop.clone());
         let retrieve = Arc::new(Retrieve::new(embedder, index, &settings.live.selection));
         runtime.block_on(retrieve.teach_gate(store.as_ref()));
         let select = Select::new(Arc::clone(&current), retrieve, chats, recorder, settings.live.selection.clone());
         let principal = Principal::anyone();
-        let ask = |text: String| SelectRequest { turns: vec![Turn { role: TurnRole::User, text, called: Vec::new() }], ..SelectRequest::default() };
+        let ask = |text: String| SelectRequest {
+            turns: vec![Turn { role: TurnRole::User, text, called: Vec::new() }],
+            ..SelectRequest::default()
+        };
         let mut number = 0;
         // Every message is a new one, so that its vector is never in the cache.
         criterion.bench_function(&format!("select among {count}, a new message"), |bencher| {
@@ -131,11 +153,7 @@ fn execute(criterion: &mut Criterion) {
     let servers = json!({"mcpServers": {"one": {"command": server}}}).to_string();
     let sources = Sources {
         servers: ServersSource::Text { name: "bench".into(), text: servers },
-        overrides: Overrides {
-            port: Some(0),
-            data_dir: Some(folder.path().join("data")),
-            ..Overrides::default()
-        },
+        overrides: Overrides { port: Some(0), data_dir: Some(folder.path().join("data")), ..Overrides::default() },
         ..Sources::default()
     };
     let (settings, _) = Settings::load(&sources).unwrap();
@@ -146,7 +164,8 @@ fn execute(criterion: &mut Criterion) {
         let application = Application::start(settings).await.unwrap();
         let (url, stop) = (application.url(), application.handle());
         let task = tokio::spawn(application.run());
-        let options = mcp::Options { client: mcp::client_builder().build().unwrap(), inherit_environment: false, timing: mcp::Timing::default() };
+        let options =
+            mcp::Options { client: mcp::client_builder().build().unwrap(), inherit_environment: false, timing: mcp::Timing::default() };
         let servers = mcp::McpServers::start(direct.live.servers, options);
         loop {
             let ready: Value = client.get(format!("{url}/readyz")).send().await.unwrap().json().await.unwrap();
@@ -166,13 +185,14 @@ fn execute(criterion: &mut Criterion) {
         deadline: None,
         progress: None,
     };
-    use toolsieve::service::ports::ToolServers as _;
     criterion.bench_function("execute: the call itself", |bencher| {
         bencher.iter(|| runtime.block_on(servers.call(&id, arguments.clone(), context())).unwrap());
     });
     let echo = format!("{url}/one/echo");
     criterion.bench_function("execute: over HTTP", |bencher| {
-        bencher.iter(|| runtime.block_on(async { client.post(&echo).body("{\"text\":\"hello\"}").send().await.unwrap().bytes().await.unwrap() }));
+        bencher.iter(|| {
+            runtime.block_on(async { client.post(&echo).body("{\"text\":\"hello\"}").send().await.unwrap().bytes().await.unwrap() })
+        });
     });
     runtime.block_on(async {
         servers.shut_down().await;

@@ -17,7 +17,11 @@ const RULES: [Rule; 5] = [
         layers: &["service", "adapters", "http", "app", "cli", "settings"],
         crates: &["tokio", "actix_web", "rmcp", "qdrant_edge", "sqlx", "reqwest", "moka", "tracing", "utoipa", "async_trait"],
     },
-    Rule { layer: "settings", layers: &["service", "adapters", "http", "app", "cli"], crates: &["actix_web", "rmcp", "qdrant_edge", "sqlx", "reqwest"] },
+    Rule {
+        layer: "settings",
+        layers: &["service", "adapters", "http", "app", "cli"],
+        crates: &["actix_web", "rmcp", "qdrant_edge", "sqlx", "reqwest"],
+    },
     Rule {
         layer: "service",
         layers: &["adapters", "http", "app", "cli"],

@@ -32,7 +32,11 @@ fn a_sound_configuration_is_code_0() {
 fn problems_are_all_named_and_are_code_2() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("mcp.json");
-    fs::write(&config, json!({"mcpServers": {"docs": stdio(&[]), "empty": {}, "var": {"command": "x", "env": {"K": "${NO_SUCH_VARIABLE}"}}}}).to_string()).unwrap();
+    fs::write(
+        &config,
+        json!({"mcpServers": {"docs": stdio(&[]), "empty": {}, "var": {"command": "x", "env": {"K": "${NO_SUCH_VARIABLE}"}}}}).to_string(),
+    )
+    .unwrap();
     let settings = folder.path().join("toolsieve.toml");
     fs::write(&settings, "[http]\nprot = 1\nport = 99999\n").unwrap();
     let output = toolsieve().args(["check", "--config"]).arg(&config).arg("--settings").arg(&settings).output().unwrap();
@@ -128,7 +132,8 @@ async fn told_to_stop_it_ends_its_servers_and_is_code_0() {
     let folder = tempfile::tempdir().unwrap();
     let mut served = Served::start(folder.path());
     served.until(|body| body["servers"][0]["phase"] == "connected" && body["tools"] == 23).await;
-    let answer: Value = reqwest::Client::new().post(format!("{}/one/process", served.url)).body("{}").send().await.unwrap().json().await.unwrap();
+    let answer: Value =
+        reqwest::Client::new().post(format!("{}/one/process", served.url)).body("{}").send().await.unwrap().json().await.unwrap();
     let child = answer["pid"].as_u64().unwrap();
     served.signal("-TERM");
     assert_eq!(served.process.wait().unwrap().code(), Some(0));

@@ -74,11 +74,16 @@ async fn foreign_definitions_are_judged_when_asked_for() {
         {"name": "book_flight", "description": "Book a flight between two airports"},
         {"name": "water_plants", "description": "Switch on the garden irrigation"},
         "time__get_current_time",
+        "only_a_name",
     ]);
-    let body = json!({"messages": message("book me a flight from Rome to Oslo"), "tools": tools, "narrow_foreign": true});
-    let answer = filter(&service, body).await;
-    let names = names(&answer);
-    assert_eq!(names.first(), Some(&"book_flight"), "{names:?}");
+    let body = json!({"messages": message("book me a flight from Rome to Oslo"), "tools": tools, "narrow_foreign": true, "limit": 1});
+    let answer = filter(&service, body.clone()).await;
+    assert_eq!(names(&answer), ["only_a_name", "book_flight"], "what came as a name alone is kept");
+    assert!(answer["tools"][1]["score"].is_number());
+    let mut kept = body;
+    kept["narrow_foreign"] = json!(false);
+    let answer = filter(&service, kept).await;
+    assert!(names(&answer).contains(&"water_plants"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,7 +60,11 @@ async fn a_call_brings_the_tools_result() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_error_is_a_problem_with_its_code() {
-    let service = Start { servers: json!({"one": stdio(&["typed"])}), environment: vec![("TOOLSIEVE_CALLS__TIMEOUT_SECONDS", "1")], ..Start::default() };
+    let service = Start {
+        servers: json!({"one": stdio(&["typed"])}),
+        environment: vec![("TOOLSIEVE_CALLS__TIMEOUT_SECONDS", "1")],
+        ..Start::default()
+    };
     let service = service.start().await;
     service.settled().await;
     let cases = [
@@ -172,7 +176,8 @@ async fn a_dead_server_keeps_its_tools_and_says_when_to_come_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_can_not_start_hides_nobody() {
-    let service = Start { servers: json!({"good": stdio(&[]), "broken": {"command": "no-such-command-here"}}), ..Start::default() }.start().await;
+    let service =
+        Start { servers: json!({"good": stdio(&[]), "broken": {"command": "no-such-command-here"}}), ..Start::default() }.start().await;
     let body = service.until(|body| body["ready"] == true).await;
     let broken = body["servers"].as_array().unwrap().iter().find(|server| server["server"] == "broken").unwrap();
     assert!(broken["error"].as_str().unwrap().contains("no-such-command-here"), "{broken}");

@@ -1,5 +1,5 @@
 //! All tests against the built crate, one binary.
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "tests may panic and print")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic and print")]
 
 mod architecture;
 mod cli;

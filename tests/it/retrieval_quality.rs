@@ -21,12 +21,12 @@ use toolsieve::service::refresh::Indexing;
 use toolsieve::service::retrieve::Retrieve;
 use toolsieve::settings::Settings;
 
-/// Macro recall at 5 of the four sets, as the Python hybrid of dense and lexical search reached it.
+/// Macro recall at 5 of the four sets, as a Python hybrid of dense and lexical search reached it.
 const FLOOR: f64 = 0.825;
 const SETS: [&str; 4] = ["livemcpbench", "azure_mcp", "mcpzero", "mcptoolbenchpp"];
 
 fn shared() -> Option<PathBuf> {
-    let shared = std::env::var_os("TOOLSIEVE_SHARED").map(PathBuf::from);
+    let shared = std::env::var_os("TOOLSIEVE_SHARED").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     if shared.is_none() {
         println!("TOOLSIEVE_SHARED is not set: the suites over the evaluation data are left out");
     }

@@ -18,7 +18,7 @@ const INLINE_CHARACTERS: usize = 1_000;
 /// The built-in model behind the port.
 pub struct BuiltinEmbedder {
     encoder: Arc<Encoder>,
-    messages: Cache<Box<str>, Arc<[f32]>>,
+    messages: Cache<Arc<str>, Arc<[f32]>>,
 }
 
 impl BuiltinEmbedder {
@@ -28,8 +28,9 @@ impl BuiltinEmbedder {
     /// The weights are broken: a fault of the build.
     pub fn new() -> Result<Self, ModelError> {
         let encoder = Arc::new(Encoder::built_in()?);
-        let bytes = |text: &str, vector: &Arc<[f32]>| u32::try_from(text.len() + vector.len() * size_of::<f32>() + 64).unwrap_or(u32::MAX);
-        let messages = Cache::builder().max_capacity(CACHE_BYTES).weigher(move |text: &Box<str>, vector| bytes(text, vector)).build();
+        let bytes =
+            |text: &Arc<str>, vector: &Arc<[f32]>| u32::try_from(text.len() + vector.len() * size_of::<f32>() + 64).unwrap_or(u32::MAX);
+        let messages = Cache::builder().max_capacity(CACHE_BYTES).weigher(bytes).build();
         Ok(Self { encoder, messages })
     }
 }
@@ -58,7 +59,7 @@ impl Embedder for BuiltinEmbedder {
             for vector in vectors.iter_mut().filter(|vector| vector.is_none()) {
                 if let Some((text, made)) = encoded.next() {
                     let made: Arc<[f32]> = made.into();
-                    self.messages.insert((*text).into(), Arc::clone(&made));
+                    self.messages.insert(Arc::from(*text), Arc::clone(&made));
                     *vector = Some(made);
                 }
             }

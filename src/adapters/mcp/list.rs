@@ -129,7 +129,6 @@ impl Collected {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests may panic")]
 mod tests {
     use serde_json::json;
 

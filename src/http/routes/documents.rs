@@ -41,7 +41,12 @@ impl DocumentQuery {
     )
 )]
 #[get("/openapi.json")]
-pub async fn root(state: web::Data<State>, caller: Caller, query: web::Query<DocumentQuery>, request: HttpRequest) -> Result<HttpResponse, Problem> {
+pub async fn root(
+    state: web::Data<State>,
+    caller: Caller,
+    query: web::Query<DocumentQuery>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
     answer(&state, &caller, &Face::Root, query.mode()?, &request)
 }
 

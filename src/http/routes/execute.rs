@@ -17,7 +17,13 @@ use crate::service::execute;
 ///
 /// # Errors
 /// The table in `problem.rs`.
-pub async fn execute(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn execute(
+    state: web::Data<State>,
+    caller: Caller,
+    path: web::Path<(String, String)>,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
     let (server, tool) = path.into_inner();
     // A server's document publishes the meta-tools with paths below the server, as it does with its tools.
     match tool.as_str() {

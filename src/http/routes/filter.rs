@@ -12,7 +12,7 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::state::State;
-use crate::service::select::{Offered, Selection, SelectRequest, Turn, TurnRole};
+use crate::service::select::{Offered, SelectRequest, Selection, Turn, TurnRole};
 
 /// Newly chosen tools that a request may ask for.
 const MAX_LIMIT: usize = 128;
@@ -226,4 +226,3 @@ impl From<Selection> for FilterAnswer {
         }
     }
 }
-

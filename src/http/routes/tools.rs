@@ -100,7 +100,10 @@ pub(super) async fn run_search(state: &State, caller: &Caller, request: &HttpReq
     queries.extend(body.intent);
     queries.retain(|query| !query.trim().is_empty());
     if queries.is_empty() || queries.len() > MAX_QUERIES {
-        return Err(Problem::new(Code::InvalidRequest, format!("Give 1 to {MAX_QUERIES} queries, e.g. {{\"queries\": [\"send an email\"]}}.")));
+        return Err(Problem::new(
+            Code::InvalidRequest,
+            format!("Give 1 to {MAX_QUERIES} queries, e.g. {{\"queries\": [\"send an email\"]}}."),
+        ));
     }
     let limit = body.limit.unwrap_or(10);
     if limit == 0 || limit > MAX_LIMIT {
@@ -122,8 +125,9 @@ pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpReque
         None => Map::new(),
         Some(Arguments::Object(arguments)) => arguments,
         Some(Arguments::Text(text)) if text.trim().is_empty() => Map::new(),
-        Some(Arguments::Text(text)) => serde_json::from_str(&text)
-            .map_err(|_| Problem::new(Code::InvalidArguments, "Send the arguments as a JSON object."))?,
+        Some(Arguments::Text(text)) => {
+            serde_json::from_str(&text).map_err(|_| Problem::new(Code::InvalidArguments, "Send the arguments as a JSON object."))?
+        }
     };
     Ok(json(state.execute.by_name(&body.name, arguments, context(caller, request)).await?))
 }

@@ -12,7 +12,7 @@ use toolsieve::app::Application;
 use toolsieve::settings::{Environment, Overrides, ServersSource, Settings, Sources};
 
 /// Long enough for a loaded machine; nothing waits for it unless it fails.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 /// An example binary of this crate: a test server.
 pub(crate) fn example(name: &str) -> PathBuf {

@@ -1,0 +1,166 @@
+"""What the comparisons share: programs that they start, requests that they send, figures that they read and print.
+
+Everything runs on loopback addresses and free ports. mcpo starts only with the versions of its own lock file:
+
+    python3 -m venv ~/.cache/toolsieve-bench/mcpo
+    ~/.cache/toolsieve-bench/mcpo/bin/pip install mcpo==0.0.20 mcp==1.17.0 fastapi==0.116.1 starlette==0.47.2
+"""
+
+import http.client
+import json
+import os
+import platform
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+MCPO = Path("~/.cache/toolsieve-bench/mcpo/bin/mcpo").expanduser()
+JSON_HEADERS = {"Content-Type": "application/json"}
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Service:
+    """A running HTTP service with a process group of its own; its output goes into a file."""
+
+    def __init__(self, command: Sequence[str | Path], port: int, log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.port, self.log = port, log
+        self.started = time.perf_counter()
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, method: str, path: str, body: Any = None, timeout: float = 60) -> tuple[int, Any]:
+        """Status and body, which is parsed where it is JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), JSON_HEADERS)
+            response = connection.getresponse()
+            text = response.read().decode()
+        finally:
+            connection.close()
+        try:
+            return response.status, json.loads(text)
+        except json.JSONDecodeError:
+            return response.status, text
+
+    def wait(self, ready: Callable[[], bool], seconds: float = 120, poll: float = 0.05) -> float:
+        """Waits until the service is ready; returns the seconds since it was started."""
+        deadline = time.perf_counter() + seconds
+        while True:
+            if self._process.poll() is not None:
+                raise SystemExit(f"a service ended with {self._process.returncode}:\n{self.log_end()}")
+            try:
+                if ready():
+                    return time.perf_counter() - self.started
+            except OSError:
+                pass
+            if time.perf_counter() > deadline:
+                raise SystemExit(f"a service was not ready after {seconds} s:\n{self.log_end()}")
+            time.sleep(poll)
+
+    def log_end(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+
+    def stop(self) -> None:
+        """Asks it to end, and ends it and its children after ten seconds."""
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.poll() is None:
+                os.kill(self._process.pid, sign)
+                try:
+                    self._process.wait(10)
+                except subprocess.TimeoutExpired:
+                    continue
+            break
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)  # children that were left behind
+        except ProcessLookupError:
+            pass
+
+
+def toolsieve(binary: Path, config: Path, folder: Path, env: Mapping[str, str] | None = None) -> Service:
+    """Toolsieve with its defaults, writing into `folder`."""
+    port = free_port()
+    command = [binary, "serve", "--config", config, "--data-dir", folder / "data", "--port", str(port)]
+    return Service(command, port, folder / "toolsieve.log", env)
+
+
+def mcpo(program: Path, config: Path, folder: Path) -> Service:
+    """mcpo with its defaults."""
+    port = free_port()
+    command = [program, "--host", "127.0.0.1", "--port", str(port), "--config", config]
+    return Service(command, port, folder / "mcpo.log")
+
+
+def is_live(service: Service, servers: int) -> bool:
+    """Whether Toolsieve is connected with so many servers and has indexed their tools."""
+    status, state = service.ask("GET", "/readyz")
+    connected = [server for server in state["servers"] if server["phase"] == "connected"]
+    return status == 200 and len(connected) == servers
+
+
+def write_config(path: Path, servers: Mapping[str, Mapping[str, Any]]) -> Path:
+    path.write_text(json.dumps({"mcpServers": servers}, indent=2))
+    return path
+
+
+def memory(pid: int) -> dict[str, float]:
+    """MiB of a process itself, without its children: all resident, and the anonymous part of it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = dict(re.findall(r"^(VmRSS|RssAnon|VmHWM):\s+(\d+) kB", status, re.MULTILINE))
+    return {name: int(found[name]) / 1024 for name in ("RssAnon", "VmRSS", "VmHWM")}
+
+
+def machine() -> dict[str, Any]:
+    """What figures depend on."""
+    names = re.findall(r"^model name\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return {
+        "processor": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "load_average": [round(value, 2) for value in os.getloadavg()],
+        "python": platform.python_version(),
+    }
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table, numbers on the right."""
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def finish(report: Mapping[str, Any], text: str, path: Path | None) -> None:
+    """Prints the table, and the whole report as JSON: to a file if one is given."""
+    described = report["machine"]
+    print(f"{described['cores']} cores ({described['processor']}), load average {described['load_average']}\n\n{text}\n")
+    if path:
+        path.write_text(json.dumps(report, indent=1) + "\n")
+    else:
+        print(json.dumps(report))
