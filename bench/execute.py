@@ -9,7 +9,8 @@ the rounds, the ratios the medians of the ratios within one round.
 
     apt-get install wrk
     python3 -m venv ~/.cache/toolsieve-bench/mcpo
-    ~/.cache/toolsieve-bench/mcpo/bin/pip install mcpo==0.0.20 mcp==1.17.0 fastapi==0.116.1 starlette==0.47.2
+    ~/.cache/toolsieve-bench/mcpo/bin/pip install mcpo==0.0.20 mcp==1.17.0 fastapi==0.116.1 starlette==0.47.2 \\
+        pydantic==2.11.7
     cargo build --release --examples --bins
     python3 bench/execute.py --release target/release
 

@@ -3,7 +3,8 @@
 Everything runs on loopback addresses and free ports. mcpo starts only with the versions of its own lock file:
 
     python3 -m venv ~/.cache/toolsieve-bench/mcpo
-    ~/.cache/toolsieve-bench/mcpo/bin/pip install mcpo==0.0.20 mcp==1.17.0 fastapi==0.116.1 starlette==0.47.2
+    ~/.cache/toolsieve-bench/mcpo/bin/pip install mcpo==0.0.20 mcp==1.17.0 fastapi==0.116.1 starlette==0.47.2 \\
+        pydantic==2.11.7
 """
 
 import http.client

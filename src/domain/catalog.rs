@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use ahash::RandomState;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -50,8 +51,8 @@ pub struct CatalogServer {
 pub struct Catalog {
     servers: Vec<CatalogServer>,
     tools: Vec<Arc<Tool>>,
-    by_id: HashMap<ToolId, usize>,
-    by_operation: HashMap<OperationId, usize>,
+    by_id: HashMap<ToolId, usize, RandomState>,
+    by_operation: HashMap<OperationId, usize, RandomState>,
     version: u64,
     meta_tokens: BTreeMap<&'static str, u32>,
 }
@@ -143,6 +144,12 @@ impl Catalog {
     #[must_use]
     pub fn operation(&self, name: &str) -> Option<&Arc<Tool>> {
         self.by_operation.get(name).map(|&position| &self.tools[position])
+    }
+
+    /// The place of a tool in [`Catalog::tools`], by its published name.
+    #[must_use]
+    pub fn operation_position(&self, name: &str) -> Option<u32> {
+        self.by_operation.get(name).and_then(|&position| u32::try_from(position).ok())
     }
 
     pub fn visible<'a>(&'a self, visibility: &'a Visibility) -> impl Iterator<Item = &'a Arc<Tool>> {

@@ -1,6 +1,6 @@
 //! The chats' sets: in memory, written behind to the store, read from there on a miss.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use crate::service::ports::Store;
 const HELD: u64 = 10_000;
 const IDLE: Duration = Duration::from_hours(2);
 const QUEUE: usize = 4_096;
+/// How long a change may wait for more of them before it is written.
+const GATHER: Duration = Duration::from_millis(100);
 
 type Entry = Arc<Mutex<ChatSet>>;
 
@@ -89,19 +91,32 @@ impl Chats {
 }
 
 async fn write(store: Arc<dyn Store>, mut queue: mpsc::Receiver<(ChatKey, Entry)>, stop: CancellationToken) {
+    let mut changed = Vec::new();
     loop {
-        let next = tokio::select! {
+        tokio::select! {
             biased;
-            next = queue.recv() => next,
+            count = queue.recv_many(&mut changed, QUEUE) => if count == 0 { return },
             () = stop.cancelled() => {
                 queue.close();
-                queue.recv().await
+                if queue.recv_many(&mut changed, QUEUE).await == 0 {
+                    return;
+                }
             }
-        };
-        let Some((key, entry)) = next else { return };
-        let set = entry.lock().await.clone();
-        if let Err(error) = store.save_chat(&key, &set).await {
-            tracing::warn!(error = %error, "a chat's set was not stored");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(GATHER) => {}
+            () = stop.cancelled() => {}
+        }
+        while let Ok(more) = queue.try_recv() {
+            changed.push(more);
+        }
+        // A chat that changed several times is written once, as it is now.
+        let changed: HashMap<ChatKey, Entry> = changed.drain(..).collect();
+        for (key, entry) in changed {
+            let set = entry.lock().await.clone();
+            if let Err(error) = store.save_chat(&key, &set).await {
+                tracing::warn!(error = %error, "a chat's set was not stored");
+            }
         }
     }
 }

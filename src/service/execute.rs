@@ -136,7 +136,7 @@ fn outcome(result: &Result<String, ExecuteError>) -> CallOutcome {
 fn log(tool: &Tool, result: &Result<String, ExecuteError>, took: Duration) {
     let took_ms = took.as_secs_f64() * 1_000.0;
     match result {
-        Ok(body) => tracing::info!(tool = %tool.id, outcome = "success", bytes = body.len(), took_ms, "call"),
+        Ok(body) => tracing::debug!(tool = %tool.id, outcome = "success", bytes = body.len(), took_ms, "call"),
         Err(ExecuteError::Tool(_)) => tracing::info!(tool = %tool.id, outcome = "tool_error", took_ms, "call"),
         Err(ExecuteError::Invalid(problems)) => {
             tracing::info!(tool = %tool.id, outcome = "invalid_arguments", problems = problems.len(), took_ms, "call");

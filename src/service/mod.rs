@@ -4,6 +4,7 @@ pub mod chats;
 pub mod current;
 pub mod execute;
 pub mod meta;
+mod offer;
 pub mod ports;
 pub mod publish;
 pub mod record;

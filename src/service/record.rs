@@ -1,6 +1,7 @@
 //! Writes down what happened to selections, behind the request that caused it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
@@ -8,15 +9,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::service::ports::{SelectionEvent, Store};
 
-/// Events that may wait. More than that means that the store is stuck; then the newest are dropped and counted.
-const QUEUE: usize = 4_096;
+/// Events that may wait. More than that means that the store does not keep up; then the newest are dropped and counted.
+const QUEUE: usize = 16_384;
 /// Events written in one transaction.
-const BATCH: usize = 256;
+const BATCH: usize = 4_096;
+/// How long an event may wait for company: one transaction for many costs a call next to nothing.
+const GATHER: Duration = Duration::from_millis(500);
+/// Events for which room is kept between two batches.
+const GATHERED: usize = 64;
 
 /// Takes events without waiting.
 #[derive(Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<SelectionEvent>,
+    dropped: Arc<AtomicU64>,
 }
 
 impl Recorder {
@@ -24,13 +30,15 @@ impl Recorder {
     #[must_use]
     pub fn start(store: Arc<dyn Store>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (queue, events) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(write(store, events, retention, stop));
-        (Self { queue }, task)
+        let dropped = Arc::new(AtomicU64::new(0));
+        let writer = Writer { store, retention, dropped: Arc::clone(&dropped) };
+        let task = tokio::spawn(writer.run(events, stop));
+        (Self { queue, dropped }, task)
     }
 
     pub fn record(&self, event: SelectionEvent) {
         if self.queue.try_send(event).is_err() {
-            tracing::warn!("a selection event was dropped: the store does not keep up");
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -42,43 +50,64 @@ pub struct Retention {
     pub events: Duration,
 }
 
-async fn write(store: Arc<dyn Store>, mut events: mpsc::Receiver<SelectionEvent>, retention: Retention, stop: CancellationToken) {
-    const SWEEP: Duration = Duration::from_hours(1);
-    let mut sweep = tokio::time::interval(SWEEP);
-    let mut batch = Vec::with_capacity(BATCH);
-    loop {
-        tokio::select! {
-            biased;
-            count = events.recv_many(&mut batch, BATCH) => {
-                if count == 0 {
+struct Writer {
+    store: Arc<dyn Store>,
+    retention: Retention,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Writer {
+    async fn run(self, mut events: mpsc::Receiver<SelectionEvent>, stop: CancellationToken) {
+        const SWEEP: Duration = Duration::from_hours(1);
+        let mut sweep = tokio::time::interval(SWEEP);
+        let mut batch = Vec::new();
+        loop {
+            tokio::select! {
+                count = events.recv_many(&mut batch, BATCH) => {
+                    if count == 0 {
+                        return;
+                    }
+                    tokio::select! {
+                        () = tokio::time::sleep(GATHER) => {}
+                        () = stop.cancelled() => {}
+                    }
+                    while batch.len() < BATCH
+                        && let Ok(event) = events.try_recv()
+                    {
+                        batch.push(event);
+                    }
+                    self.save(&mut batch).await;
+                }
+                _ = sweep.tick() => self.forget().await,
+                () = stop.cancelled() => {
+                    events.close();
+                    while events.recv_many(&mut batch, BATCH).await > 0 {
+                        self.save(&mut batch).await;
+                    }
                     return;
                 }
-                save(store.as_ref(), &mut batch).await;
-            }
-            _ = sweep.tick() => forget(store.as_ref(), retention).await,
-            () = stop.cancelled() => {
-                events.close();
-                while events.recv_many(&mut batch, BATCH).await > 0 {
-                    save(store.as_ref(), &mut batch).await;
-                }
-                return;
             }
         }
     }
-}
 
-async fn save(store: &dyn Store, batch: &mut Vec<SelectionEvent>) {
-    if let Err(error) = store.record(batch).await {
-        tracing::warn!(error = %error, events = batch.len(), "selection events were not stored");
+    async fn save(&self, batch: &mut Vec<SelectionEvent>) {
+        if let Err(error) = self.store.record(batch).await {
+            tracing::warn!(error = %error, events = batch.len(), "selection events were not stored");
+        }
+        batch.clear();
+        batch.shrink_to(GATHERED);
+        let dropped = self.dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            tracing::warn!(dropped, "selection events were dropped: the store does not keep up");
+        }
     }
-    batch.clear();
-}
 
-async fn forget(store: &dyn Store, retention: Retention) {
-    let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
-    match store.forget_before(before(retention.chats), before(retention.events)).await {
-        Ok(0) => {}
-        Ok(rows) => tracing::info!(rows, "chats and events past their retention were removed"),
-        Err(error) => tracing::warn!(error = %error, "old chats and events were not removed"),
+    async fn forget(&self) {
+        let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        match self.store.forget_before(before(self.retention.chats), before(self.retention.events)).await {
+            Ok(0) => {}
+            Ok(rows) => tracing::info!(rows, "chats and events past their retention were removed"),
+            Err(error) => tracing::warn!(error = %error, "old chats and events were not removed"),
+        }
     }
 }

@@ -16,9 +16,10 @@ use crate::domain::selection::{Reason, Selected};
 use crate::domain::tool::{Tool, ToolId};
 use crate::service::chats::Chats;
 use crate::service::current::CurrentCatalog;
+use crate::service::offer::{Face, Offer};
 use crate::service::ports::{SelectionEvent, SelectionEventKind};
 use crate::service::record::Recorder;
-use crate::service::retrieve::{ForeignTool, Ranking, Retrieve};
+use crate::service::retrieve::{Ranking, Retrieve};
 use crate::settings::SelectionSettings;
 
 pub use crate::domain::selection::Selection;
@@ -79,49 +80,17 @@ pub struct Select {
     settings: SelectionSettings,
 }
 
-/// The functions on offer, sorted by whose they are.
-#[derive(Default)]
-struct Offer {
-    /// Ours, that the caller may see.
-    ours: Vec<Arc<Tool>>,
-    /// Meta-tools.
-    meta: Vec<&'static str>,
-    /// Not ours: kept.
-    foreign: Vec<String>,
-    /// Not ours, but to be judged.
-    judged: Vec<ForeignTool>,
-    /// Our connections that are switched on, with what each publishes; `None` for a path that is not known.
-    connections: Vec<(String, Option<Face>)>,
-    warnings: Vec<String>,
-}
-
-/// What a connection publishes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Face {
-    Everything,
-    Server(String),
-}
-
-impl Face {
-    fn publishes(&self, tool: &Tool) -> bool {
-        match self {
-            Self::Everything => true,
-            Self::Server(server) => tool.id.server.as_str() == server,
-        }
-    }
-}
-
-/// What was chosen newly for a message.
+/// What was chosen newly for a message. Tools of ours are positions in the catalog.
 #[derive(Default)]
 struct Chosen {
     /// Best first.
-    tools: Vec<Arc<Tool>>,
-    /// Names with their scores and places in the ranking.
+    tools: Vec<u32>,
+    /// Names of others with their scores and places in the ranking.
     foreign: Vec<(String, f32, usize)>,
-    /// Places in the ranking, from 1.
-    ranks: HashMap<ToolId, usize>,
+    /// Places in the ranking, from 1, of what was chosen.
+    ranks: HashMap<u32, usize>,
     /// Scores of all ranked tools.
-    scores: HashMap<ToolId, f32>,
+    scores: HashMap<u32, f32>,
     vector: Option<Arc<[f32]>>,
     warnings: Vec<String>,
 }
@@ -153,24 +122,24 @@ impl Select {
         let called: HashSet<ToolId> = called_names(&request).filter_map(|name| Some(catalog.operation(name)?.id.clone())).collect();
 
         let chosen = self.choose(&request, &offer, &catalog, &visibility).await;
-        let offered_ids: HashSet<&ToolId> = offer.ours.iter().map(|tool| &tool.id).collect();
-        let new: Vec<ToolId> = chosen.tools.iter().map(|tool| tool.id.clone()).collect();
+        let new: Vec<ToolId> = chosen.tools.iter().map(|&position| catalog.tools()[position as usize].id.clone()).collect();
         let (set, mut warnings) = self.update_chat(&request, principal, &new, &called).await;
         warnings.extend(chosen.warnings.iter().cloned());
         warnings.append(&mut offer.warnings);
 
-        let mut tools = self.fixed(&request, &offer, &catalog, &offered_ids);
-        for entry in set.tools().iter().filter(|entry| offered_ids.contains(&entry.tool)) {
-            let Some(tool) = catalog.tool(&entry.tool) else { continue };
+        let mut tools = self.fixed(&request, &offer, &catalog);
+        for entry in set.tools() {
+            let Some(position) = offer.position(&entry.tool, &catalog) else { continue };
+            let tool = &catalog.tools()[position as usize];
             if tools.iter().any(|kept| kept.id.as_ref() == Some(&tool.id)) {
                 continue;
             }
-            let reason = match chosen.ranks.get(&tool.id) {
+            let reason = match chosen.ranks.get(&position) {
                 Some(&rank) => Reason::Relevant { rank },
                 None if entry.called => Reason::Called,
                 None => Reason::OfferedBefore,
             };
-            let score = chosen.scores.get(&tool.id).copied();
+            let score = chosen.scores.get(&position).copied();
             tools.push(Selected { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score, reason });
         }
         let foreign = offer.foreign.iter().map(|name| (name.clone(), None, Reason::Foreign));
@@ -203,7 +172,7 @@ impl Select {
         let servers: Scope<_> = if offer.ours.len() == catalog.tools().len() {
             Scope::All
         } else {
-            Scope::Only(offer.ours.iter().map(|tool| tool.id.server.clone()).collect())
+            Scope::Only(offer.tools(catalog).map(|tool| tool.id.server.clone()).collect())
         };
         let in_scope = catalog.visible(visibility).filter(|tool| servers.contains(&tool.id.server)).count();
         let visibility = Visibility { servers, classes: visibility.classes.clone() };
@@ -211,20 +180,15 @@ impl Select {
         let list = (self.settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
         let mut ranking = self.retrieve.rank(message, &visibility, catalog, Some(list), &offer.judged).await;
         if in_scope > offer.ours.len() {
-            let offered: HashSet<u32> = offer.ours.iter().filter_map(|tool| catalog.position(&tool.id)).collect();
             let first_foreign = catalog.tools().len();
-            ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offered.contains(&ranked.key));
+            ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
         }
         let needs_tool = !self.settings.gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
         self.cut(request, offer, catalog, &ranking, needs_tool)
     }
 
     fn cut(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, ranking: &Ranking, needs_tool: bool) -> Chosen {
-        let scores = ranking
-            .ranked
-            .iter()
-            .filter_map(|ranked| Some((catalog.tools().get(ranked.key as usize)?.id.clone(), readable_score(ranked.fused))))
-            .collect();
+        let scores = ranking.ranked.iter().map(|ranked| (ranked.key, readable_score(ranked.fused))).collect();
         let mut chosen = Chosen { scores, vector: ranking.vector.clone(), warnings: ranking.warnings.clone(), ..Chosen::default() };
         if !needs_tool {
             return chosen;
@@ -245,8 +209,8 @@ impl Select {
                     if ranked.leads != 0 || ranked.fused >= ranking.ranked[0].fused - parameters.gap {
                         close.push(Arc::clone(tool));
                     }
-                    chosen.ranks.insert(tool.id.clone(), rank);
-                    chosen.tools.push(Arc::clone(tool));
+                    chosen.ranks.insert(ranked.key, rank);
+                    chosen.tools.push(ranked.key);
                 }
                 None => chosen.foreign.extend(offer.judged.get(key - catalog.tools().len()).map(|tool| (tool.name.clone(), score, rank))),
             }
@@ -255,7 +219,7 @@ impl Select {
         let reasons = |face: &Face| close.iter().any(|tool| face.publishes(tool));
         let kept: Vec<&Face> = offer.connections.iter().filter_map(|(_, face)| face.as_ref()).filter(|face| reasons(face)).collect();
         if !kept.is_empty() {
-            chosen.tools.retain(|tool| kept.iter().any(|face| face.publishes(tool)));
+            chosen.tools.retain(|&position| kept.iter().any(|face| face.publishes(&catalog.tools()[position as usize])));
         }
         chosen
     }
@@ -287,7 +251,7 @@ impl Select {
     }
 
     /// What stays whatever the message says: the search tool, and pinned tools.
-    fn fixed(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, offered: &HashSet<&ToolId>) -> Vec<Selected> {
+    fn fixed(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog) -> Vec<Selected> {
         let meta = |name: &str, reason| Selected { name: name.to_owned(), id: None, score: None, reason };
         let mut fixed = Vec::new();
         if offer.meta.contains(&FIND_TOOLS) {
@@ -298,7 +262,7 @@ impl Select {
         if offer.meta.contains(&RUN_TOOL) && (searched || offer.ours.is_empty()) {
             fixed.push(meta(RUN_TOOL, Reason::RunTool));
         }
-        let pinned = self.settings.pinned.iter().filter_map(|name| catalog.operation(name)).filter(|tool| offered.contains(&tool.id));
+        let pinned = self.settings.pinned.iter().filter_map(|name| catalog.operation(name)).filter(|tool| offer.position(&tool.id, catalog).is_some());
         fixed.extend(pinned.map(|tool| Selected {
             name: tool.operation_id.to_string(),
             id: Some(tool.id.clone()),
@@ -317,58 +281,6 @@ impl Select {
             kind: SelectionEventKind::Offered { model: self.retrieve.model().into(), vector: chosen.vector.clone(), tools },
         });
     }
-}
-
-impl Offer {
-    fn of(request: &SelectRequest, catalog: &Catalog, visibility: &Visibility) -> Self {
-        let mut offer = Self::default();
-        for (id, path) in &request.connections {
-            if request.tool_ids.as_ref().is_some_and(|ids| !ids.contains(id)) {
-                continue;
-            }
-            let face = face(path, catalog);
-            if face.is_none() {
-                offer.warnings.push(format!("{id} is not narrowed: nothing is published under {path}"));
-            }
-            offer.connections.push((id.clone(), face));
-        }
-        if let Some(offered) = &request.offered {
-            offer.sort(offered, request.narrow_foreign, catalog, visibility);
-        } else {
-            let faces: Vec<&Face> = offer.connections.iter().filter_map(|(_, face)| face.as_ref()).collect();
-            let everything = request.connections.is_empty();
-            let is_on = |tool: &Tool| everything || faces.iter().any(|face| face.publishes(tool));
-            offer.ours = catalog.visible(visibility).filter(|tool| is_on(tool)).cloned().collect();
-            offer.meta = vec![FIND_TOOLS];
-        }
-        offer
-    }
-
-    fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, catalog: &Catalog, visibility: &Visibility) {
-        let mut seen = HashSet::new();
-        for function in offered.iter().filter(|function| seen.insert(function.name.as_str())) {
-            let meta = [FIND_TOOLS, RUN_TOOL].into_iter().find(|name| *name == function.name);
-            match (meta, catalog.operation(&function.name), &function.description) {
-                (Some(name), ..) => self.meta.push(name),
-                (None, Some(tool), _) if visibility.allows(tool) => self.ours.push(Arc::clone(tool)),
-                (None, _, Some(description)) if narrow_foreign => {
-                    self.judged.push(ForeignTool { name: function.name.clone(), description: description.clone() });
-                }
-                _ => self.foreign.push(function.name.clone()),
-            }
-        }
-    }
-}
-
-/// What is published under the path of a connection. Open WebUI users paste the service's address, with or without a
-/// slash, or the address of a document.
-fn face(path: &str, catalog: &Catalog) -> Option<Face> {
-    let path = path.trim().trim_end_matches('/');
-    let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');
-    if path.is_empty() {
-        return Some(Face::Everything);
-    }
-    catalog.server(path).map(|server| Face::Server(server.name.to_string()))
 }
 
 fn called_names(request: &SelectRequest) -> impl Iterator<Item = &str> {
@@ -408,7 +320,7 @@ fn keep_tool_ids(
 
 fn tokens(offer: &Offer, tools: &[Selected], catalog: &Catalog) -> (u64, u64) {
     let meta = |name: &str| u64::from(catalog.meta_tokens(name));
-    let before = offer.ours.iter().map(|tool| u64::from(tool.tokens)).sum::<u64>() + offer.meta.iter().map(|name| meta(name)).sum::<u64>();
+    let before = offer.tools(catalog).map(|tool| u64::from(tool.tokens)).sum::<u64>() + offer.meta.iter().map(|name| meta(name)).sum::<u64>();
     let after = tools.iter().map(|selected| match &selected.id {
         Some(id) => catalog.tool(id).map_or(0, |tool| u64::from(tool.tokens)),
         None => meta(&selected.name),

@@ -9,30 +9,39 @@ use crate::adapters::store::encoding::{to_millis, vector_to_bytes};
 use crate::domain::tool::ToolId;
 use crate::service::ports::{CallOutcome, SelectionEvent, SelectionEventKind};
 
+/// Rows of one statement: every statement is a round trip to the thread of the connection.
+const ROWS: usize = 100;
+
 pub(super) async fn insert(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Result<(), sqlx::Error> {
-    for event in events {
-        let columns = Columns::of(&event.kind);
-        let model = match columns.model {
-            Some(name) => Some(vectors::model_id(writer, name).await?),
-            None => None,
-        };
-        let id = sqlx::query(
-            "INSERT INTO selection_event (at, kind, selection, principal, chat, model, vector, outcome, took_us) \
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )
-        .bind(to_millis(event.at))
-        .bind(columns.kind)
-        .bind(&event.selection)
-        .bind(&event.principal)
-        .bind(&event.chat)
-        .bind(model)
-        .bind(columns.vector.map(vector_to_bytes))
-        .bind(columns.outcome)
-        .bind(columns.took.map(|took| i64::try_from(took.as_micros()).unwrap_or(i64::MAX)))
-        .execute(&mut *writer)
-        .await?
-        .last_insert_rowid();
-        insert_tools(writer, id, columns.tools).await?;
+    for events in events.chunks(ROWS) {
+        let mut rows = Vec::with_capacity(events.len());
+        for event in events {
+            let columns = Columns::of(&event.kind);
+            let model = match columns.model {
+                Some(name) => Some(vectors::model_id(writer, name).await?),
+                None => None,
+            };
+            rows.push((event, columns, model));
+        }
+        let mut query = QueryBuilder::<Sqlite>::new(
+            "INSERT INTO selection_event (at, kind, selection, principal, chat, model, vector, outcome, took_us) ",
+        );
+        query.push_values(&rows, |mut row, (event, columns, model)| {
+            row.push_bind(to_millis(event.at))
+                .push_bind(columns.kind)
+                .push_bind(&event.selection)
+                .push_bind(&event.principal)
+                .push_bind(&event.chat)
+                .push_bind(*model)
+                .push_bind(columns.vector.map(vector_to_bytes))
+                .push_bind(columns.outcome)
+                .push_bind(columns.took.map(|took| i64::try_from(took.as_micros()).unwrap_or(i64::MAX)));
+        });
+        query.push(" RETURNING id");
+        let mut ids: Vec<i64> = query.build_query_scalar().persistent(false).fetch_all(&mut *writer).await?;
+        // Rows are numbered in the order of the values; the order in which numbers come back is not promised.
+        ids.sort_unstable();
+        insert_tools(writer, ids.iter().zip(&rows).map(|(id, (_, columns, _))| (*id, columns.tools))).await?;
     }
     Ok(())
 }
@@ -43,13 +52,16 @@ pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTim
     Ok(done.rows_affected())
 }
 
-async fn insert_tools(writer: &mut SqliteConnection, event: i64, tools: &[ToolId]) -> Result<(), sqlx::Error> {
-    let mut position = 0_i64;
-    for chunk in tools.chunks(CHUNK) {
+async fn insert_tools<'a>(
+    writer: &mut SqliteConnection,
+    events: impl Iterator<Item = (i64, &'a [ToolId])>,
+) -> Result<(), sqlx::Error> {
+    let rows: Vec<(i64, i64, &ToolId)> =
+        events.flat_map(|(event, tools)| (0..).zip(tools).map(move |(position, tool)| (event, position, tool))).collect();
+    for chunk in rows.chunks(CHUNK) {
         let mut query = QueryBuilder::<Sqlite>::new("INSERT INTO selection_event_tool (event, position, server, tool) ");
-        query.push_values(chunk, |mut row, tool| {
-            row.push_bind(event).push_bind(position).push_bind(tool.server.as_str()).push_bind(&*tool.name);
-            position += 1;
+        query.push_values(chunk, |mut row, (event, position, tool)| {
+            row.push_bind(*event).push_bind(*position).push_bind(tool.server.as_str()).push_bind(&*tool.name);
         });
         query.build().persistent(false).execute(&mut *writer).await?;
     }

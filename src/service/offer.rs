@@ -1,0 +1,132 @@
+//! What is on offer for a message: ours, the meta-tools, and what belongs to others.
+
+use std::collections::HashSet;
+
+use crate::domain::catalog::Catalog;
+use crate::domain::naming::{FIND_TOOLS, RUN_TOOL};
+use crate::domain::principal::Visibility;
+use crate::domain::tool::{Tool, ToolId};
+use crate::service::retrieve::ForeignTool;
+use crate::service::select::{Offered, SelectRequest};
+
+/// The functions on offer, sorted by whose they are. A tool of ours is its position in the catalog.
+#[derive(Default)]
+pub(super) struct Offer {
+    /// Ours, that the caller may see, each once.
+    pub(super) ours: Vec<u32>,
+    /// For each tool of the catalog whether it is among [`Offer::ours`].
+    mask: Vec<bool>,
+    /// Meta-tools.
+    pub(super) meta: Vec<&'static str>,
+    /// Not ours: kept.
+    pub(super) foreign: Vec<String>,
+    /// Not ours, but to be judged.
+    pub(super) judged: Vec<ForeignTool>,
+    /// Our connections that are switched on, with what each publishes; `None` for a path that is not known.
+    pub(super) connections: Vec<(String, Option<Face>)>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// What a connection publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Face {
+    Everything,
+    Server(String),
+}
+
+impl Face {
+    pub(super) fn publishes(&self, tool: &Tool) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Server(server) => tool.id.server.as_str() == server,
+        }
+    }
+
+    /// What is published under the path of a connection. Open WebUI users paste the service's address, with or without
+    /// a slash, or the address of a document.
+    fn of(path: &str, catalog: &Catalog) -> Option<Self> {
+        let path = path.trim().trim_end_matches('/');
+        let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');
+        if path.is_empty() {
+            return Some(Self::Everything);
+        }
+        catalog.server(path).map(|server| Self::Server(server.name.to_string()))
+    }
+}
+
+impl Offer {
+    pub(super) fn of(request: &SelectRequest, catalog: &Catalog, visibility: &Visibility) -> Self {
+        let mut offer = Self { mask: vec![false; catalog.tools().len()], ..Self::default() };
+        for (id, path) in &request.connections {
+            if request.tool_ids.as_ref().is_some_and(|ids| !ids.contains(id)) {
+                continue;
+            }
+            let face = Face::of(path, catalog);
+            if face.is_none() {
+                offer.warnings.push(format!("{id} is not narrowed: nothing is published under {path}"));
+            }
+            offer.connections.push((id.clone(), face));
+        }
+        if let Some(offered) = &request.offered {
+            offer.sort(offered, request.narrow_foreign, catalog, visibility);
+        } else {
+            offer.take_published(request.connections.is_empty(), catalog, visibility);
+        }
+        offer
+    }
+
+    /// Whether the tool at this position is on offer.
+    pub(super) fn has(&self, position: u32) -> bool {
+        self.mask.get(position as usize).copied().unwrap_or(false)
+    }
+
+    /// The position of a tool that is on offer.
+    pub(super) fn position(&self, id: &ToolId, catalog: &Catalog) -> Option<u32> {
+        catalog.position(id).filter(|&position| self.has(position))
+    }
+
+    /// The tools of ours.
+    pub(super) fn tools<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = &'a Tool> {
+        self.ours.iter().filter_map(|&position| catalog.tools().get(position as usize).map(AsRef::as_ref))
+    }
+
+    fn take_published(&mut self, everything: bool, catalog: &Catalog, visibility: &Visibility) {
+        for (position, tool) in (0..).zip(catalog.tools()) {
+            let is_on = everything || self.connections.iter().any(|(_, face)| face.as_ref().is_some_and(|face| face.publishes(tool)));
+            if is_on && visibility.allows(tool) {
+                self.add(position);
+            }
+        }
+        self.meta = vec![FIND_TOOLS];
+    }
+
+    fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, catalog: &Catalog, visibility: &Visibility) {
+        let mut seen = HashSet::new();
+        for function in offered {
+            if let Some(position) = catalog.operation_position(&function.name).filter(|&at| visibility.allows(&catalog.tools()[at as usize])) {
+                self.add(position);
+                continue;
+            }
+            if !seen.insert(function.name.as_str()) {
+                continue;
+            }
+            let meta = [FIND_TOOLS, RUN_TOOL].into_iter().find(|name| *name == function.name);
+            match (meta, &function.description) {
+                (Some(name), _) => self.meta.push(name),
+                (None, Some(description)) if narrow_foreign => {
+                    self.judged.push(ForeignTool { name: function.name.clone(), description: description.clone() });
+                }
+                _ => self.foreign.push(function.name.clone()),
+            }
+        }
+    }
+
+    fn add(&mut self, position: u32) {
+        if let Some(slot) = self.mask.get_mut(position as usize)
+            && !*slot
+        {
+            *slot = true;
+            self.ours.push(position);
+        }
+    }
+}
