@@ -23,16 +23,33 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from services import JSON_HEADERS, MCPO, Service, finish, is_live, machine, mcpo, memory, table, toolsieve
+from services import (
+    JSON_HEADERS,
+    MCPO,
+    Service,
+    finish,
+    is_live,
+    machine,
+    mcpo,
+    memory,
+    table,
+    toolsieve,
+)
 
 CALLS: list[tuple[str, Any]] = [
     ("/time/get_current_time", {"timezone": "Asia/Tokyo"}),
     ("/everything/echo", {"message": "hello"}),
 ]
-MESSAGES = ["what time is it in Tokyo", "read the file notes.txt and commit it", "remember that Anna likes tea", "thanks!"]
+MESSAGES = [
+    "what time is it in Tokyo",
+    "read the file notes.txt and commit it",
+    "remember that Anna likes tea",
+    "thanks!",
+]
 
 
 def send(service: Service, requests: Sequence[tuple[str, Any]]) -> None:
@@ -55,8 +72,8 @@ def call(service: Service, calls: int, callers: int) -> None:
 
 
 def filter_messages(service: Service, count: int) -> None:
-    bodies = [{"messages": [{"role": "user", "content": f"{MESSAGES[number % 4]} {number}"}]} for number in range(count)]
-    send(service, [("/v1/filter", body) for body in bodies])
+    texts = [f"{MESSAGES[number % len(MESSAGES)]} {number}" for number in range(count)]
+    send(service, [("/v1/filter", {"messages": [{"role": "user", "content": text}]}) for text in texts])
 
 
 def main() -> None:
@@ -81,7 +98,7 @@ def main() -> None:
         folder = Path(name)
         for start in ("first start", "second start"):
             with toolsieve(options.toolsieve, options.config, folder) as service:
-                service.wait(lambda service=service: is_live(service, len(servers)))
+                service.wait(partial(is_live, service, len(servers)))
                 time.sleep(3)  # what is done in the background after that
                 service.ask("GET", "/openapi.json")
                 look(f"toolsieve, {start}", "live", service)

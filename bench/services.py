@@ -7,6 +7,7 @@ Everything runs on loopback addresses and free ports. mcpo starts only with the 
         pydantic==2.11.7
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -35,7 +36,9 @@ def free_port() -> int:
 class Service:
     """A running HTTP service with a process group of its own; its output goes into a file."""
 
-    def __init__(self, command: Sequence[str | Path], port: int, log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str | Path], port: int, log: Path, env: Mapping[str, str] | None = None
+    ) -> None:
         self.port, self.log = port, log
         self.started = time.perf_counter()
         with log.open("ab") as output:
@@ -51,7 +54,9 @@ class Service:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     @property
@@ -100,28 +105,26 @@ class Service:
                 except subprocess.TimeoutExpired:
                     continue
             break
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # children that were left behind
-        except ProcessLookupError:
-            pass
 
 
 def toolsieve(binary: Path, config: Path, folder: Path, env: Mapping[str, str] | None = None) -> Service:
     """Toolsieve with its defaults, writing into `folder`."""
     port = free_port()
-    command = [binary, "serve", "--config", config, "--data-dir", folder / "data", "--port", str(port)]
+    command: list[str | Path] = [binary, "serve", "--config", config, "--data-dir", folder / "data", "--port", str(port)]
     return Service(command, port, folder / "toolsieve.log", env)
 
 
 def mcpo(program: Path, config: Path, folder: Path) -> Service:
     """mcpo with its defaults."""
     port = free_port()
-    command = [program, "--host", "127.0.0.1", "--port", str(port), "--config", config]
+    command: list[str | Path] = [program, "--host", "127.0.0.1", "--port", str(port), "--config", config]
     return Service(command, port, folder / "mcpo.log")
 
 
 def is_live(service: Service, servers: int) -> bool:
-    """Whether Toolsieve is connected with so many servers and has indexed their tools."""
+    """Whether Toolsieve is connected with so many servers."""
     status, state = service.ask("GET", "/readyz")
     connected = [server for server in state["servers"] if server["phase"] == "connected"]
     return status == 200 and len(connected) == servers

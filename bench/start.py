@@ -20,6 +20,7 @@ Goals: the second start is ready in less than 1 s, the first is live no later th
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -35,7 +36,8 @@ from typing import Any
 from services import Service, finish, is_live, machine, table, toolsieve, write_config
 
 PATIENCE = 120.0
-POLL = 0.005
+# Seconds between two looks. Until all are live few, since looking takes time from the servers that start.
+OFTEN, SELDOM = 0.005, 0.1
 
 
 def nine(folder: Path, written: Path) -> dict[str, dict[str, Any]]:
@@ -75,14 +77,16 @@ def listed(server: Mapping[str, Any]) -> tuple[float, int]:
         env={**os.environ, **server.get("env", {})},
         start_new_session=True,
     )
-    assert process.stdin and process.stdout
+    stdin, stdout = process.stdin, process.stdout
+    assert stdin
+    assert stdout
 
     def send(message: Mapping[str, Any]) -> None:
-        process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-        process.stdin.flush()
+        stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        stdin.flush()
 
     def answer(number: int) -> Any:
-        for line in process.stdout:
+        for line in stdout:
             message = json.loads(line)
             if message.get("id") == number and "method" not in message:
                 return message["result"]
@@ -98,10 +102,8 @@ def listed(server: Mapping[str, Any]) -> tuple[float, int]:
         tools = answer(2)["tools"]
         return time.perf_counter() - started, len(tools)
     finally:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
 
 
@@ -110,21 +112,21 @@ def readiness(service: Service) -> Any:
 
 
 def first_start(service: Service, servers: int, tools: int) -> dict[str, float]:
-    live = service.wait(lambda: is_live(service, servers), PATIENCE, POLL)
+    live = service.wait(lambda: is_live(service, servers), PATIENCE, SELDOM)
 
     def is_embedded() -> bool:
         state = readiness(service)[1]
-        return state["tools"] >= tools and state["index"]["embedded"] >= tools
+        return bool(state["tools"] >= tools and state["index"]["embedded"] >= tools)
 
-    return {"live": live, "embedded": service.wait(is_embedded, PATIENCE, POLL)}
+    return {"live": live, "embedded": service.wait(is_embedded, PATIENCE, SELDOM)}
 
 
 def second_start(service: Service, servers: int, tools: int) -> dict[str, float]:
-    ready = service.wait(lambda: readiness(service)[0] == 200, PATIENCE, POLL)
+    ready = service.wait(lambda: readiness(service)[0] == 200, PATIENCE, OFTEN)
     known = readiness(service)[1]["tools"]
     if known != tools:
         raise SystemExit(f"ready with {known} of {tools} tools")
-    return {"ready": ready, "live": service.wait(lambda: is_live(service, servers), PATIENCE, POLL)}
+    return {"ready": ready, "live": service.wait(lambda: is_live(service, servers), PATIENCE, SELDOM)}
 
 
 def main() -> None:

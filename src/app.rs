@@ -125,7 +125,16 @@ impl Application {
             select: Select::new(current, retrieve, chats, recorder, live.selection),
             status,
         });
-        let (server, address) = listen(&start.http, state)?;
+        if start.http.public_url.is_none() {
+            tracing::warn!("http.public_url is not set: answers carry no links");
+        }
+        let (server, address) = match listen(&start.http, state) {
+            Ok(listening) => listening,
+            Err(error) => {
+                servers.shut_down().await;
+                return Err(error);
+            }
+        };
         tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = configured.len(), "listening");
         Ok(Self {
             server,
@@ -186,7 +195,7 @@ fn access(settings: &HttpSettings) -> Access {
     match &settings.api_key {
         Some(key) => Access::Key(key.clone()),
         None if settings.insecure => Access::Everybody,
-        None => Access::Loopback,
+        None => Access::Loopback { origins: settings.cors_origins.clone() },
     }
 }
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tiktoken_rs::CoreBPE;
 
 /// The vocabulary takes tens of megabytes and is needed only when tools are new: it goes when it was idle this long.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE: Duration = Duration::from_secs(2);
 
 /// Holds the vocabulary while it is in use.
 #[derive(Clone, Default)]

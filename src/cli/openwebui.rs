@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::adapters::openwebui::{self, Audience, Change, InstallOptions, OpenWebUiAccess};
+use crate::adapters::openwebui::{self, Audience, Change, InstallOptions, OpenWebUiAccess, OpenWebUiError};
 use crate::cli::{Failure, Outcome, runtime};
 
 #[derive(Subcommand)]
@@ -56,7 +56,7 @@ impl OpenWebUi {
                     key: key.map(|key| key.expose_secret().to_owned()),
                     audience: audience.map(Audience::from),
                 };
-                let report = runtime.block_on(openwebui::install(&options)).map_err(|error| Failure::failed(format!("error: {error}")))?;
+                let report = runtime.block_on(openwebui::install(&options)).map_err(failure)?;
                 println!("Open WebUI {}", report.version);
                 println!("tool server: {}", changed(report.connection));
                 println!("filter:      {}", changed(report.filter));
@@ -65,14 +65,22 @@ impl OpenWebUi {
                 }
             }
             Self::Uninstall { access } => {
-                let report =
-                    runtime.block_on(openwebui::uninstall(&access.into())).map_err(|error| Failure::failed(format!("error: {error}")))?;
+                let report = runtime.block_on(openwebui::uninstall(&access.into())).map_err(failure)?;
                 let removed = |was_there| if was_there { "removed" } else { "was not there" };
                 println!("tool server: {}", removed(report.connection));
                 println!("filter:      {}", removed(report.filter));
             }
         }
         Ok(())
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
+fn failure(error: OpenWebUiError) -> Failure {
+    let message = format!("error: {error}");
+    match error {
+        OpenWebUiError::Address { .. } => Failure::invalid(message),
+        _ => Failure::failed(message),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use jsonschema::Validator;
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{ValidationError, Validator};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -39,25 +40,34 @@ pub enum Checked {
 }
 
 impl ArgumentsValidator {
-    /// Validates against the server's schema.
+    /// Validates against the server's schema; hands the arguments back.
     ///
     /// # Errors
     /// Every problem found, at most 20.
-    pub fn check(&self, schema: &Value, arguments: &Map<String, Value>) -> Result<Checked, Vec<ArgumentProblem>> {
+    pub fn check(&self, schema: &Value, arguments: Map<String, Value>) -> Result<(Checked, Map<String, Value>), Vec<ArgumentProblem>> {
         let validator = self.0.get_or_init(|| jsonschema::validator_for(schema).map_err(|error| cut(&error.to_string())));
-        let Ok(validator) = validator else { return Ok(Checked::SchemaUnusable) };
-        // The validator wants a value; the map moves in and out again without a copy of its contents.
-        let instance = Value::Object(arguments.clone());
-        if validator.is_valid(&instance) {
-            return Ok(Checked::Valid);
+        let Ok(validator) = validator else { return Ok((Checked::SchemaUnusable, arguments)) };
+        let instance = Value::Object(arguments);
+        if !validator.is_valid(&instance) {
+            return Err(validator.iter_errors(&instance).take(PROBLEM_LIMIT).map(|error| problem(&error)).collect());
         }
-        let problems: Vec<ArgumentProblem> = validator
-            .iter_errors(&instance)
-            .take(PROBLEM_LIMIT)
-            .map(|error| ArgumentProblem { pointer: error.instance_path().to_string(), message: cut(&error.to_string()) })
-            .collect();
-        Err(problems)
+        match instance {
+            Value::Object(arguments) => Ok((Checked::Valid, arguments)),
+            _ => Ok((Checked::Valid, Map::new())),
+        }
     }
+}
+
+fn problem(error: &ValidationError<'_>) -> ArgumentProblem {
+    let mut pointer = error.instance_path().to_string();
+    // What is missing has a place too: where it should be.
+    if let ValidationErrorKind::Required { property } = error.kind()
+        && let Some(name) = property.as_str()
+    {
+        pointer.push('/');
+        pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+    }
+    ArgumentProblem { pointer, message: cut(&error.to_string()) }
 }
 
 fn cut(message: &str) -> String {
@@ -76,7 +86,8 @@ mod tests {
     fn check(schema: &Value, arguments: &Value) -> Result<Checked, Vec<String>> {
         let Value::Object(arguments) = arguments else { panic!("an object") };
         ArgumentsValidator::default()
-            .check(schema, arguments)
+            .check(schema, arguments.clone())
+            .map(|(checked, _)| checked)
             .map_err(|problems| problems.into_iter().map(|problem| problem.pointer).collect())
     }
 
@@ -85,7 +96,7 @@ mod tests {
         let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "object", "properties": {"c": {"enum": ["x"]}}}}, "required": ["a"]});
         assert_eq!(check(&schema, &json!({"a": 1, "b": {"c": "x"}})), Ok(Checked::Valid));
         assert_eq!(check(&schema, &json!({"a": "1", "b": {"c": "y"}})), Err(vec!["/a".into(), "/b/c".into()]));
-        assert_eq!(check(&schema, &json!({})), Err(vec![String::new()]));
+        assert_eq!(check(&schema, &json!({})), Err(vec!["/a".into()]));
     }
 
     #[test]

@@ -172,11 +172,17 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
     let id = ToolId::new(server.clone(), name);
     let title = text(raw.get("title")).or_else(|| text(raw.pointer("/annotations/title")));
+    let input = InputSchema::compile(Arc::new(schema.clone()));
+    let mut description = text(raw.get("description")).or_else(|| title.clone()).unwrap_or_else(|| name.to_owned());
+    if let Some(hint) = &input.hint {
+        description.push_str("\n\n");
+        description.push_str(hint);
+    }
     Ok(Tool {
         operation_id: OperationId::of(&id),
-        description: text(raw.get("description")).or_else(|| title.clone()).unwrap_or_else(|| name.to_owned()),
+        description,
         title,
-        input: InputSchema::compile(Arc::new(schema.clone())),
+        input,
         fingerprint: canonical::fingerprint(raw),
         raw: Arc::clone(raw),
         tokens: 0,

@@ -44,17 +44,20 @@ impl ChatSet {
         self.tools.iter().any(|entry| entry.tool == *tool)
     }
 
-    /// Appends what is new, marks what was called, and drops over the budget. Returns the dropped tools.
+    /// Appends what was called and what is newly offered, and drops over the budget. Returns the dropped tools.
     ///
-    /// Dropped are the oldest that were neither called nor offered by this very update, then the last of those
-    /// offered; called tools stay even when they alone exceed the budget.
-    pub fn update(&mut self, offered: &[ToolId], called: &HashSet<ToolId>, budget: usize) -> Vec<ToolId> {
-        for entry in &mut self.tools {
-            entry.called |= called.contains(&entry.tool);
+    /// Calls come in the order of the conversation. Dropped are the oldest that were neither called nor offered by this
+    /// very update: called tools stay, and so does what the message at hand asks for, even over the budget.
+    pub fn update(&mut self, offered: &[ToolId], called: &[ToolId], budget: usize) -> Vec<ToolId> {
+        for tool in called {
+            match self.tools.iter_mut().find(|entry| entry.tool == *tool) {
+                Some(entry) => entry.called = true,
+                None => self.tools.push(ChatTool { tool: tool.clone(), called: true }),
+            }
         }
         for tool in offered {
             if !self.contains(tool) {
-                self.tools.push(ChatTool { tool: tool.clone(), called: called.contains(tool) });
+                self.tools.push(ChatTool { tool: tool.clone(), called: false });
             }
         }
         let mut excess = self.tools.len().saturating_sub(budget);
@@ -67,12 +70,6 @@ impl ChatSet {
             }
             keep
         });
-        while excess > 0
-            && let Some(last) = self.tools.iter().rposition(|entry| !entry.called)
-        {
-            excess -= 1;
-            dropped.push(self.tools.remove(last).tool);
-        }
         dropped
     }
 
@@ -84,8 +81,6 @@ impl ChatSet {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::ChatSet;
     use crate::domain::tool::ToolId;
 
@@ -100,8 +95,8 @@ mod tests {
     #[test]
     fn what_was_offered_stays_in_its_order() {
         let mut set = ChatSet::default();
-        set.update(&ids(&["a", "b"]), &HashSet::new(), 24);
-        let dropped = set.update(&ids(&["c", "a"]), &HashSet::new(), 24);
+        set.update(&ids(&["a", "b"]), &[], 24);
+        let dropped = set.update(&ids(&["c", "a"]), &[], 24);
         assert_eq!(names(&set), ["a", "b", "c"]);
         assert!(dropped.is_empty());
     }
@@ -109,9 +104,8 @@ mod tests {
     #[test]
     fn over_the_budget_the_oldest_never_called_go_first() {
         let mut set = ChatSet::default();
-        set.update(&ids(&["a", "b", "c"]), &HashSet::new(), 3);
-        let called: HashSet<ToolId> = ids(&["a"]).into_iter().collect();
-        let dropped = set.update(&ids(&["d"]), &called, 3);
+        set.update(&ids(&["a", "b", "c"]), &[], 3);
+        let dropped = set.update(&ids(&["d"]), &ids(&["a"]), 3);
         assert_eq!(names(&set), ["a", "c", "d"]);
         assert_eq!(dropped, ids(&["b"]));
     }
@@ -120,15 +114,28 @@ mod tests {
     fn called_tools_stay_even_over_the_budget() {
         let mut set = ChatSet::default();
         let all = ids(&["a", "b", "c"]);
-        let dropped = set.update(&all, &all.iter().cloned().collect(), 2);
+        let dropped = set.update(&all, &all, 2);
         assert_eq!(names(&set), ["a", "b", "c"]);
         assert!(dropped.is_empty());
     }
 
     #[test]
-    fn one_message_never_exceeds_the_budget_with_tools_that_nobody_called() {
+    fn a_chat_full_of_called_tools_still_gets_new_ones() {
         let mut set = ChatSet::default();
-        set.update(&ids(&["a", "b", "c", "d"]), &HashSet::new(), 2);
-        assert_eq!(names(&set), ["a", "b"]);
+        let called = ids(&["a", "b"]);
+        set.update(&called, &called, 2);
+        let dropped = set.update(&ids(&["c", "d"]), &called, 2);
+        assert_eq!(names(&set), ["a", "b", "c", "d"]);
+        assert!(dropped.is_empty());
+        let dropped = set.update(&ids(&["e"]), &called, 2);
+        assert_eq!((names(&set), dropped), (vec!["a", "b", "e"], ids(&["c", "d"])), "what nobody called goes next time");
+    }
+
+    #[test]
+    fn a_call_of_a_tool_that_was_never_offered_is_kept_too() {
+        let mut set = ChatSet::default();
+        set.update(&ids(&["a"]), &[], 24);
+        set.update(&[], &ids(&["found"]), 24);
+        assert_eq!(names(&set), ["a", "found"]);
     }
 }

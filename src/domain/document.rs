@@ -28,6 +28,8 @@ pub struct Heading<'a> {
     pub description: &'a str,
     /// Whether calls need the key.
     pub secured: bool,
+    /// The server whose document it is: its paths are below the server's own.
+    pub server: Option<&'a str>,
 }
 
 /// One path with its operation, as JSON text: `"/path":{"post":{…}}`.
@@ -187,7 +189,11 @@ pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a s
         }}
     });
     let mut out = String::with_capacity(1 << 16);
-    let _ = write!(out, "{{\"openapi\":\"3.1.0\",\"info\":{info},\"paths\":{{");
+    let _ = write!(out, "{{\"openapi\":\"3.1.0\",\"info\":{info}");
+    if let Some(server) = heading.server {
+        let _ = write!(out, ",\"servers\":{}", json!([{"url": format!("/{}", encoded(server))}]));
+    }
+    out.push_str(",\"paths\":{");
     for (position, item) in path_items.enumerate() {
         if position > 0 {
             out.push(',');
@@ -208,7 +214,7 @@ pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a s
 
 /// A path segment: everything but unreserved characters (RFC 3986, section 2.3) is encoded, `{` above all, which
 /// OpenAPI takes for a parameter.
-fn encoded(segment: &str) -> String {
+pub fn encoded(segment: &str) -> String {
     let mut out = String::with_capacity(segment.len());
     for byte in segment.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
@@ -258,10 +264,11 @@ mod tests {
         let servers = [CatalogServer { name: server, title: None, version: None, instructions: None, tools: vec![] }];
         let mut items: Vec<String> = meta_tools(servers.iter().map(|server| (server, 1))).iter().map(super::MetaTool::path_item).collect();
         items.push(path_item(&tool_path(&tool), &tool_operation(&tool)));
-        let heading = Heading { title: "T", version: "1", description: "d", secured: true };
+        let heading = Heading { title: "T", version: "1", description: "d", secured: true, server: Some("odd server") };
         let text = compose(&heading, items.iter().map(String::as_str));
         let document: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(document["openapi"], "3.1.0");
+        assert_eq!(document["servers"], json!([{"url": "/odd%20server"}]));
         assert_eq!(document["paths"].as_object().unwrap().len(), 3);
         assert_eq!(document["paths"]["/odd%20server/%7Bbrace%7D%2Fx"]["post"]["operationId"], tool.operation_id.as_str());
         assert!(document["paths"]["/v1/tools/search"]["post"]["description"].as_str().unwrap().contains("1 tools of odd server"));

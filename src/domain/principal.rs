@@ -37,6 +37,8 @@ pub struct Principal {
 pub enum PrincipalKind {
     /// No key is configured: everybody who can reach the address.
     Anyone,
+    /// Nobody who was let in: only what is public is for them.
+    Nobody,
     /// The service key.
     ServiceKey,
 }
@@ -45,6 +47,11 @@ impl Principal {
     #[must_use]
     pub fn anyone() -> Self {
         Self { id: PrincipalId::new("anyone"), kind: PrincipalKind::Anyone, groups: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn nobody() -> Self {
+        Self { id: PrincipalId::new("nobody"), kind: PrincipalKind::Nobody, groups: Vec::new() }
     }
 
     #[must_use]
@@ -84,8 +91,11 @@ impl<T: Ord> Scope<T> {
 impl Visibility {
     /// What a principal may see. Here one key opens everything; the policy refines it.
     #[must_use]
-    pub fn of(_principal: &Principal) -> Self {
-        Self::default()
+    pub fn of(principal: &Principal) -> Self {
+        match principal.kind {
+            PrincipalKind::Anyone | PrincipalKind::ServiceKey => Self::default(),
+            PrincipalKind::Nobody => Self { servers: Scope::Only(BTreeSet::new()), classes: Scope::All },
+        }
     }
 
     #[must_use]

@@ -24,8 +24,8 @@ use crate::http::state::State;
 pub enum Access {
     /// Whoever has the key.
     Key(SecretString),
-    /// Whoever reaches a loopback address, and no web page of another site.
-    Loopback,
+    /// Whoever reaches a loopback address, and of the web pages of other sites only these.
+    Loopback { origins: Vec<String> },
     /// Whoever reaches the address: the administrator asked for it.
     Everybody,
 }
@@ -43,8 +43,10 @@ pub async fn admit(
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
     let state = request.app_data::<web::Data<State>>().cloned();
     let Some(state) = state else { return Err(Problem::new(Code::Internal, "The service is not set up.").into()) };
-    let principal = if PUBLIC.contains(&request.path()) { Ok(Principal::anyone()) } else { principal(&state.access, request.headers()) };
-    let principal = principal?;
+    let principal = match principal(&state.access, request.headers()) {
+        Err(_) if PUBLIC.contains(&request.path()) => Principal::nobody(),
+        decided => decided?,
+    };
     request.extensions_mut().insert(Arc::new(principal));
     let response = next.call(request).await?;
     // What the framework refuses by itself has no body; it gets one like every other error.
@@ -56,15 +58,19 @@ pub async fn admit(
     if response.headers().contains_key(header::CONTENT_TYPE) {
         return Ok(response.map_into_left_body());
     }
-    let problem = Problem::new(code, "Look at /openapi.json for what there is.").error_response();
+    let allow = response.headers().get(header::ALLOW).cloned();
+    let mut problem = Problem::new(code, "Look at /openapi.json for what there is.").error_response();
+    if let Some(allow) = allow {
+        problem.headers_mut().insert(header::ALLOW, allow);
+    }
     Ok(response.into_response(problem).map_into_right_body())
 }
 
 fn principal(access: &Access, headers: &HeaderMap) -> Result<Principal, Problem> {
     match access {
         Access::Everybody => Ok(Principal::anyone()),
-        Access::Loopback if is_local(headers) => Ok(Principal::anyone()),
-        Access::Loopback => {
+        Access::Loopback { origins } if is_local(headers, origins) => Ok(Principal::anyone()),
+        Access::Loopback { .. } => {
             Err(Problem::new(Code::ForeignOrigin, "Without a key only this machine is served. Set an API key to serve other hosts."))
         }
         Access::Key(key) => {
@@ -93,10 +99,12 @@ fn credential(value: &str) -> Option<String> {
 
 /// A page of another site may reach a loopback address through the user's browser; its `Host` (after DNS rebinding)
 /// or its `Origin` gives it away.
-fn is_local(headers: &HeaderMap) -> bool {
+fn is_local(headers: &HeaderMap, origins: &[String]) -> bool {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let host = text(header::HOST).is_none_or(is_local_host);
-    let origin = text(header::ORIGIN).is_none_or(|origin| origin.split_once("://").is_some_and(|(_, host)| is_local_host(host)));
+    let origin = text(header::ORIGIN).is_none_or(|origin| {
+        origins.iter().any(|known| known == "*" || known == origin) || origin.split_once("://").is_some_and(|(_, host)| is_local_host(host))
+    });
     host && origin
 }
 

@@ -7,7 +7,8 @@ pub mod routes;
 pub mod state;
 
 use actix_cors::Cors;
-use actix_web::{App, http::header, web};
+use actix_web::http::header;
+use actix_web::{App, guard, web};
 use utoipa::OpenApi;
 use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
@@ -39,10 +40,12 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
 /// Registers what depends on the catalog: everything below a server's name. Comes last.
 pub fn configure_servers(config: &mut web::ServiceConfig) {
     config
-        .service(routes::docs::swagger_ui())
-        .route("/docs", web::get().to(routes::docs::redirect))
-        .service(web::resource("/{server}/openapi.json").route(web::get().to(routes::documents::server)))
-        .service(web::resource("/{server}/docs").route(web::get().to(routes::docs::server)))
+        .service(web::resource("/docs").route(web::get().to(routes::docs::redirect)))
+        .service(web::resource("/docs/{file:.*}").route(web::get().to(routes::docs::root)))
+        // Guarded as a whole, so that a tool of such a name is still reached.
+        .service(web::resource("/{server}/openapi.json").guard(guard::Get()).to(routes::documents::server))
+        .service(web::resource("/{server}/docs").guard(guard::Get()).to(routes::docs::redirect))
+        .service(web::resource("/{server}/docs/{file:.*}").guard(guard::Get()).to(routes::docs::server))
         .service(web::resource("/{server}/{tool:.+}").route(web::post().to(routes::execute::execute)))
         .default_service(web::to(problem::no_route));
 }

@@ -1,6 +1,7 @@
 //! The error table, and how an error looks on the wire (RFC 9457).
 
 use std::fmt;
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
@@ -168,14 +169,19 @@ impl From<CallError> for Problem {
         match error {
             CallError::UnknownServer => Self::not_found(),
             CallError::Unavailable { retry_after, .. } => Self {
-                retry_after: Some(retry_after.as_secs().max(1)),
-                ..Self::new(Code::ServerUnavailable, format!("{detail}. It is being reconnected; try again."))
+                retry_after: Some(whole_seconds(retry_after)),
+                ..Self::new(Code::ServerUnavailable, format!("{detail}. It is being connected; try again."))
             },
             CallError::Timeout(_) => Self::new(Code::Timeout, detail),
-            CallError::Protocol { .. } => Self::new(Code::ServerError, detail),
+            CallError::Refused { .. } | CallError::Protocol { .. } => Self::new(Code::ServerError, detail),
             CallError::TooLarge { .. } => Self::new(Code::ResultTooLarge, format!("{detail}. Ask the tool for less.")),
         }
     }
+}
+
+/// Rounded up: who comes back earlier comes for nothing.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
 /// Reads a JSON body, with errors that say where it is wrong.
@@ -196,7 +202,23 @@ pub async fn no_route() -> HttpResponse {
 
 #[cfg(test)]
 mod tests {
-    use super::Code;
+    use super::*;
+
+    #[test]
+    fn a_failed_call_tells_whose_turn_it_is() {
+        let unavailable = |milliseconds| {
+            let retry_after = Duration::from_millis(milliseconds);
+            Problem::from(CallError::Unavailable { reason: "it is still starting".into(), retry_after }).retry_after
+        };
+        assert_eq!([0, 1000, 2900, 60_000].map(unavailable), [1, 1, 3, 60].map(Some));
+
+        let refused = Problem::from(CallError::Refused { status: 403 });
+        assert_eq!((refused.code.status().as_u16(), refused.code.name(), refused.retry_after), (502, "server_error", None));
+        assert_eq!(refused.detail, "the MCP server refused the call with HTTP status 403");
+
+        let timeout = Problem::from(CallError::Timeout(Duration::from_micros(59_998_380)));
+        assert_eq!(timeout.detail, "no answer within 60 s");
+    }
 
     #[test]
     fn names_are_unique() {

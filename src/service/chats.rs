@@ -1,6 +1,6 @@
 //! The chats' sets: in memory, written behind to the store, read from there on a miss.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::tool::ToolId;
-use crate::service::ports::Store;
+use crate::service::ports::{Store, StoreError};
 
 /// Chats held in memory.
 const HELD: u64 = 10_000;
@@ -49,16 +49,15 @@ impl Chats {
         (Self { store, held, changed, budget }, task)
     }
 
-    /// The tools that a chat has, in the order in which they were offered.
-    pub async fn get(&self, key: &ChatKey) -> (ChatSet, Option<String>) {
-        let (entry, warning) = self.entry(key).await;
-        let set = entry.lock().await.clone();
-        (set, warning)
-    }
-
     /// Adds what was offered and marks what was called.
-    pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &HashSet<ToolId>) -> Updated {
-        let (entry, mut warning) = self.entry(key).await;
+    pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &[ToolId]) -> Updated {
+        let Ok(entry) = self.entry(key).await else {
+            let mut set = ChatSet::default();
+            let dropped = set.update(offered, called, self.budget);
+            let warning = Some("the chat's earlier tools are not known: the store does not answer".to_owned());
+            return Updated { set, dropped, warning };
+        };
+        let mut warning = None;
         let mut set = entry.lock().await;
         let before = set.clone();
         let dropped = set.update(offered, called, self.budget);
@@ -70,23 +69,15 @@ impl Chats {
         Updated { set: updated, dropped, warning }
     }
 
-    async fn entry(&self, key: &ChatKey) -> (Entry, Option<String>) {
+    /// The chat's set; an error when the store does not answer. Then nothing is kept, so that nothing stored is overwritten.
+    async fn entry(&self, key: &ChatKey) -> Result<Entry, ()> {
         if let Some(entry) = self.held.get(key).await {
-            return (entry, None);
+            return Ok(entry);
         }
-        let mut warning = None;
-        let load = async {
-            match self.store.chat(key).await {
-                Ok(set) => Arc::new(Mutex::new(set.unwrap_or_default())),
-                Err(error) => {
-                    tracing::warn!(error = %error, "a chat's set could not be read");
-                    warning = Some("the chat's earlier tools are not known: the store does not answer".to_owned());
-                    Entry::default()
-                }
-            }
-        };
-        let entry = self.held.get_with_by_ref(key, load).await;
-        (entry, warning)
+        let load = async { Ok(Arc::new(Mutex::new(self.store.chat(key).await?.unwrap_or_default()))) };
+        self.held.try_get_with_by_ref(key, load).await.map_err(|error: Arc<StoreError>| {
+            tracing::warn!(error = %error, "a chat's set could not be read");
+        })
     }
 }
 

@@ -50,55 +50,56 @@ impl Execute {
         Self { current, servers, recorder, validate }
     }
 
-    /// Calls a tool by its server and name; the result is JSON text.
+    /// The tool of a server, if this caller may use it.
+    ///
+    /// # Errors
+    /// [`ExecuteError::NotFound`]: unknown, or denied.
+    pub fn by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
+        visible(self.current.snapshot().tool(id), principal)
+    }
+
+    /// The tool of a published name, if this caller may use it.
+    ///
+    /// # Errors
+    /// [`ExecuteError::NotFound`]: unknown, or denied.
+    pub fn by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
+        visible(self.current.snapshot().operation(name), principal)
+    }
+
+    /// Calls a tool; the result is JSON text. Dropping the future cancels the call at the server.
     ///
     /// # Errors
     /// [`ExecuteError`]
-    pub async fn by_id(&self, id: &ToolId, arguments: Map<String, Value>, caller: Caller) -> Result<String, ExecuteError> {
-        let tool = self.current.snapshot().tool(id).cloned();
-        self.run(tool, arguments, true, caller).await
-    }
-
-    /// Calls a tool by its published name, as `run_tool` does. Arguments of a wrapped tool may come bare.
-    ///
-    /// # Errors
-    /// [`ExecuteError`]
-    pub async fn by_name(&self, name: &str, arguments: Map<String, Value>, caller: Caller) -> Result<String, ExecuteError> {
-        let tool = self.current.snapshot().operation(name).cloned();
-        self.run(tool, arguments, false, caller).await
-    }
-
-    async fn run(
-        &self,
-        tool: Option<Arc<Tool>>,
-        arguments: Map<String, Value>,
-        published: bool,
-        caller: Caller,
-    ) -> Result<String, ExecuteError> {
-        let visibility = Visibility::of(&caller.principal);
-        let tool = tool.filter(|tool| visibility.allows(tool)).ok_or(ExecuteError::NotFound)?;
-        let started = Instant::now();
-        let result = self.call(&tool, unwrapped(&tool, arguments, published), &caller).await;
-        self.recorder.record(SelectionEvent {
-            at: SystemTime::now(),
-            selection: caller.selection,
-            principal: caller.principal.id.as_str().to_owned(),
-            chat: caller.chat,
-            kind: SelectionEventKind::Called { tool: tool.id.clone(), outcome: outcome(&result), took: started.elapsed() },
-        });
-        log(&tool, &result, started.elapsed());
+    pub async fn call(&self, tool: &Tool, arguments: Map<String, Value>, caller: Caller) -> Result<String, ExecuteError> {
+        // Who could see the tool a moment ago may still see it: the answer of the policy counts at the call.
+        if !Visibility::of(&caller.principal).allows(tool) {
+            return Err(ExecuteError::NotFound);
+        }
+        let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
+        let mut record =
+            Record { recorder: &self.recorder, caller, tool: &tool.id, started: Instant::now(), outcome: CallOutcome::Cancelled };
+        let result = self.send(tool, arguments, principal, headers).await;
+        record.outcome = outcome(&result);
+        log(tool, &result, record.started.elapsed());
         result
     }
 
-    async fn call(&self, tool: &Tool, arguments: Map<String, Value>, caller: &Caller) -> Result<String, ExecuteError> {
+    async fn send(
+        &self,
+        tool: &Tool,
+        arguments: Map<String, Value>,
+        principal: Arc<Principal>,
+        headers: Arc<http::HeaderMap>,
+    ) -> Result<String, ExecuteError> {
+        let mut arguments = unwrapped(tool, arguments);
         if self.validate {
-            let checked = tool.validator.check(&tool.input.source, &arguments).map_err(ExecuteError::Invalid)?;
+            let checked;
+            (checked, arguments) = tool.validator.check(&tool.input.source, arguments).map_err(ExecuteError::Invalid)?;
             if checked == Checked::SchemaUnusable {
                 tracing::warn!(tool = %tool.id, "the tool's own input schema is invalid: its arguments go unchecked");
             }
         }
-        let context =
-            CallContext { principal: Arc::clone(&caller.principal), headers: Arc::clone(&caller.headers), deadline: None, progress: None };
+        let context = CallContext { principal, headers, deadline: None, progress: None };
         let result = self.servers.call(&tool.id, arguments, context).await?;
         match outcome::answer(&result) {
             ToolAnswer::Result(body) => Ok(body),
@@ -107,14 +108,43 @@ impl Execute {
     }
 }
 
+fn visible(tool: Option<&Arc<Tool>>, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
+    let visibility = Visibility::of(principal);
+    tool.filter(|tool| visibility.allows(tool)).cloned().ok_or(ExecuteError::NotFound)
+}
+
+/// Writes a call down when it ends, and when its caller went away before that.
+struct Record<'a> {
+    recorder: &'a Recorder,
+    caller: Caller,
+    tool: &'a ToolId,
+    started: Instant,
+    outcome: CallOutcome,
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        if self.outcome == CallOutcome::Cancelled {
+            tracing::info!(tool = %self.tool, outcome = "cancelled", "call");
+        }
+        self.recorder.record(SelectionEvent {
+            at: SystemTime::now(),
+            selection: self.caller.selection.take(),
+            principal: self.caller.principal.id.as_str().to_owned(),
+            chat: self.caller.chat.take(),
+            kind: SelectionEventKind::Called { tool: self.tool.clone(), outcome: self.outcome, took: self.started.elapsed() },
+        });
+    }
+}
+
 /// A wrapped tool is called with `{"arguments": {…}}`.
-fn unwrapped(tool: &Tool, mut arguments: Map<String, Value>, published: bool) -> Map<String, Value> {
-    if !tool.input.wrapped {
+fn unwrapped(tool: &Tool, mut arguments: Map<String, Value>) -> Map<String, Value> {
+    // With anything beside it, `arguments` is an argument of the tool itself.
+    if !tool.input.wrapped || arguments.len() != 1 {
         return arguments;
     }
-    let is_wrapper = published || arguments.len() == 1;
     match arguments.remove("arguments") {
-        Some(Value::Object(inner)) if is_wrapper => inner,
+        Some(Value::Object(inner)) => inner,
         Some(other) => {
             arguments.insert("arguments".into(), other);
             arguments
@@ -142,6 +172,10 @@ fn log(tool: &Tool, result: &Result<String, ExecuteError>, took: Duration) {
             tracing::info!(tool = %tool.id, outcome = "invalid_arguments", problems = problems.len(), took_ms, "call");
         }
         Err(ExecuteError::NotFound) => {}
+        // The server's own words may quote the arguments.
+        Err(ExecuteError::Call(CallError::Protocol { code, .. })) => {
+            tracing::warn!(tool = %tool.id, outcome = "failed", error = "protocol", code, took_ms, "call");
+        }
         Err(ExecuteError::Call(error)) => tracing::warn!(tool = %tool.id, outcome = "failed", error = %error, took_ms, "call"),
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use percent_encoding::percent_decode_str;
+
 use crate::domain::catalog::Catalog;
 use crate::domain::naming::{FIND_TOOLS, RUN_TOOL};
 use crate::domain::principal::Visibility;
@@ -50,15 +52,18 @@ impl Face {
         if path.is_empty() {
             return Some(Self::Everything);
         }
-        catalog.server(path).map(|server| Self::Server(server.name.to_string()))
+        // The path of an address: a space in a server's name is `%20` in it.
+        let path = percent_decode_str(path).decode_utf8().ok()?;
+        catalog.server(&path).map(|server| Self::Server(server.name.to_string()))
     }
 }
 
 impl Offer {
     pub(super) fn of(request: &SelectRequest, catalog: &Catalog, visibility: &Visibility) -> Self {
         let mut offer = Self { mask: vec![false; catalog.tools().len()], ..Self::default() };
+        let switched_on: Option<HashSet<&str>> = request.tool_ids.as_ref().map(|ids| ids.iter().map(String::as_str).collect());
         for (id, path) in &request.connections {
-            if request.tool_ids.as_ref().is_some_and(|ids| !ids.contains(id)) {
+            if switched_on.as_ref().is_some_and(|ids| !ids.contains(id.as_str())) {
                 continue;
             }
             let face = Face::of(path, catalog);
@@ -97,13 +102,17 @@ impl Offer {
                 self.add(position);
             }
         }
-        self.meta = vec![FIND_TOOLS];
+        if everything || !self.connections.is_empty() {
+            self.meta = vec![FIND_TOOLS, RUN_TOOL];
+        }
     }
 
     fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, catalog: &Catalog, visibility: &Visibility) {
         let mut seen = HashSet::new();
         for function in offered {
-            if let Some(position) = catalog.operation_position(&function.name).filter(|&at| visibility.allows(&catalog.tools()[at as usize])) {
+            if let Some(position) =
+                catalog.operation_position(&function.name).filter(|&at| visibility.allows(&catalog.tools()[at as usize]))
+            {
                 self.add(position);
                 continue;
             }

@@ -102,13 +102,21 @@ pub enum CallError {
     UnknownServer,
     #[error("the server is not connected: {reason}")]
     Unavailable { reason: String, retry_after: Duration },
-    #[error("no answer within {} s", .0.as_secs_f64())]
+    #[error("no answer within {} s", in_hundredths(*.0))]
     Timeout(Duration),
-    /// A JSON-RPC error of the server.
+    /// A status of HTTP without an answer to the call.
+    #[error("the MCP server refused the call with HTTP status {status}")]
+    Refused { status: u16 },
+    /// A JSON-RPC error of the server. The message is the server's own, plain and at most 4,000 characters.
     #[error("the server answered with error {code}: {message}")]
     Protocol { code: i64, message: String },
     #[error("the answer is larger than {limit} bytes")]
     TooLarge { limit: usize },
+}
+
+/// Seconds as people read them.
+fn in_hundredths(time: Duration) -> f64 {
+    (time.as_secs_f64() * 100.0).round() / 100.0
 }
 
 // ---------------------------------------------------------------------------------------------------- index
@@ -295,6 +303,8 @@ pub enum CallOutcome {
     Rejected,
     /// Server down, timeout, broken protocol.
     Failed,
+    /// The caller went away before the answer.
+    Cancelled,
 }
 
 #[derive(Debug, thiserror::Error)]

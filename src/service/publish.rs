@@ -97,6 +97,7 @@ impl Publish {
             version: server.and_then(|server| server.version.as_deref()).unwrap_or(env!("CARGO_PKG_VERSION")),
             description: &description,
             secured: self.secured,
+            server: server.map(|server| server.name.as_str()),
         };
         let body = document::compose(&heading, items.iter().map(String::as_str));
         let etag = format!("\"{}\"", &Fingerprint::of_text(&body).to_string()[..32]);

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::canonical::Fingerprint;
@@ -27,8 +28,13 @@ pub type OnProgress = Arc<dyn Fn(usize, usize) + Send + Sync>;
 
 /// Texts embedded between two writes to the store.
 const EMBED_BATCH: usize = 128;
-/// Listings that come within this time make one index update.
-const SETTLE: Duration = Duration::from_millis(100);
+/// Listings that follow each other within this time make one index update.
+const SETTLE: Duration = Duration::from_millis(500);
+/// However many listings follow each other, the index is not older than this.
+const LONGEST_SETTLE: Duration = Duration::from_secs(3);
+/// When an update that failed is tried again: twice as long after each failure.
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const LONGEST_RETRY: Duration = Duration::from_mins(10);
 
 pub struct Refresh {
     pub current: Arc<CurrentCatalog>,
@@ -191,28 +197,39 @@ impl Indexing {
     pub async fn follow(&self, stop: CancellationToken) {
         let mut changes = self.current.changes();
         changes.mark_changed();
+        let mut pause = FIRST_RETRY;
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
                 () = stop.cancelled() => return,
             }
             tokio::select! {
-                () = tokio::time::sleep(SETTLE) => {}
+                () = settled(&mut changes) => {}
                 () = stop.cancelled() => return,
             }
             changes.mark_unchanged();
             let catalog = self.current.snapshot();
             tokio::select! {
-                () = self.update(&catalog) => {}
+                complete = self.update(&catalog) => if complete {
+                    pause = FIRST_RETRY;
+                } else {
+                    tracing::info!(retry_in_s = pause.as_secs(), "the index is updated again later");
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => changes.mark_changed(),
+                        () = stop.cancelled() => return,
+                    }
+                    pause = (pause * 2).min(LONGEST_RETRY);
+                },
                 () = stop.cancelled() => return,
             }
         }
     }
 
-    /// Makes the index hold this catalog: first what is known, then with every vector.
-    pub async fn update(&self, catalog: &Catalog) {
+    /// Makes the index hold this catalog: first what is known, then with every vector. Returns whether it
+    /// does, completely.
+    pub async fn update(&self, catalog: &Catalog) -> bool {
         if catalog.tools().is_empty() && self.index.state().documents == 0 {
-            return;
+            return true;
         }
         let passages: Vec<(&Arc<Tool>, Vec<String>)> = catalog.tools().iter().map(|tool| (tool, passages(tool))).collect();
         let hash = |texts: &[String]| texts.iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
@@ -228,17 +245,19 @@ impl Indexing {
             .map(|text| (Fingerprint::of_text(text), text.clone()))
             .filter(|(hash, _)| !vectors.contains_key(hash) && seen.insert(*hash))
             .collect();
+        let mut complete = true;
         if !missing.is_empty() {
             // Searchable by their words at once, by their meaning as soon as the vectors are there.
             self.replace(&passages, &vectors).await;
-            self.embed(missing, &mut vectors).await;
+            complete = self.embed(missing, &mut vectors).await;
         }
-        self.replace(&passages, &vectors).await;
+        self.replace(&passages, &vectors).await && complete
     }
 
-    async fn embed(&self, missing: Vec<(Fingerprint, String)>, vectors: &mut HashMap<Fingerprint, Arc<[f32]>>) {
+    async fn embed(&self, missing: Vec<(Fingerprint, String)>, vectors: &mut HashMap<Fingerprint, Arc<[f32]>>) -> bool {
         let total = missing.len();
         let mut done = 0;
+        let mut complete = true;
         (self.on_progress)(done, total);
         for batch in missing.chunks(EMBED_BATCH) {
             let texts = batch.iter().map(|(_, text)| text.clone()).collect();
@@ -251,15 +270,17 @@ impl Indexing {
                     vectors.extend(embedded);
                 }
                 Err(error) => {
+                    complete = false;
                     tracing::warn!(error = %error, texts = batch.len(), "tools were not embedded; they are found by their words only");
                 }
             }
             done += batch.len();
             (self.on_progress)(done, total);
         }
+        complete
     }
 
-    async fn replace(&self, passages: &[(&Arc<Tool>, Vec<String>)], vectors: &HashMap<Fingerprint, Arc<[f32]>>) {
+    async fn replace(&self, passages: &[(&Arc<Tool>, Vec<String>)], vectors: &HashMap<Fingerprint, Arc<[f32]>>) -> bool {
         let documents = passages
             .iter()
             .map(|(tool, texts)| IndexDocument {
@@ -274,10 +295,20 @@ impl Indexing {
             Ok(()) => {
                 let state = self.index.state();
                 tracing::info!(tools = state.documents, embedded = state.embedded, "index is up to date");
+                true
             }
-            Err(error) => tracing::error!(error = %error, "the index was not updated; searches see the tools of before"),
+            Err(error) => {
+                tracing::error!(error = %error, "the index was not updated; searches see the tools of before");
+                false
+            }
         }
     }
+}
+
+/// Waits until the catalog has not changed for a while: at a start servers come in one after the other.
+async fn settled(changes: &mut watch::Receiver<u64>) {
+    let latest = Instant::now() + LONGEST_SETTLE;
+    while let Ok(Ok(())) = timeout_at(latest.min(Instant::now() + SETTLE), changes.changed()).await {}
 }
 
 /// What is embedded of a tool.

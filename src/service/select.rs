@@ -119,15 +119,17 @@ impl Select {
         let catalog = self.current.snapshot();
         let visibility = Visibility::of(principal);
         let mut offer = Offer::of(&request, &catalog, &visibility);
-        let called: HashSet<ToolId> = called_names(&request).filter_map(|name| Some(catalog.operation(name)?.id.clone())).collect();
+        // In the order of the conversation, which is the order in which they stay on offer.
+        let called: Vec<ToolId> = called_names(&request).filter_map(|name| Some(catalog.operation(name)?.id.clone())).collect();
 
         let chosen = self.choose(&request, &offer, &catalog, &visibility).await;
-        let new: Vec<ToolId> = chosen.tools.iter().map(|&position| catalog.tools()[position as usize].id.clone()).collect();
+        let ids = |positions: &[u32]| positions.iter().map(|&position| catalog.tools()[position as usize].id.clone()).collect();
+        let new: Vec<ToolId> = ids(&chosen.tools);
         let (set, mut warnings) = self.update_chat(&request, principal, &new, &called).await;
         warnings.extend(chosen.warnings.iter().cloned());
         warnings.append(&mut offer.warnings);
 
-        let mut tools = self.fixed(&request, &offer, &catalog);
+        let mut tools = self.fixed(&offer, &catalog);
         for entry in set.tools() {
             let Some(position) = offer.position(&entry.tool, &catalog) else { continue };
             let tool = &catalog.tools()[position as usize];
@@ -141,6 +143,12 @@ impl Select {
             };
             let score = chosen.scores.get(&position).copied();
             tools.push(Selected { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score, reason });
+        }
+        // It is needed where a found tool can't be bound directly: after a search, or when nothing else is on offer.
+        // Behind the chat's tools it shifts none of them when it comes and goes.
+        let searched = called_names(&request).any(|name| name == FIND_TOOLS);
+        if offer.meta.contains(&RUN_TOOL) && (searched || offer.ours.is_empty()) {
+            tools.push(meta(RUN_TOOL, Reason::RunTool));
         }
         let foreign = offer.foreign.iter().map(|name| (name.clone(), None, Reason::Foreign));
         let judged = chosen.foreign.iter().map(|(name, score, rank)| (name.clone(), Some(*score), Reason::Relevant { rank: *rank }));
@@ -194,8 +202,9 @@ impl Select {
             return chosen;
         }
         let candidates: Vec<CutCandidate> = ranking.ranked.iter().map(|ranked| candidate(ranked, catalog)).collect();
+        let limit = request.limit.unwrap_or(self.settings.limit);
         let parameters = CutParameters {
-            limit: request.limit.unwrap_or(self.settings.limit),
+            limit: limit + self.pinned_among(ranking, limit, catalog),
             token_budget: request.token_budget.or(self.settings.token_budget).map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
             ..CutParameters::default()
         };
@@ -224,19 +233,22 @@ impl Select {
         chosen
     }
 
+    /// How many of the first ranked tools are pinned: they come on top of the limit.
+    fn pinned_among(&self, ranking: &Ranking, limit: usize, catalog: &Catalog) -> usize {
+        let pinned: Vec<u32> = self.settings.pinned.iter().filter_map(|name| catalog.operation_position(name)).collect();
+        ranking.ranked.iter().take(limit + pinned.len()).filter(|ranked| pinned.contains(&ranked.key)).count()
+    }
+
     /// The chat's set after this message. Without a chat's id it is what the messages show as called.
     async fn update_chat(
         &self,
         request: &SelectRequest,
         principal: &Principal,
         new: &[ToolId],
-        called: &HashSet<ToolId>,
+        called: &[ToolId],
     ) -> (ChatSet, Vec<String>) {
         let Some(chat) = &request.chat else {
-            let mut before: Vec<ToolId> = called.iter().cloned().collect();
-            before.sort_unstable();
             let mut set = ChatSet::default();
-            set.update(&before, called, self.settings.chat_budget);
             set.update(new, called, self.settings.chat_budget);
             return (set, Vec::new());
         };
@@ -250,19 +262,18 @@ impl Select {
         (updated.set, warnings)
     }
 
-    /// What stays whatever the message says: the search tool, and pinned tools.
-    fn fixed(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog) -> Vec<Selected> {
-        let meta = |name: &str, reason| Selected { name: name.to_owned(), id: None, score: None, reason };
+    /// What stays whatever the message says: the search tool, and pinned tools. They come first and never change.
+    fn fixed(&self, offer: &Offer, catalog: &Catalog) -> Vec<Selected> {
         let mut fixed = Vec::new();
         if offer.meta.contains(&FIND_TOOLS) {
             fixed.push(meta(FIND_TOOLS, Reason::SearchTool));
         }
-        // It is needed where a found tool can't be bound directly: after a search, or when nothing else is on offer.
-        let searched = called_names(request).any(|name| name == FIND_TOOLS);
-        if offer.meta.contains(&RUN_TOOL) && (searched || offer.ours.is_empty()) {
-            fixed.push(meta(RUN_TOOL, Reason::RunTool));
-        }
-        let pinned = self.settings.pinned.iter().filter_map(|name| catalog.operation(name)).filter(|tool| offer.position(&tool.id, catalog).is_some());
+        let pinned = self
+            .settings
+            .pinned
+            .iter()
+            .filter_map(|name| catalog.operation(name))
+            .filter(|tool| offer.position(&tool.id, catalog).is_some());
         fixed.extend(pinned.map(|tool| Selected {
             name: tool.operation_id.to_string(),
             id: Some(tool.id.clone()),
@@ -281,6 +292,10 @@ impl Select {
             kind: SelectionEventKind::Offered { model: self.retrieve.model().into(), vector: chosen.vector.clone(), tools },
         });
     }
+}
+
+fn meta(name: &str, reason: Reason) -> Selected {
+    Selected { name: name.to_owned(), id: None, score: None, reason }
 }
 
 fn called_names(request: &SelectRequest) -> impl Iterator<Item = &str> {
@@ -302,25 +317,21 @@ fn keep_tool_ids(
     catalog: &Catalog,
 ) -> Vec<String> {
     let chosen: Vec<&Arc<Tool>> = tools.iter().filter_map(|selected| catalog.tool(selected.id.as_ref()?)).collect();
-    let publishes = |id: &String| {
-        offer.connections.iter().find(|(known, _)| known == id).is_some_and(|(_, face)| match face {
-            Some(face) => chosen.iter().any(|tool| face.publishes(tool)),
-            None => true,
-        })
-    };
-    let mut kept: Vec<String> = ids.iter().filter(|id| !connections.contains_key(*id) || publishes(id)).cloned().collect();
-    let ours = |id: &&String| connections.contains_key(*id);
-    if !kept.iter().any(|id| connections.contains_key(id))
-        && let Some(first) = ids.iter().find(ours)
-    {
-        kept = ids.iter().filter(|id| kept.contains(id) || *id == first).cloned().collect();
-    }
-    kept
+    let publishing: HashSet<&str> = offer
+        .connections
+        .iter()
+        .filter(|(_, face)| face.as_ref().is_none_or(|face| chosen.iter().any(|tool| face.publishes(tool))))
+        .map(|(id, _)| id.as_str())
+        .collect();
+    let ours = |id: &String| connections.contains_key(id);
+    let carrier = if publishing.is_empty() { ids.iter().find(|id| ours(id)) } else { None };
+    ids.iter().filter(|id| !ours(id) || publishing.contains(id.as_str()) || carrier == Some(id)).cloned().collect()
 }
 
 fn tokens(offer: &Offer, tools: &[Selected], catalog: &Catalog) -> (u64, u64) {
     let meta = |name: &str| u64::from(catalog.meta_tokens(name));
-    let before = offer.tools(catalog).map(|tool| u64::from(tool.tokens)).sum::<u64>() + offer.meta.iter().map(|name| meta(name)).sum::<u64>();
+    let before =
+        offer.tools(catalog).map(|tool| u64::from(tool.tokens)).sum::<u64>() + offer.meta.iter().map(|name| meta(name)).sum::<u64>();
     let after = tools.iter().map(|selected| match &selected.id {
         Some(id) => catalog.tool(id).map_or(0, |tool| u64::from(tool.tokens)),
         None => meta(&selected.name),

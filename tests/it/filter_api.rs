@@ -91,7 +91,7 @@ async fn tool_ids_are_narrowed_to_the_connections_that_matter() {
     let service = service().await;
     let body = json!({
         "messages": message("what time is it in Tokyo"),
-        "connections": {"server:t": "/time", "server:m": "/mail/", "server:f": "/files/openapi.json", "server:x": "/toolsets/none"},
+        "connections": {"server:t": "/time", "server:m": "/mail/", "server:f": "/%66iles/openapi.json", "server:x": "/toolsets/none"},
         "tool_ids": ["mine", "server:f", "server:t", "server:m", "server:x"],
     });
     let answer = filter(&service, body).await;
@@ -153,7 +153,10 @@ async fn after_a_search_the_tool_that_runs_what_was_found_is_there() {
         {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "find_tools", "arguments": "{}"}}]},
         {"role": "tool", "tool_call_id": "1", "content": "{}"},
     ]);
-    let answer = filter(&service, json!({"messages": messages, "tools": ["find_tools", "run_tool", "time__get_current_time"]})).await;
+    let answer =
+        filter(&service, json!({"messages": messages.clone(), "tools": ["find_tools", "run_tool", "time__get_current_time"]})).await;
+    assert_eq!(names(&answer), ["find_tools", "run_tool"]);
+    let answer = filter(&service, json!({"messages": messages})).await;
     assert_eq!(names(&answer), ["find_tools", "run_tool"]);
 }
 
@@ -167,6 +170,43 @@ async fn limits_and_pinned_tools_count() {
     assert_eq!(names(&answer), ["find_tools", "files__read_file", "mail__send_email"]);
     let answer = filter(&service, json!({"messages": message("thanks!")})).await;
     assert_eq!(names(&answer), ["find_tools", "files__read_file"]);
+    let answer = filter(&service, json!({"messages": message("read the contents of a file"), "limit": 1})).await;
+    assert_eq!(names(&answer).len(), 3, "what is pinned comes on top of the limit: {answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_whose_budget_is_full_of_calls_still_gets_new_tools() {
+    let servers = json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])});
+    let environment = vec![("TOOLSIEVE_SELECTION__CHAT_BUDGET", "2"), ("TOOLSIEVE_SELECTION__LIMIT", "2")];
+    let service = Start { servers, environment, ..Start::default() }.start().await;
+    service.settled().await;
+    let call = |name: &str| json!({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": name, "arguments": "{}"}}]});
+    let messages = json!([
+        call("files__read_file"), call("files__write_file"), call("time__convert_time"),
+        {"role": "user", "content": "send an email to Anna"},
+    ]);
+    let answer = filter(&service, json!({"messages": messages, "chat_id": "c"})).await;
+    let names = names(&answer);
+    assert_eq!(names[..4], ["find_tools", "files__read_file", "files__write_file", "time__convert_time"], "calls stay, in their order");
+    assert!(names.contains(&"mail__send_email"), "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_much_of_anything_is_refused() {
+    let service = service().await;
+    let ids: Vec<String> = (0..1_001).map(|number| number.to_string()).collect();
+    let connections: serde_json::Map<String, Value> = ids.iter().map(|id| (id.clone(), json!("/"))).collect();
+    for body in [
+        json!({"messages": message("x"), "tool_ids": ids}),
+        json!({"messages": message("x"), "connections": connections}),
+        json!({"messages": message("x"), "chat_id": "x".repeat(257)}),
+        json!({"messages": message("x"), "tools": ids, "narrow_foreign": true}),
+        json!({"messages": message("x"), "limit": 0}),
+        json!({"messages": message("x"), "limit": 129}),
+    ] {
+        let (status, problem) = service.post("/v1/filter", &body).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_request")));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,18 +12,38 @@ fn operations(document: &Value) -> Vec<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_that_is_published_routes() {
-    let service = Running::on(json!({"one": stdio(&[]), "odd name": stdio(&["typed"])})).await;
-    let (status, document) = service.get("/openapi.json").await;
-    assert_eq!(status, StatusCode::OK);
-    assert_eq!(document["openapi"], "3.1.0");
+    let service = Running::on(json!({"one": stdio(&[]), "odd name": stdio(&["odd-names"])})).await;
+    let mut called = 0;
+    for (address, base) in [("/openapi.json", ""), ("/one/openapi.json", "/one"), ("/odd%20name/openapi.json", "/odd%20name")] {
+        let (status, document) = service.get(address).await;
+        assert_eq!((status, &document["openapi"]), (StatusCode::OK, &json!("3.1.0")));
+        assert_eq!(document["servers"][0]["url"].as_str().unwrap_or_default(), base);
+        for (path, id) in operations(&document) {
+            // An unknown tool is 404 before its body is read, so 422 shows that the path led to a tool; none is called.
+            let (status, body) = service.post(&format!("{base}{path}"), &json!([])).await;
+            assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{id} at {base}{path}: {body}");
+            called += 1;
+        }
+    }
+    assert_eq!(called, (23 + 28 + 2) + (23 + 2) + (28 + 2));
+    let (_, document) = service.get("/openapi.json").await;
     let operations = operations(&document);
     assert!(operations.iter().any(|(path, id)| path == "/one/echo" && id == "one__echo"));
-    assert!(operations.iter().any(|(_, id)| id == "find_tools") && operations.iter().any(|(_, id)| id == "run_tool"));
-    for (path, id) in operations {
-        // An array is never a valid body, so every route says so, and no tool is called.
-        let (status, body) = service.post(&path, &json!([])).await;
-        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{id} at {path}: {body}");
+    assert_eq!(service.post("/one/nothing", &json!([])).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_viewer_shows_the_document_that_was_asked_for() {
+    let service = Running::on(json!({"one": stdio(&[])})).await;
+    for (page, document) in [("/docs", "/openapi.json"), ("/one/docs", "/one/openapi.json")] {
+        let start = service.request(Method::GET, page).send().await.unwrap();
+        assert!(start.url().path().ends_with("/docs/"), "{}", start.url());
+        assert!(start.text().await.unwrap().contains("swagger-ui"));
+        let script = service.request(Method::GET, &format!("{page}/swagger-initializer.js")).send().await.unwrap().text().await.unwrap();
+        assert!(script.contains(&format!("\"{document}\"")), "{script}");
     }
+    assert_eq!(service.get("/two/docs").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(service.get("/docs/no-such-file").await.0, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,6 +92,7 @@ async fn every_error_is_a_problem_with_its_code() {
         ("/two/echo", "{}", 404, "not_found"),
         ("/one/echo", "{", 400, "not_json"),
         ("/one/echo", "[]", 422, "invalid_arguments"),
+        ("/one/nothing", "[]", 404, "not_found"),
         ("/one/typed", "{\"count\": \"x\"}", 422, "invalid_arguments"),
         ("/one/fail", "{}", 502, "tool_error"),
         ("/one/error", "{}", 502, "server_error"),
@@ -163,7 +184,7 @@ async fn a_caller_that_goes_away_cancels_the_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_server_keeps_its_tools_and_says_when_to_come_back() {
+async fn a_dead_server_keeps_its_tools_and_is_back_for_the_next_call() {
     let service = Running::on(json!({"good": stdio(&[]), "dying": stdio(&[])})).await;
     let (status, _) = service.post("/dying/die", &json!({})).await;
     assert!(status.is_server_error());
@@ -172,6 +193,28 @@ async fn a_dead_server_keeps_its_tools_and_says_when_to_come_back() {
     assert!(document["paths"]["/dying/echo"].is_object());
     service.until(|body| body["servers"].as_array().unwrap().iter().all(|server| server["phase"] == "connected")).await;
     assert_eq!(service.post("/dying/echo", &json!({"a": 1})).await.0, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stays_away_is_503_and_says_when_to_come_back() {
+    let folder = Running::on(json!({"one": stdio(&[])})).await.stop().await;
+    // The same server, of which only the last good list is left.
+    let servers = json!({"one": {"command": "no-such-command-here"}});
+    let service = Start { servers, folder: Some(folder), key: Some("k"), ..Start::default() }.start().await;
+    let body = service.until(|body| body["servers"][0]["phase"] == "retrying").await;
+    assert!(body["servers"][0]["error"].as_str().unwrap().contains("no-such-command-here"));
+    let public: Value = reqwest::get(format!("{}/readyz", service.url)).await.unwrap().json().await.unwrap();
+    assert!(public["servers"][0]["error"].is_null(), "without the key it says nothing of how: {public}");
+    // Until the first retries are over, a call may wait for one that is due at once.
+    let response = loop {
+        let response = service.request(Method::POST, "/one/echo").body("{}").send().await.unwrap();
+        if response.headers().get("retry-after").is_some() {
+            break response;
+        }
+    };
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert!(response.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap() >= 1);
+    assert_eq!(response.json::<Value>().await.unwrap()["code"], "server_unavailable");
 }
 
 #[tokio::test(flavor = "multi_thread")]

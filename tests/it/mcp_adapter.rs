@@ -30,6 +30,7 @@ const QUICK: Timing = Timing {
     refresh: Duration::from_hours(1),
     list_timeout: Duration::from_secs(10),
     patience: Duration::from_millis(900),
+    start_patience: LONG,
 };
 
 fn example(name: &str) -> PathBuf {
@@ -303,6 +304,9 @@ async fn errors_and_rubbish_end_one_call_at_once_and_only_that() {
     for server in each(&[], |_| {}).await {
         let error = server.try_call("test", "error", json!({})).await.unwrap_err();
         assert!(matches!(&error, CallError::Protocol { code: -32050, message } if message == "bad luck"), "{error:?}");
+        let error = server.try_call("test", "long_error", json!({})).await.unwrap_err();
+        let CallError::Protocol { message, .. } = error else { panic!("{error:?}") };
+        assert!(message.starts_with("one twoéé") && message.chars().count() == 4000, "{}: {message:.20}", server.kind);
         let error = server.try_call("test", "odd_error", json!({})).await.unwrap_err();
         assert!(matches!(error, CallError::Protocol { code: 99_999_999_999, .. }), "{error:?}");
         let start = Instant::now();
@@ -540,8 +544,14 @@ async fn a_call_waits_for_the_first_start_but_not_for_a_server_that_is_down() {
     let deadline = Some(Instant::now() + Duration::from_millis(50));
     let call = CallContext { deadline, ..context() };
     let error = server.servers.call(&ToolId::new("test", "echo"), Map::new(), call).await.unwrap_err();
-    assert!(matches!(error, CallError::Timeout(_)), "{error:?}");
+    assert!(matches!(&error, CallError::Unavailable { reason, .. } if reason == "it is still starting"), "{error:?}");
     server.call("echo", json!({})).await;
+
+    // Nor for ever, where the start hangs.
+    let timing = Timing { start_patience: Duration::from_millis(50), ..timing };
+    let hung = start_with(vec![command("test", "sleep", &["1000"])], timing, false);
+    let error = hung.try_call("test", "echo", json!({})).await.unwrap_err();
+    assert!(matches!(&error, CallError::Unavailable { reason, .. } if reason == "it is still starting"), "{error:?}");
 
     let start = Instant::now();
     let error = server.try_call("missing", "echo", json!({})).await.unwrap_err();
@@ -714,6 +724,59 @@ async fn configured_headers_go_to_the_server_and_nowhere_else() {
     for (name, reason) in expected {
         until(name, || server.state(name).error.as_deref() == Some(reason)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_http_refuses_is_not_taken_for_a_lost_connection() {
+    for status in [401, 403, 429, 500, 503] {
+        let http = HttpServer::start(&[&format!("call-status={status}")]);
+        let mut server = start(vec![http.settings("test", &[])]);
+        server.listed("test").await;
+        let error = server.try_call("test", "echo", json!({})).await.unwrap_err();
+        assert!(matches!(error, CallError::Refused { status: found } if found == status), "{error:?}");
+        assert_eq!(server.state("test").phase, ServerPhase::Connected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_configured_secret_is_in_the_reason_of_a_failure() {
+    let script = "echo \"bad token $1, bad key $2, bad line second-line\" >&2; exit 1";
+    let local = command("local", "sh", &["-c", script, "--token", "arg-secret", "--api-key=key-secret"]);
+    let local = with_env(local, "PEM", "first-line\nsecond-line");
+    let http = HttpServer::start(&["quote-refusal"]);
+    let mut remote = http.settings("remote", &[("authorization", "Bearer head-secret")]);
+    if let TransportSettings::StreamableHttp { url, .. } = &mut remote.transport {
+        url.set_query(Some("key=query-secret"));
+    }
+    let mut server = start(vec![local, remote]);
+    let mut reasons = [String::new(), String::new()];
+    for (name, reason) in ["local", "remote"].into_iter().zip(&mut reasons) {
+        until(name, || server.state(name).error.is_some()).await;
+        *reason = server.state(name).error.unwrap();
+    }
+    assert_eq!(reasons[0], "`sh` exited with status 1: bad token ***, bad key --api-key=***, bad line ***");
+    assert_eq!(reasons[1], "the server refused the handshake: no ***, no ***, (-32000)");
+    for _ in 0..2 {
+        if let ServerEvent::Failed { reason, .. } = server.event().await {
+            assert!(reasons.contains(&reason), "{reason}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_changes_without_end_is_listed_ever_less_often() {
+    let mut server = start(vec![stdio("test", &["restless"])]);
+    let start = Instant::now();
+    server.listed("test").await;
+    while server.text("lists", json!({})).await.parse::<u32>().unwrap() < 6 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // 20 + 40 + 80 + 160 + 320 ms
+    assert!(start.elapsed() >= Duration::from_millis(600), "{:?}", start.elapsed());
+    // Nor does the pause hold up the end.
+    let start = Instant::now();
+    server.servers.shut_down().await;
+    assert!(start.elapsed() < PROMPT);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

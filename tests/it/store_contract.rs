@@ -3,7 +3,6 @@
 //! `store_contract!(factory)` makes a test of each one; `factory` is an async function that returns an empty store
 //! and whatever has to live as long as it.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -74,7 +73,7 @@ pub(crate) fn chat(principal: &str, chat: &str) -> ChatKey {
 pub(crate) fn set(tools: &[&str], called: &[&str]) -> ChatSet {
     let ids = |names: &[&str]| names.iter().map(|name| ToolId::new("server", *name)).collect::<Vec<_>>();
     let mut set = ChatSet::default();
-    set.update(&ids(tools), &ids(called).into_iter().collect::<HashSet<_>>(), 100);
+    set.update(&ids(tools), &ids(called), 100);
     set
 }
 

@@ -146,6 +146,9 @@ impl Behaviour {
             Some(topic) => on_topic(topic),
             None => TOOLS.iter().map(|name| tool(name)).collect(),
         };
+        if self.options.has("odd-names") {
+            tools.extend(["docs", "openapi.json", "a/b", "100%", "a+b {c}"].map(tool));
+        }
         if self.options.has("typed") {
             tools.push(json!({"name": "typed", "description": "Takes a number and a mode.", "inputSchema": {
                 "type": "object", "required": ["count"],
@@ -172,6 +175,10 @@ impl Behaviour {
             result["nextCursor"] = json!("0");
         }
         reply(client, id, &result);
+        // Changes as often as it is looked at.
+        if self.options.has("restless") {
+            self.tell("notifications/tools/list_changed");
+        }
     }
 
     fn call(&self, client: &Client, id: &Value, params: &Value) {
@@ -202,6 +209,7 @@ impl Behaviour {
             "odd" => answer(odd_result()),
             "fail" => answer(json!({"content": [{"type": "text", "text": "disk full"}], "isError": true})),
             "error" => refuse(&**client, id, -32050, "bad luck"),
+            "long_error" => refuse(&**client, id, -32050, &format!("one\n\u{202e}two{}", "é".repeat(1 << 20))),
             "odd_error" => client.send(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": 99_999_999_999_i64}}).to_string()),
             "string_id" => client.send(&json!({"jsonrpc": "2.0", "id": id.to_string(), "result": {"content": []}}).to_string()),
             "progress" => {

@@ -1,7 +1,7 @@
 //! An MCP server over streamable HTTP. See `behaviour.rs`; besides: `port=N`, `json` answers in one piece instead of
 //! a stream of events, `no-get` has no stream for news, `bad-session=400` answers as servers of the TypeScript SDK
-//! do, `status=N` says no to everything, `redirect=URL` sends everybody away. The port it listens on is its first line
-//! of output.
+//! do, `status=N` says no to everything, `call-status=N` to calls only, `quote-refusal` quotes the secrets it was sent,
+//! `redirect=URL` sends everybody away. The port it listens on is its first line of output.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test server may panic")]
 #![allow(clippy::pedantic, unreachable_pub, dead_code, reason = "shared with the other test server")]
 
@@ -63,6 +63,14 @@ async fn post(request: HttpRequest, body: web::Bytes, behaviour: web::Data<Arc<B
     }
     let message: Value = serde_json::from_slice(&body).unwrap();
     let method = message["method"].as_str().unwrap_or_default().to_owned();
+    if let Some(status) = options.value("call-status").filter(|_| method == "tools/call") {
+        return HttpResponse::build(StatusCode::from_u16(status.parse().unwrap()).unwrap()).body("no secret");
+    }
+    if options.has("quote-refusal") {
+        let quoted = request.headers().get("authorization").map(|value| value.to_str().unwrap());
+        let text = format!("no {}, no {},", request.query_string(), quoted.unwrap_or_default());
+        return HttpResponse::BadRequest().json(json!({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32000, "message": text}}));
+    }
     let is_request = message.get("id").is_some() && !method.is_empty();
     if options.has("modern") && is_request {
         let header = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());

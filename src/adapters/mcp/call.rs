@@ -4,11 +4,9 @@ use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use crate::adapters::mcp::connection::{Link, LinkError};
+use crate::adapters::mcp::connection::{Link, LinkError, Reply};
 use crate::adapters::mcp::exchange::Purpose;
 use crate::service::ports::Progress;
-
-const INTERNAL_ERROR: i64 = -32603;
 
 /// Returns the raw result. The caller sets the time limit by dropping the future, which cancels the call at the
 /// server.
@@ -20,8 +18,8 @@ pub(super) async fn call(
 ) -> Result<Value, LinkError> {
     let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
     let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-    let result = link.request(request, Purpose::Call, progress).await?;
-    let unusable = |message: &str| LinkError::Protocol { code: INTERNAL_ERROR, message: message.to_owned() };
+    let Reply { result, .. } = link.request(request, Purpose::Call, progress).await?;
+    let unusable = |message: &str| LinkError::Unusable(message.to_owned());
     if !result.is_object() {
         return Err(unusable("the result is not an object"));
     }

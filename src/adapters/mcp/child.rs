@@ -18,6 +18,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::adapters::mcp::text::{Secrets, cut, plain};
 use crate::domain::tool::ServerName;
 
 /// What a child inherits; besides these, `LC_*` and `XDG_*`.
@@ -46,8 +47,6 @@ const LINE_LIMIT: usize = 2000;
 /// Lines of standard error that are kept for the reason of a failure, and their bytes there.
 const LAST_LINES: usize = 5;
 const LAST_LINE_LIMIT: usize = 300;
-/// Shorter values would blacken harmless text.
-const SHORTEST_SECRET: usize = 6;
 
 /// How a child is started.
 #[derive(Clone, Copy)]
@@ -87,8 +86,12 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts the program; standard error goes to the log.
-    pub(super) fn spawn(server: &ServerName, program: Program<'_>) -> Result<(Self, ChildStdin, ChildStdout), SpawnError> {
+    /// Starts the program; standard error goes to the log, without secrets.
+    pub(super) fn spawn(
+        server: &ServerName,
+        program: Program<'_>,
+        secrets: Arc<Secrets>,
+    ) -> Result<(Self, ChildStdin, ChildStdout), SpawnError> {
         let Program { command, args, env, directory, inherit_environment } = program;
         if directory.is_some_and(|directory| !directory.is_dir()) {
             return Err(SpawnError::NoDirectory);
@@ -115,7 +118,6 @@ impl Child {
             return Err(SpawnError::Failed { command: command.to_owned(), source });
         };
         let last_lines = Arc::<Mutex<VecDeque<String>>>::default();
-        let secrets: Vec<SecretString> = env.values().filter(|value| value.expose_secret().len() >= SHORTEST_SECRET).cloned().collect();
         let stderr = tokio::spawn(follow_stderr(server.clone(), stderr, secrets, Arc::clone(&last_lines)));
         Ok((Self { process, command: command.to_owned(), last_lines, stderr }, stdin, stdout))
     }
@@ -177,23 +179,28 @@ fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
 async fn follow_stderr(
     server: ServerName,
     stderr: impl AsyncRead + Unpin,
-    secrets: Vec<SecretString>,
+    secrets: Arc<Secrets>,
     last_lines: Arc<Mutex<VecDeque<String>>>,
 ) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
+    // What a secret that begins within the limit may need.
+    let room = LINE_LIMIT + secrets.longest();
     loop {
         let Ok(available) = reader.fill_buf().await else { return };
         let ended = available.is_empty();
         let end = available.iter().position(|byte| *byte == b'\n');
         let part = &available[..end.unwrap_or(available.len())];
-        line.extend_from_slice(&part[..part.len().min(LINE_LIMIT.saturating_sub(line.len()))]);
+        line.extend_from_slice(&part[..part.len().min(room - line.len())]);
         let used = end.map_or(part.len(), |end| end + 1);
         reader.consume(used);
         if end.is_none() && !ended {
             continue;
         }
-        let text = clean(&String::from_utf8_lossy(&line), &secrets);
+        let text = plain(&String::from_utf8_lossy(&line));
+        // At the end of a line that was cut may stand a part of a secret, which nothing would mask.
+        let whole = if line.len() == room { text.len().saturating_sub(secrets.longest()) } else { text.len() };
+        let text = secrets.mask(&text, whole.min(LINE_LIMIT));
         line.clear();
         if !text.is_empty() {
             tracing::debug!(target: "mcp_server", server = %server, "{text}");
@@ -206,50 +213,5 @@ async fn follow_stderr(
         if ended {
             return;
         }
-    }
-}
-
-/// Text of a foreign process as it may stand in a log: no secrets of its configuration, nothing that moves the cursor
-/// or turns the direction of reading.
-fn clean(text: &str, secrets: &[SecretString]) -> String {
-    let mut text = text.to_owned();
-    for secret in secrets {
-        text = text.replace(secret.expose_secret(), "***");
-    }
-    plain(&text)
-}
-
-/// Without control characters, bidirectional marks and characters of no width.
-pub(super) fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut characters = text.trim_end().chars().peekable();
-    while let Some(character) = characters.next() {
-        match character {
-            // The rest of a colour or cursor sequence.
-            '\u{1b}' if characters.next_if_eq(&'[').is_some() => {
-                while characters.next().is_some_and(|character| !character.is_ascii_alphabetic()) {}
-            }
-            '\t' => plain.push(' '),
-            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{61c}' => {}
-            character if character.is_control() => {}
-            character => plain.push(character),
-        }
-    }
-    plain
-}
-
-/// At most `limit` bytes, on a character boundary.
-pub(super) fn cut(text: &str, limit: usize) -> &str {
-    &text[..text.floor_char_boundary(limit)]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn foreign_text_is_made_harmless() {
-        let secrets = [SecretString::from("hunter22")];
-        assert_eq!(clean("\u{1b}[31mkey\u{202e}=hunter22\u{7}\tend\r", &secrets), "key=*** end");
     }
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig, ClientRequest, ErrorData, GetExtensions,
     Implementation, ListRootsRequestMethod, ProtocolVersion, RequestId, SubscriptionFilter,
@@ -23,10 +24,11 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::adapters::mcp::child::{Child, Program, SpawnError, cut, plain};
+use crate::adapters::mcp::child::{Child, Program, SpawnError};
 use crate::adapters::mcp::exchange::{Answer, Exchange, Purpose, Ticket};
 use crate::adapters::mcp::http::{HttpClient, HttpFailure};
 use crate::adapters::mcp::stdio::StdioTransport;
+use crate::adapters::mcp::text::{Secrets, foreign};
 use crate::service::ports::Progress;
 use crate::settings::servers::{ServerSettings, TransportSettings};
 
@@ -38,7 +40,6 @@ const ENVELOPE: usize = 64 * 1024;
 const CONCURRENT_POSTS: usize = 4096;
 /// How long ending a connection in good manners may take, the process aside.
 const CLOSING: Duration = Duration::from_secs(3);
-const FOREIGN_TEXT_LIMIT: usize = 300;
 const PARSE_ERROR: i64 = -32700;
 
 /// Which handshake is tried.
@@ -56,6 +57,7 @@ pub(super) enum Era {
 #[derive(Clone, Copy)]
 pub(super) struct Connector<'a> {
     pub(super) settings: &'a ServerSettings,
+    pub(super) secrets: &'a Arc<Secrets>,
     pub(super) client: &'a reqwest::Client,
     pub(super) inherit_environment: bool,
 }
@@ -103,6 +105,14 @@ pub(super) struct Link {
     result_limit: usize,
 }
 
+/// What a request brought.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) result: Value,
+    /// The size of the message.
+    pub(super) bytes: usize,
+}
+
 /// Why a request brought no result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
@@ -113,8 +123,11 @@ pub(super) enum LinkError {
         sent: bool,
     },
     /// A status of HTTP without an answer in it.
+    #[error("HTTP {0}")]
+    Refused(StatusCode),
+    /// What came back is no answer.
     #[error("{0}")]
-    Rejected(String),
+    Unusable(String),
     #[error("error {code}: {message}")]
     Protocol { code: i64, message: String },
     #[error("the answer is larger than {limit} bytes")]
@@ -132,7 +145,7 @@ impl Connector<'_> {
             TransportSettings::Stdio { command, args, env, directory } => {
                 let inherit_environment = self.inherit_environment;
                 let program = Program { command, args, env, directory: directory.as_deref(), inherit_environment };
-                let (process, stdin, stdout) = Child::spawn(&settings.name, program)?;
+                let (process, stdin, stdout) = Child::spawn(&settings.name, program, Arc::clone(self.secrets))?;
                 *child = Some(process);
                 let transport = StdioTransport::new(settings.name.clone(), Arc::clone(&exchange), stdout, stdin, limit);
                 let mut connection = self.shake_hands(transport, exchange, era, false).await?;
@@ -244,13 +257,13 @@ impl Link {
         self.peer.is_transport_closed()
     }
 
-    /// Sends a request and returns the raw `result`. Dropping the future cancels the request at the server.
+    /// Sends a request and returns the raw result. Dropping the future cancels the request at the server.
     pub(super) async fn request(
         &self,
         mut request: ClientRequest,
         purpose: Purpose,
         progress: Option<mpsc::Sender<Progress>>,
-    ) -> Result<Value, LinkError> {
+    ) -> Result<Reply, LinkError> {
         let limit = match purpose {
             Purpose::List => LIST_LIMIT,
             Purpose::Call => self.result_limit,
@@ -265,7 +278,7 @@ impl Link {
         let outcome = handle.rx.await;
         abandoned.id = None;
         match ticket.take() {
-            Some(Answer::Result(result)) => Ok(result),
+            Some(Answer::Result { result, bytes }) => Ok(Reply { result, bytes }),
             Some(Answer::Error { code, message }) => Err(LinkError::Protocol { code, message }),
             Some(Answer::TooLarge { limit }) => Err(LinkError::TooLarge { limit }),
             Some(Answer::Malformed) => {
@@ -341,7 +354,7 @@ async fn listen(peer: Peer<RoleClient>, exchange: Arc<Exchange>) {
 
 fn link_error(error: ServiceError) -> LinkError {
     match error {
-        ServiceError::McpError(error) => LinkError::Protocol { code: error.code.0.into(), message: error.message.into_owned() },
+        ServiceError::McpError(error) => LinkError::Protocol { code: error.code.0.into(), message: foreign(&error.message) },
         ServiceError::TransportSend(error) => transport_error(&error),
         _ => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
     }
@@ -352,10 +365,11 @@ fn transport_error(error: &DynamicTransportError) -> LinkError {
     match error.error.downcast_ref::<StreamableHttpError<HttpFailure>>() {
         Some(StreamableHttpError::Client(failure @ HttpFailure::Connect(_))) => closed(failure.to_string(), false),
         Some(StreamableHttpError::Client(failure @ HttpFailure::Broken(_))) => closed(failure.to_string(), true),
-        Some(StreamableHttpError::Client(failure)) => LinkError::Rejected(failure.to_string()),
+        Some(StreamableHttpError::Client(HttpFailure::Status(status))) => LinkError::Refused(*status),
+        Some(StreamableHttpError::Client(failure)) => LinkError::Unusable(failure.to_string()),
         Some(StreamableHttpError::SessionExpired) => closed("the server ended the session".to_owned(), false),
         Some(StreamableHttpError::UnexpectedContentType(_)) => {
-            LinkError::Rejected("the server answered neither JSON nor an event stream".to_owned())
+            LinkError::Unusable("the server answered neither JSON nor an event stream".to_owned())
         }
         Some(_) => closed("the connection failed".to_owned(), true),
         None => closed("the server does not read its standard input".to_owned(), false),
@@ -364,7 +378,6 @@ fn transport_error(error: &DynamicTransportError) -> LinkError {
 
 /// In words that are ours: rmcp's would show whole messages.
 fn refused(error: ClientInitializeError) -> ConnectError {
-    let foreign = |text: &str| cut(&plain(text), FOREIGN_TEXT_LIMIT).to_owned();
     match error {
         ClientInitializeError::JsonRpcError(error) => ConnectError::Refused(format!("{} ({})", foreign(&error.message), error.code.0)),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => refused(*fallback),

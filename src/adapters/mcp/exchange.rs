@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 
+use crate::adapters::mcp::text::foreign;
 use crate::service::ports::Progress;
 
 /// What a message may hold beside the result that has the limit.
@@ -25,8 +26,11 @@ const PURGE_FROM: usize = 64;
 /// What came back for a request that holds a ticket.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The `result` member, whole.
-    Result(Value),
+    /// The `result` member, whole, and the size of the message.
+    Result {
+        result: Value,
+        bytes: usize,
+    },
     Error {
         code: i64,
         message: String,
@@ -36,6 +40,16 @@ pub(super) enum Answer {
     },
     /// Not JSON, or not JSON-RPC.
     Malformed,
+}
+
+impl Answer {
+    /// The `error` member of a message. Its text is the server's own and may quote anything at any length.
+    pub(super) fn error(error: &Value) -> Self {
+        Self::Error {
+            code: error.get("code").and_then(Value::as_i64).unwrap_or(-32603),
+            message: foreign(error.get("message").and_then(Value::as_str).unwrap_or("no message")),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -180,13 +194,13 @@ impl Exchange {
         let answer = if message.len() > ticket.limit.saturating_add(ENVELOPE) {
             Answer::TooLarge { limit: ticket.limit }
         } else if let Some(error) = object.get("error").filter(|error| !error.is_null()) {
-            json_rpc_error(error)
+            Answer::error(error)
         } else {
             let result = object.remove("result").unwrap_or_default();
             if matches!(ticket.purpose, Purpose::List) {
                 for_rmcp = header_annotations(&result);
             }
-            Answer::Result(result)
+            Answer::Result { result, bytes: message.len() }
         };
         *lock(&ticket.answer) = Some(answer);
         Inbound::Answered { id, result: for_rmcp }
@@ -284,13 +298,6 @@ fn request_id(value: &Value) -> Option<RequestId> {
         Value::Number(number) => number.as_i64().map(RequestId::Number),
         Value::String(text) => Some(RequestId::String(text.as_str().into())),
         _ => None,
-    }
-}
-
-fn json_rpc_error(error: &Value) -> Answer {
-    Answer::Error {
-        code: error.get("code").and_then(Value::as_i64).unwrap_or(-32603),
-        message: error.get("message").and_then(Value::as_str).unwrap_or("no message").to_owned(),
     }
 }
 

@@ -227,9 +227,7 @@ impl HttpClient {
         let Some(request) = request else { return failure };
         let error = serde_json::from_slice::<Value>(&body).ok().and_then(|mut body| body.get_mut("error").map(Value::take));
         if let Some(error) = error.filter(Value::is_object) {
-            let code = error.get("code").and_then(Value::as_i64).unwrap_or(-32603);
-            let text = error.get("message").and_then(Value::as_str).unwrap_or("no message").to_owned();
-            if self.0.exchange.fail(&request, Answer::Error { code, message: text }) {
+            if self.0.exchange.fail(&request, Answer::error(&error)) {
                 return Ok(StreamableHttpPostResponse::Json(nothing(request), None));
             }
             // Such an answer often doesn't carry the request's id.

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams};
 use serde_json::Value;
 
-use crate::adapters::mcp::connection::{Link, LinkError};
+use crate::adapters::mcp::connection::{Link, LinkError, Reply};
 use crate::adapters::mcp::exchange::Purpose;
 use crate::service::ports::SkippedTool;
 
 const MAX_PAGES: usize = 1000;
 const MAX_TOOLS: usize = 50_000;
+/// Bytes of all pages together. The last page taken may be the one that reaches it, never one beyond.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Pages without a tool that are followed in a row.
 const MAX_EMPTY_PAGES: usize = 10;
 const METHOD_NOT_FOUND: i64 = -32601;
@@ -40,13 +42,13 @@ pub(super) async fn list(link: &Link, disabled: &[String]) -> Result<Tools, List
             Some(cursor) => ListToolsRequest::with_param(PaginatedRequestParams::default().with_cursor(Some(cursor))),
             None => ListToolsRequest::default(),
         };
-        let page = match link.request(ClientRequest::ListToolsRequest(request), Purpose::List, None).await {
-            Ok(page) => page,
+        let Reply { result: page, bytes } = match link.request(ClientRequest::ListToolsRequest(request), Purpose::List, None).await {
+            Ok(reply) => reply,
             // A server for prompts or resources only.
             Err(LinkError::Protocol { code: METHOD_NOT_FOUND, .. }) if !link.has_tools => return Ok(Tools::default()),
             Err(error) => return Err(error.into()),
         };
-        cursor = collected.add(page, disabled)?;
+        cursor = collected.add(page, bytes, disabled)?;
         if cursor.is_none() {
             return Ok(collected.found);
         }
@@ -59,6 +61,7 @@ struct Collected {
     names: HashSet<String>,
     cursors: HashSet<String>,
     pages: usize,
+    bytes: usize,
     empty_pages: usize,
     /// Tools seen, whether taken or not.
     seen: usize,
@@ -66,8 +69,12 @@ struct Collected {
 
 impl Collected {
     /// Takes a page and returns the cursor of the next one.
-    fn add(&mut self, mut page: Value, disabled: &[String]) -> Result<Option<String>, ListError> {
+    fn add(&mut self, mut page: Value, bytes: usize, disabled: &[String]) -> Result<Option<String>, ListError> {
         let Some(Value::Array(tools)) = page.get_mut("tools").map(Value::take) else { return Err(ListError::NoList) };
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > MAX_BYTES {
+            return Ok(self.stop(&format!("more than {} MiB", MAX_BYTES >> 20)));
+        }
         self.pages += 1;
         self.empty_pages = if tools.is_empty() { self.empty_pages + 1 } else { 0 };
         let (count, known) = (tools.len(), self.names.len());
@@ -147,7 +154,7 @@ mod tests {
             {"name": "a", "inputSchema": {}, "description": "second"}, tool("off"),
         ]});
         let mut collected = Collected::default();
-        assert_eq!(collected.add(page, &["off".to_owned()]).unwrap(), None);
+        assert_eq!(collected.add(page, 100, &["off".to_owned()]).unwrap(), None);
         let Tools { tools, skipped } = collected.found;
         assert_eq!(tools.iter().map(ToString::to_string).collect::<Vec<_>>(), [tool("a").to_string(), odd.to_string()]);
         let skipped: Vec<_> = skipped.iter().map(|skipped| format!("{}: {}", skipped.tool, skipped.reason)).collect();
@@ -170,26 +177,33 @@ mod tests {
     fn a_listing_always_ends() {
         let mut collected = Collected::default();
         let page = |name: &str, cursor: Value| json!({"tools": [tool(name)], "nextCursor": cursor});
-        assert_eq!(collected.add(page("a", json!("1")), &[]).unwrap(), Some("1".into()));
-        assert_eq!(collected.add(page("b", json!("1")), &[]).unwrap(), None);
-        assert_eq!(collected.add(page("b", json!("2")), &[]).unwrap(), None);
-        assert_eq!(collected.add(page("c", json!(3)), &[]).unwrap(), None);
+        assert_eq!(collected.add(page("a", json!("1")), 100, &[]).unwrap(), Some("1".into()));
+        assert_eq!(collected.add(page("b", json!("1")), 100, &[]).unwrap(), None);
+        assert_eq!(collected.add(page("b", json!("2")), 100, &[]).unwrap(), None);
+        assert_eq!(collected.add(page("c", json!(3)), 100, &[]).unwrap(), None);
         let reasons: Vec<_> = collected.found.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
         assert!(reasons.contains(&"the cursor repeats") && reasons.contains(&"the page brings no new tool"));
 
         let mut endless = Collected::default();
         let mut pages = 0;
-        while endless.add(page(&pages.to_string(), json!(pages.to_string())), &[]).unwrap().is_some() {
+        while endless.add(page(&pages.to_string(), json!(pages.to_string())), 100, &[]).unwrap().is_some() {
             pages += 1;
         }
         assert_eq!(pages + 1, MAX_PAGES);
 
         let mut empty = Collected::default();
         let mut pages = 0;
-        while empty.add(json!({"tools": [], "nextCursor": pages.to_string()}), &[]).unwrap().is_some() {
+        while empty.add(json!({"tools": [], "nextCursor": pages.to_string()}), 100, &[]).unwrap().is_some() {
             pages += 1;
         }
         assert_eq!(pages + 1, MAX_EMPTY_PAGES);
-        assert!(matches!(Collected::default().add(json!({"tools": {}}), &[]), Err(ListError::NoList)));
+        let mut large = Collected::default();
+        let mut pages = 0;
+        while large.add(page(&pages.to_string(), json!(pages.to_string())), 10 << 20, &[]).unwrap().is_some() {
+            pages += 1;
+        }
+        assert_eq!((pages, large.found.tools.len()), (6, 6));
+        assert_eq!(large.found.skipped[0].reason, "more than 64 MiB");
+        assert!(matches!(Collected::default().add(json!({"tools": {}}), 100, &[]), Err(ListError::NoList)));
     }
 }

@@ -13,6 +13,7 @@ mod list;
 mod server;
 mod stdio;
 mod supervisor;
+mod text;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub use self::http::client_builder;
 pub use self::supervisor::Timing;
 
 use self::connection::LinkError;
-use self::server::{Outlet, Server};
+use self::server::{Outlet, Patience, Server};
 use self::supervisor::Supervisor;
 use crate::domain::tool::{ServerName, ToolId};
 use crate::service::ports::{CallContext, CallError, ServerEvent, ServerState, ToolServers};
@@ -44,6 +45,7 @@ const EVENTS: usize = 64;
 const SHUTDOWN: Duration = Duration::from_secs(8);
 /// What a caller is told to wait after a server has dropped the connection in the middle of a call.
 const AFTER_LOSS: Duration = Duration::from_secs(1);
+const INTERNAL_ERROR: i64 = -32603;
 
 /// What all servers share.
 #[derive(Clone)]
@@ -176,9 +178,11 @@ impl ToolServers for McpServers {
     async fn call(&self, tool: &ToolId, arguments: Map<String, Value>, context: CallContext) -> Result<Value, CallError> {
         let server = self.servers.load().get(&tool.server).cloned().ok_or(CallError::UnknownServer)?;
         let start = Instant::now();
-        let deadline = context.deadline.unwrap_or(start + server.settings.call_timeout);
-        let patience = start + self.options.timing.patience;
-        let mut link = server.link(None, patience, deadline).await?;
+        let limit = context.deadline.map_or(server.settings.call_timeout, |deadline| deadline.saturating_duration_since(start));
+        let deadline = start + limit;
+        let timing = self.options.timing;
+        let patience = Patience { started: deadline.min(start + timing.start_patience), back: deadline.min(start + timing.patience) };
+        let mut link = server.link(None, patience).await?;
         // A request that can't have reached the server is made once more.
         let mut spare = Some(arguments.clone());
         let mut arguments = arguments;
@@ -187,16 +191,17 @@ impl ToolServers for McpServers {
             let error = match timeout_at(deadline, call).await {
                 Ok(Ok(result)) => return Ok(result),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(CallError::Timeout(deadline.saturating_duration_since(start))),
+                Err(_) => return Err(CallError::Timeout(limit)),
             };
             let reason = match error {
                 LinkError::Protocol { code, message } => return Err(CallError::Protocol { code, message }),
                 LinkError::TooLarge { limit } => return Err(CallError::TooLarge { limit }),
-                LinkError::Rejected(reason) => reason,
+                LinkError::Refused(status) => return Err(CallError::Refused { status: status.as_u16() }),
+                LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message }),
                 LinkError::Closed { reason, sent } => {
                     link.exchange.suspect.notify_one();
                     if let (false, Some(again)) = (sent, spare.take()) {
-                        link = server.link(Some(&link), patience, deadline).await?;
+                        link = server.link(Some(&link), patience).await?;
                         arguments = again;
                         continue;
                     }

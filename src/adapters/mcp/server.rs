@@ -8,17 +8,32 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::adapters::mcp::connection::{About, Link};
 use crate::adapters::mcp::list::Tools;
+use crate::adapters::mcp::text::{Secrets, plain};
 use crate::service::ports::{CallError, ServerEvent, ServerListing, ServerPhase, ServerState};
 use crate::settings::servers::ServerSettings;
 
 /// What a caller is told to wait where nothing better is known.
 const SHORT_RETRY: Duration = Duration::from_secs(1);
+/// What a caller is told to wait for a server in its first start.
+const START_RETRY: Duration = Duration::from_secs(5);
+/// Bytes of the reason of a failure that are kept.
+const REASON_LIMIT: usize = 2000;
 
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) settings: ServerSettings,
+    pub(super) secrets: Arc<Secrets>,
     status: watch::Sender<Status>,
     outlet: Arc<Outlet>,
+}
+
+/// How long a call waits for a link, at most until its deadline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// For a server in its first start.
+    pub(super) started: Instant,
+    /// For one that was lost.
+    pub(super) back: Instant,
 }
 
 #[derive(Debug)]
@@ -56,7 +71,8 @@ impl Server {
             next_attempt: None,
             retired: false,
         };
-        Self { settings, status: watch::Sender::new(status), outlet }
+        let secrets = Arc::new(Secrets::of(&settings));
+        Self { settings, secrets, status: watch::Sender::new(status), outlet }
     }
 
     pub(super) fn state(&self) -> ServerState {
@@ -109,23 +125,34 @@ impl Server {
         differs
     }
 
-    /// The list could not be had again, but the connection is good. Returns whether this is news.
-    pub(super) fn list_failed(&self, reason: &str) -> bool {
-        let is_news = self.status.borrow().error.as_deref() != Some(reason);
-        self.change(is_news.then(|| self.failure(reason.to_owned())), |status| status.error = Some(reason.to_owned()));
-        is_news
+    /// The list could not be had again, but the connection is good.
+    pub(super) fn list_failed(&self, reason: &str) {
+        let reason = self.shown(reason);
+        tracing::debug!(server = %self.settings.name, reason, "the tools could not be listed again");
+        self.change(self.news(&reason), |status| status.error = Some(reason));
     }
 
-    /// The attempt failed or the connection is lost. Returns whether the reason is news.
-    pub(super) fn failed(&self, reason: &str, next_attempt: Instant) -> bool {
-        let is_news = self.status.borrow().error.as_deref() != Some(reason);
-        self.change(Some(self.failure(reason.to_owned())), |status| {
+    /// The attempt failed or the connection is lost.
+    pub(super) fn failed(&self, reason: &str, next_attempt: Instant) {
+        let reason = self.shown(reason);
+        tracing::debug!(server = %self.settings.name, reason, "not connected");
+        self.change(self.news(&reason), |status| {
             status.phase = ServerPhase::Retrying;
             status.link = None;
-            status.error = Some(reason.to_owned());
+            status.error = Some(reason);
             status.next_attempt = Some(next_attempt);
         });
-        is_news
+    }
+
+    /// Whatever a reason quotes, it holds no secret.
+    fn shown(&self, reason: &str) -> String {
+        self.secrets.mask(&plain(reason), REASON_LIMIT)
+    }
+
+    /// A reason is told once, not with every attempt: who follows logs it.
+    fn news(&self, reason: &str) -> Option<ServerEvent> {
+        let is_news = self.status.borrow().error.as_deref() != Some(reason);
+        is_news.then(|| self.failure(reason.to_owned()))
     }
 
     /// No call is to use the link from now on.
@@ -142,8 +169,10 @@ impl Server {
     /// The server is not configured any more, or with other settings from now on.
     pub(super) fn retire(&self, is_removed: bool) {
         let removed = is_removed.then(|| ServerEvent::Removed { server: self.settings.name.clone() });
-        self.change(removed, |status| status.link = None);
-        self.status.send_modify(|status| status.retired = true);
+        self.change(removed, |status| {
+            status.link = None;
+            status.retired = true;
+        });
     }
 
     pub(super) fn attempts(&self) {
@@ -167,16 +196,15 @@ impl Server {
 
     /// The link to call over, other than one that has just failed.
     ///
-    /// A server in its first start is waited for until the deadline. One that is down fails the call at once, unless
-    /// it may be back before `patience` ends: a restarting child is there again in milliseconds.
-    pub(super) async fn link(&self, failed: Option<&Arc<Link>>, patience: Instant, deadline: Instant) -> Result<Arc<Link>, CallError> {
+    /// A server in its first start is waited for as long as `patience.started` allows. One that is down fails the call at
+    /// once, unless it may be back before `patience.back`: a restarting child is there again in milliseconds.
+    pub(super) async fn link(&self, failed: Option<&Arc<Link>>, patience: Patience) -> Result<Arc<Link>, CallError> {
         let usable = |status: &Status| {
             status.link.clone().filter(|link| !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)))
         };
         if let Some(link) = usable(&self.status.borrow()) {
             return Ok(link);
         }
-        let started = Instant::now();
         let mut status = self.status.subscribe();
         loop {
             let until = {
@@ -186,13 +214,14 @@ impl Server {
                 }
                 let now = Instant::now();
                 let until = match (status.phase, status.next_attempt) {
-                    (ServerPhase::Starting, _) => deadline,
-                    (_, Some(next)) if next >= patience => now,
-                    _ => patience.min(deadline),
+                    (ServerPhase::Starting, _) => patience.started,
+                    (_, Some(next)) if next >= patience.back => now,
+                    _ => patience.back,
                 };
                 if until <= now {
-                    if now >= deadline {
-                        return Err(CallError::Timeout(now - started));
+                    // Not a timeout, even if the deadline has passed: the server was never asked.
+                    if status.phase == ServerPhase::Starting {
+                        return Err(CallError::Unavailable { reason: "it is still starting".to_owned(), retry_after: START_RETRY });
                     }
                     let reason = status.error.clone().unwrap_or_else(|| "the connection was lost".to_owned());
                     let retry_after = status.next_attempt.map_or(SHORT_RETRY, |next| next.saturating_duration_since(now));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use futures::FutureExt;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::adapters::mcp::connection::{ConnectError, Connection, Connector, Era, LinkError};
@@ -19,7 +20,7 @@ pub struct Timing {
     pub longest_retry: Duration,
     /// After a connection of this length the next attempt comes at once and the pauses start over.
     pub stable_after: Duration,
-    /// How long changes are collected before the tools are listed again.
+    /// How long changes are collected before the tools are listed again. It grows while there are ever more of them.
     pub debounce: Duration,
     /// How often a server over HTTP is listed unasked: nothing else may tell that it is gone or has changed.
     pub refresh: Duration,
@@ -27,6 +28,8 @@ pub struct Timing {
     pub list_timeout: Duration,
     /// How long a call waits for a server that is about to be back.
     pub patience: Duration,
+    /// How long a call waits for a server in its first start.
+    pub start_patience: Duration,
 }
 
 impl Default for Timing {
@@ -39,6 +42,7 @@ impl Default for Timing {
             refresh: Duration::from_mins(1),
             list_timeout: Duration::from_secs(30),
             patience: Duration::from_millis(900),
+            start_patience: Duration::from_secs(20),
         }
     }
 }
@@ -96,9 +100,7 @@ impl Supervisor {
                 }
             };
             let pause = backoff.next();
-            if server.failed(&reason, Instant::now() + pause) {
-                tracing::warn!(server = %name, reason, "not connected");
-            }
+            server.failed(&reason, Instant::now() + pause);
             tokio::select! {
                 () = self.stop.cancelled() => return,
                 () = sleep(pause) => {}
@@ -118,7 +120,8 @@ impl Supervisor {
     async fn attempt(&self, era: Era) -> Result<(Connection, Tools), Failure> {
         let settings = &self.server.settings;
         let deadline = Instant::now() + settings.start_timeout;
-        let connector = Connector { settings, client: &self.client, inherit_environment: self.inherit_environment };
+        let connector =
+            Connector { settings, secrets: &self.server.secrets, client: &self.client, inherit_environment: self.inherit_environment };
         let mut child = None;
         let mut connection = match timeout_at(deadline, connector.connect(era, &mut child)).await {
             Ok(Ok(connection)) => connection,
@@ -168,27 +171,35 @@ impl Supervisor {
         let link = Arc::clone(&connection.link);
         let unasked = || link.is_http.then(|| Instant::now() + timing.refresh);
         let mut refresh = unasked();
+        // When to list because of a change.
+        let mut due: Option<Instant> = None;
+        let mut pace = Pace::new(timing.debounce);
         let mut backoff = Backoff::new(timing);
         loop {
             let is_suspect = tokio::select! {
                 () = self.stop.cancelled() => return None,
                 how = connection.lost() => return Some(how),
                 () = link.exchange.suspect.notified() => link.is_http,
-                () = link.exchange.changed.notified() => {
-                    sleep(timing.debounce).await;
-                    false
+                () = link.exchange.changed.notified(), if due.is_none() => {
+                    let now = Instant::now();
+                    due = Some(now + pace.pause(now));
+                    continue;
                 }
                 () = async {
-                    match refresh {
-                        Some(at) => tokio::time::sleep_until(at).await,
+                    match due.into_iter().chain(refresh).min() {
+                        Some(at) => sleep_until(at).await,
                         None => std::future::pending().await,
                     }
                 } => false,
             };
+            // The list that follows has all changes that were told until now.
+            let _ = link.exchange.changed.notified().now_or_never();
+            due = None;
             let listed = tokio::select! {
                 () = self.stop.cancelled() => return None,
                 listed = timeout(timing.list_timeout, list(&link, &server.settings.disabled_tools)) => listed,
             };
+            pace.listed(Instant::now());
             let reason = match listed {
                 Ok(Ok(tools)) => {
                     let (count, skipped) = (tools.tools.len(), tools.skipped.len());
@@ -211,11 +222,36 @@ impl Supervisor {
             if is_suspect {
                 return Some(reason);
             }
-            if server.list_failed(&reason) {
-                tracing::warn!(server = %server.settings.name, reason, "the tools could not be listed again");
-            }
+            server.list_failed(&reason);
             refresh = Some(Instant::now() + backoff.next());
         }
+    }
+}
+
+/// How long changes are collected: a server that changes without end is not listed without end.
+struct Pace {
+    shortest: Duration,
+    pause: Duration,
+    last_list: Option<Instant>,
+}
+
+impl Pace {
+    const LONGEST: Duration = Duration::from_secs(30);
+
+    fn new(shortest: Duration) -> Self {
+        Self { shortest, pause: shortest, last_list: None }
+    }
+
+    fn listed(&mut self, now: Instant) {
+        self.last_list = Some(now);
+    }
+
+    /// The pause before the list that a change asks for: twice the last one if the change comes soon after that list.
+    fn pause(&mut self, now: Instant) -> Duration {
+        let soon = (2 * self.pause).max(10 * self.shortest);
+        let keeps_changing = self.last_list.is_some_and(|last| now.saturating_duration_since(last) <= soon);
+        self.pause = if keeps_changing { (2 * self.pause).min(Self::LONGEST).max(self.shortest) } else { self.shortest };
+        self.pause
     }
 }
 
@@ -250,6 +286,18 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_keeps_changing_is_listed_ever_less_often_until_it_is_quiet() {
+        let (mut pace, mut now) = (Pace::new(Duration::from_millis(100)), Instant::now());
+        for expected in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0] {
+            let pause = pace.pause(now);
+            assert!((pause.as_secs_f64() - expected).abs() < 1e-9, "{pause:?} for {expected}");
+            now += pause + Duration::from_secs(3);
+            pace.listed(now);
+        }
+        assert_eq!(pace.pause(now + Duration::from_secs(61)), Duration::from_millis(100));
+    }
 
     #[test]
     fn pauses_double_up_to_the_longest_and_start_over() {

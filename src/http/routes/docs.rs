@@ -1,33 +1,62 @@
 //! A page to read and try the tools. The viewer is part of the binary.
 
+use std::sync::Arc;
+
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use utoipa_swagger_ui::{Config, SwaggerUi};
+use utoipa_swagger_ui::Config;
 
+use crate::domain::document;
 use crate::domain::principal::Visibility;
 use crate::http::caller::Caller;
-use crate::http::problem::Problem;
+use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
-/// Swagger UI on our own document.
-pub fn swagger_ui() -> SwaggerUi {
-    SwaggerUi::new("/docs/{_:.*}").config(Config::from("/openapi.json").try_it_out_enabled(true).display_request_duration(true))
+/// The pages' addresses are relative, so the address of the viewer ends with a slash.
+///
+/// # Errors
+/// 404 for an unknown server.
+pub async fn redirect(state: web::Data<State>, caller: Caller, server: Option<web::Path<String>>) -> Result<HttpResponse, Problem> {
+    let location = match server {
+        Some(server) => format!("/{}/docs/", known(&state, &caller, &server)?),
+        None => "/docs/".to_owned(),
+    };
+    Ok(HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, location)).finish())
 }
 
-pub async fn redirect() -> HttpResponse {
-    HttpResponse::PermanentRedirect().insert_header((header::LOCATION, "/docs/")).finish()
+/// The viewer on the document of everything.
+///
+/// # Errors
+/// 404 for a file that is no part of the viewer.
+pub async fn root(file: web::Path<String>) -> Result<HttpResponse, Problem> {
+    serve(&file, "/openapi.json".to_owned())
 }
 
 /// The viewer on one server's document.
 ///
 /// # Errors
 /// 404 for an unknown server.
-pub async fn server(state: web::Data<State>, caller: Caller, path: web::Path<String>) -> Result<HttpResponse, Problem> {
-    let name = path.into_inner();
+pub async fn server(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+    let (server, file) = path.into_inner();
+    serve(&file, format!("/{}/openapi.json", known(&state, &caller, &server)?))
+}
+
+/// The server's path segment, if this caller sees the server.
+fn known(state: &State, caller: &Caller, server: &str) -> Result<String, Problem> {
     let visibility = Visibility::of(&caller.0);
     let catalog = state.select.catalog();
-    catalog.server(&name).filter(|server| visibility.servers.contains(&server.name)).ok_or_else(Problem::not_found)?;
-    let segment: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect::<String>().replace('+', "%20");
-    let location = format!("/docs/?url=/{segment}/openapi.json");
-    Ok(HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, location)).finish())
+    let server = catalog.server(server).filter(|server| visibility.servers.contains(&server.name)).ok_or_else(Problem::not_found)?;
+    Ok(document::encoded(server.name.as_str()))
+}
+
+fn serve(file: &str, document: String) -> Result<HttpResponse, Problem> {
+    let config = Config::from(document).try_it_out_enabled(true).display_request_duration(true);
+    let file = utoipa_swagger_ui::serve(file, Arc::new(config))
+        .map_err(|error| Problem::new(Code::Internal, error.to_string()))?
+        .ok_or_else(Problem::not_found)?;
+    let mut response = HttpResponse::Ok();
+    if file.gzpipped {
+        response.insert_header((header::CONTENT_ENCODING, "gzip"));
+    }
+    Ok(response.content_type(file.content_type).body(file.bytes.to_vec()))
 }

@@ -13,6 +13,9 @@ use crate::http::routes::tools;
 use crate::http::state::State;
 use crate::service::execute;
 
+/// Longest id of a chat or a selection that is taken over.
+const MAX_ID_BYTES: usize = 256;
+
 /// `POST /{server}/{tool}`: the body is the arguments, the answer is the tool's result.
 ///
 /// # Errors
@@ -31,10 +34,9 @@ pub async fn execute(
         "v1/tools/call" => return tools::run_call(&state, &caller, &request, &body.0).await,
         _ => {}
     }
+    let tool = state.execute.by_id(&ToolId::new(server.as_str(), tool), &caller.0)?;
     let arguments = arguments(&body.0)?;
-    let id = ToolId::new(server.as_str(), tool);
-    let result = state.execute.by_id(&id, arguments, context(&caller, &request)).await?;
-    Ok(json(result))
+    Ok(json(state.execute.call(&tool, arguments, context(&caller, &request)).await?))
 }
 
 /// An object; an empty body counts as one, since some clients send none for a tool without parameters.
@@ -51,7 +53,9 @@ fn arguments(body: &[u8]) -> Result<Map<String, Value>, Problem> {
 /// What a call carries of the request.
 pub fn context(caller: &Caller, request: &HttpRequest) -> execute::Caller {
     let header = |names: &[&str]| {
-        names.iter().find_map(|name| request.headers().get(*name)?.to_str().ok().filter(|value| !value.is_empty()).map(str::to_owned))
+        names.iter().find_map(|name| {
+            request.headers().get(*name)?.to_str().ok().filter(|value| !value.is_empty() && value.len() <= MAX_ID_BYTES).map(str::to_owned)
+        })
     };
     execute::Caller {
         principal: Arc::clone(&caller.0),

@@ -16,6 +16,12 @@ use crate::service::select::{Offered, SelectRequest, Selection, Turn, TurnRole};
 
 /// Newly chosen tools that a request may ask for.
 const MAX_LIMIT: usize = 128;
+/// Tool ids and connections of one request.
+const MAX_IDS: usize = 1_000;
+/// Functions on offer when each foreign one has to be embedded.
+const MAX_JUDGED: usize = 1_000;
+/// Length of an id that is kept.
+const MAX_ID_BYTES: usize = 256;
 
 #[derive(Deserialize, ToSchema)]
 struct FilterBody {
@@ -138,6 +144,16 @@ impl FilterBody {
         let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
         if self.messages.is_empty() {
             return Err(invalid("messages is empty: send at least the user's message."));
+        }
+        let count = |ids: Option<usize>| ids.unwrap_or_default();
+        if count(self.tool_ids.as_ref().map(Vec::len)) > MAX_IDS || count(self.connections.as_ref().map(IndexMap::len)) > MAX_IDS {
+            return Err(invalid("at most 1000 tool_ids and connections."));
+        }
+        if self.narrow_foreign == Some(true) && count(self.tools.as_ref().map(Vec::len)) > MAX_JUDGED {
+            return Err(invalid("at most 1000 tools when foreign ones are narrowed too."));
+        }
+        if [&self.chat_id, &self.message_id].into_iter().flatten().any(|id| id.len() > MAX_ID_BYTES) {
+            return Err(invalid("chat_id and message_id have at most 256 bytes."));
         }
         if self.limit.is_some_and(|limit| limit == 0 || limit > MAX_LIMIT) {
             return Err(invalid("limit is 1 to 128."));

@@ -121,6 +121,7 @@ pub(super) async fn run_search(state: &State, caller: &Caller, request: &HttpReq
 
 pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
     let body: CallBody = read_json(body)?;
+    let tool = state.execute.by_name(&body.name, &caller.0)?;
     let arguments = match body.arguments {
         None => Map::new(),
         Some(Arguments::Object(arguments)) => arguments,
@@ -129,5 +130,5 @@ pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpReque
             serde_json::from_str(&text).map_err(|_| Problem::new(Code::InvalidArguments, "Send the arguments as a JSON object."))?
         }
     };
-    Ok(json(state.execute.by_name(&body.name, arguments, context(caller, request)).await?))
+    Ok(json(state.execute.call(&tool, arguments, context(caller, request)).await?))
 }

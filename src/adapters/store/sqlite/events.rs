@@ -52,10 +52,7 @@ pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTim
     Ok(done.rows_affected())
 }
 
-async fn insert_tools<'a>(
-    writer: &mut SqliteConnection,
-    events: impl Iterator<Item = (i64, &'a [ToolId])>,
-) -> Result<(), sqlx::Error> {
+async fn insert_tools<'a>(writer: &mut SqliteConnection, events: impl Iterator<Item = (i64, &'a [ToolId])>) -> Result<(), sqlx::Error> {
     let rows: Vec<(i64, i64, &ToolId)> =
         events.flat_map(|(event, tools)| (0..).zip(tools).map(move |(position, tool)| (event, position, tool))).collect();
     for chunk in rows.chunks(CHUNK) {
@@ -102,5 +99,6 @@ fn outcome_name(outcome: CallOutcome) -> &'static str {
         CallOutcome::ToolError => "tool_error",
         CallOutcome::Rejected => "rejected",
         CallOutcome::Failed => "failed",
+        CallOutcome::Cancelled => "cancelled",
     }
 }
