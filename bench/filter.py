@@ -182,7 +182,9 @@ def main() -> None:
             ways: dict[str, Callable[[str], float]] = {
                 "sentence-transformers, the message alone": embed,
                 "filter, message alone": alone,
-                "filter, as Open WebUI asks": lambda message: wire.filter({**said(message), **asked, "chat_id": "c1"})[0],
+                "filter, as Open WebUI asks": lambda message: wire.filter(
+                    {**said(message), **asked, "chat_id": "c1"}
+                )[0],
                 "filter, as Open WebUI asks, new chat": lambda message: wire.filter(
                     {**said(message), **asked, "chat_id": message}
                 )[0],

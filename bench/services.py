@@ -112,7 +112,8 @@ class Service:
 def toolsieve(binary: Path, config: Path, folder: Path, env: Mapping[str, str] | None = None) -> Service:
     """Toolsieve with its defaults, writing into `folder`."""
     port = free_port()
-    command: list[str | Path] = [binary, "serve", "--config", config, "--data-dir", folder / "data", "--port", str(port)]
+    command: list[str | Path] = [binary, "serve", "--config", config, "--data-dir", folder / "data"]
+    command += ["--port", str(port)]
     return Service(command, port, folder / "toolsieve.log", env)
 
 
@@ -163,7 +164,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 def finish(report: Mapping[str, Any], text: str, path: Path | None) -> None:
     """Prints the table, and the whole report as JSON: to a file if one is given."""
     described = report["machine"]
-    print(f"{described['cores']} cores ({described['processor']}), load average {described['load_average']}\n\n{text}\n")
+    print(f"{described['cores']} cores ({described['processor']}), load average {described['load_average']}")
+    print(f"\n{text}\n")
     if path:
         path.write_text(json.dumps(report, indent=1) + "\n")
     else:

@@ -1,6 +1,7 @@
 //! The built binary: exit codes, what it prints, and that `kill -9` hurts nothing.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -70,30 +71,43 @@ fn the_description_of_our_routes_is_the_committed_one() {
 /// A service in a process of its own.
 struct Served {
     process: std::process::Child,
-    url: String,
+    /// Its address, once it listens.
+    address: std::sync::mpsc::Receiver<String>,
 }
 
 impl Served {
     fn start(folder: &std::path::Path) -> Self {
         let config = folder.join("mcp.json");
         fs::write(&config, json!({"mcpServers": {"one": stdio(&[])}}).to_string()).unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = toolsieve();
-        command.args(["serve", "--port", &port.to_string(), "--config"]).arg(&config).arg("--data-dir").arg(folder.join("data"));
-        let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        Self { process, url: format!("http://127.0.0.1:{port}") }
+        command.args(["serve", "--port", "0", "--config"]).arg(&config).arg("--data-dir").arg(folder.join("data"));
+        let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let (found, address) = std::sync::mpsc::channel();
+        // Reads on to the end, so that the service never waits for somebody to take its log.
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                if let Some((_, rest)) = line.split_once("address=") {
+                    let _ = found.send(rest.split_whitespace().next().unwrap().to_owned());
+                }
+            }
+        });
+        Self { process, address }
     }
 
-    async fn until(&self, condition: impl Fn(&Value) -> bool) -> Value {
+    /// Waits until it listens.
+    fn url(&self) -> String {
+        format!("http://{}", self.address.recv_timeout(crate::harness::LONG).expect("it listens"))
+    }
+
+    async fn until(&self, url: &str, condition: impl Fn(&Value) -> bool) -> Value {
         let started = std::time::Instant::now();
         loop {
-            if let Ok(response) = reqwest::get(format!("{}/readyz", self.url)).await
-                && let Ok(body) = response.json::<Value>().await
-                && condition(&body)
-            {
+            let body: Value = reqwest::get(format!("{url}/readyz")).await.unwrap().json().await.unwrap();
+            if condition(&body) {
                 return body;
             }
-            assert!(started.elapsed() < crate::harness::LONG);
+            assert!(started.elapsed() < crate::harness::LONG, "never so: {body}");
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     }
@@ -122,7 +136,8 @@ async fn killed_at_any_moment_the_next_start_is_clean() {
         served.process.wait().unwrap();
     }
     let served = Served::start(folder.path());
-    let body = served.until(|body| body["index"]["embedded"] == body["tools"] && body["tools"] == 23).await;
+    let url = served.url();
+    let body = served.until(&url, |body| body["index"]["embedded"] == body["tools"] && body["tools"] == 23).await;
     assert_eq!(body["index"]["documents"], 23);
 }
 
@@ -131,9 +146,9 @@ async fn told_to_stop_it_ends_its_servers_and_is_code_0() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let mut served = Served::start(folder.path());
-    served.until(|body| body["servers"][0]["phase"] == "connected" && body["tools"] == 23).await;
-    let answer: Value =
-        reqwest::Client::new().post(format!("{}/one/process", served.url)).body("{}").send().await.unwrap().json().await.unwrap();
+    let url = served.url();
+    served.until(&url, |body| body["servers"][0]["phase"] == "connected" && body["tools"] == 23).await;
+    let answer: Value = reqwest::Client::new().post(format!("{url}/one/process")).body("{}").send().await.unwrap().json().await.unwrap();
     let child = answer["pid"].as_u64().unwrap();
     served.signal("-TERM");
     assert_eq!(served.process.wait().unwrap().code(), Some(0));
