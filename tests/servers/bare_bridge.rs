@@ -5,10 +5,10 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test server may panic and prints its address")]
 
 use actix_web::{App, HttpResponse, HttpServer, web};
+use rmcp::ServiceExt;
 use rmcp::model::{CallToolRequestParams, JsonObject};
 use rmcp::service::{Peer, RoleClient};
 use rmcp::transport::TokioChildProcess;
-use rmcp::ServiceExt;
 use tokio::process::Command;
 
 async fn call(peer: web::Data<Peer<RoleClient>>, tool: web::Path<String>, arguments: web::Json<JsonObject>) -> HttpResponse {

@@ -1,7 +1,7 @@
 //! Scaled dot-product attention in float32 (Vaswani et al., "Attention Is All You Need", 2017). The factor
 //! `1/√d` is already in the query weights.
 
-use super::float::{Arithmetic, multiply_add, soften};
+use super::float::{Arithmetic, soften};
 
 /// Columns that the inner product keeps in registers.
 const COLUMNS: usize = 16;
@@ -21,7 +21,7 @@ pub(super) struct AttentionScratch {
 /// `output` is `[tokens, hidden]`. The size of a head is a multiple of 16.
 #[inline(always)]
 pub(super) fn attend<A: Arithmetic>(
-    _: A,
+    arithmetic: A,
     projected: &[f32],
     hidden: usize,
     heads: usize,
@@ -46,12 +46,12 @@ pub(super) fn attend<A: Arithmetic>(
             let heads = Head { queries, keys: &scratch.keys, values, stride, size, tokens, padded, hidden };
             // Each count of rows is a function of its own, so that its sums stay in registers.
             match rows {
-                1 => heads.rows::<A, 1>(&mut scratch.scores, output),
-                2 => heads.rows::<A, 2>(&mut scratch.scores, output),
-                3 => heads.rows::<A, 3>(&mut scratch.scores, output),
-                4 => heads.rows::<A, 4>(&mut scratch.scores, output),
-                5 => heads.rows::<A, 5>(&mut scratch.scores, output),
-                _ => heads.rows::<A, ROWS>(&mut scratch.scores, output),
+                1 => heads.rows::<A, 1>(arithmetic, &mut scratch.scores, output),
+                2 => heads.rows::<A, 2>(arithmetic, &mut scratch.scores, output),
+                3 => heads.rows::<A, 3>(arithmetic, &mut scratch.scores, output),
+                4 => heads.rows::<A, 4>(arithmetic, &mut scratch.scores, output),
+                5 => heads.rows::<A, 5>(arithmetic, &mut scratch.scores, output),
+                _ => heads.rows::<A, ROWS>(arithmetic, &mut scratch.scores, output),
             }
             first += rows;
         }
@@ -82,9 +82,9 @@ struct Head<'a> {
 
 impl Head<'_> {
     #[inline(always)]
-    fn rows<A: Arithmetic, const R: usize>(&self, scores: &mut [f32], output: &mut [f32]) {
+    fn rows<A: Arithmetic, const R: usize>(&self, arithmetic: A, scores: &mut [f32], output: &mut [f32]) {
         for column in (0..self.padded).step_by(COLUMNS) {
-            let sums = product::<A, R>(self.queries, self.stride, &self.keys[column..], self.padded, self.size);
+            let sums = arithmetic.product::<R>(self.queries, self.stride, &self.keys[column..], self.padded, self.size);
             for (row, sums) in scores.chunks_exact_mut(self.padded).zip(sums) {
                 row[column..column + COLUMNS].copy_from_slice(&sums);
             }
@@ -95,7 +95,7 @@ impl Head<'_> {
             *factor = soften::<A>(row);
         }
         for column in (0..self.size).step_by(COLUMNS) {
-            let sums = product::<A, R>(scores, self.padded, &self.values[column..], self.stride, self.tokens);
+            let sums = arithmetic.product::<R>(scores, self.padded, &self.values[column..], self.stride, self.tokens);
             for ((row, sums), factor) in output.chunks_mut(self.hidden).zip(sums).zip(factors) {
                 for (value, sum) in row[column..column + COLUMNS].iter_mut().zip(sums) {
                     *value = sum * factor;
@@ -103,26 +103,4 @@ impl Head<'_> {
             }
         }
     }
-}
-
-/// `R` rows of `left` (each `depth` long) times 16 columns of `right` (`depth` rows).
-#[inline(always)]
-fn product<A: Arithmetic, const R: usize>(
-    left: &[f32],
-    left_stride: usize,
-    right: &[f32],
-    right_stride: usize,
-    depth: usize,
-) -> [[f32; COLUMNS]; R] {
-    let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
-    let mut sums = [[0.0; COLUMNS]; R];
-    for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
-        let columns = &columns[..COLUMNS];
-        for (sums, row) in sums.iter_mut().zip(rows) {
-            for (sum, column) in sums.iter_mut().zip(columns) {
-                *sum = multiply_add::<A>(row[step], *column, *sum);
-            }
-        }
-    }
-    sums
 }

@@ -18,6 +18,9 @@ pub(super) trait Arithmetic: Copy {
 
     /// Multiplies `R` rows of activations by one panel of weights, both packed.
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R];
+
+    /// `R` rows of `left` times 16 columns of `right`, `depth` rows of it.
+    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R];
 }
 
 /// `a × b + c`.

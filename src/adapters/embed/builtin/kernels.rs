@@ -179,6 +179,11 @@ impl Arithmetic for Portable {
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
         multiply_portable(panel, rows)
     }
+
+    #[inline(always)]
+    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+        product_portable(left, left_stride, right, right_stride, depth)
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -192,6 +197,12 @@ impl Arithmetic for Vnni {
         // SAFETY: `self` exists only where the features were detected.
         unsafe { multiply_vnni(panel, rows) }
     }
+
+    #[inline(always)]
+    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+        // SAFETY: `self` exists only where the features were detected.
+        unsafe { product_512(left, left_stride, right, right_stride, depth) }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -204,6 +215,12 @@ impl Arithmetic for Avx2 {
     fn multiply<const R: usize>(self, panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
         // SAFETY: `self` exists only where the features were detected.
         unsafe { multiply_avx2(panel, rows) }
+    }
+
+    #[inline(always)]
+    fn product<const R: usize>(self, left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+        // SAFETY: `self` exists only where the features were detected.
+        unsafe { product_256(left, left_stride, right, right_stride, depth) }
     }
 }
 
@@ -302,4 +319,69 @@ fn load_512(bytes: &[u8; 64]) -> __m512i {
 fn load_256(bytes: &[u8; 32]) -> __m256i {
     // SAFETY: the reference is to 32 readable bytes, and the load needs no alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+#[inline(never)]
+fn product_portable<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+    let mut sums = [[0.0; 16]; R];
+    for (row, sums) in sums.iter_mut().enumerate() {
+        let factors = &left[row * left_stride..][..depth];
+        for (factor, columns) in factors.iter().zip(right.chunks(right_stride)) {
+            for (sum, column) in sums.iter_mut().zip(&columns[..16]) {
+                *sum += factor * column;
+            }
+        }
+    }
+    sums
+}
+
+/// 6 rows are 6 sums in registers, one more holds the columns.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn product_512<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+    use std::arch::x86_64::{_mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps};
+    let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
+    let mut sums = [_mm512_setzero_ps(); R];
+    for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
+        let columns: &[f32; 16] = columns.first_chunk().unwrap_or(&[0.0; 16]);
+        // SAFETY: the reference is to 16 floats, and the load needs no alignment.
+        let columns = unsafe { _mm512_loadu_ps(columns.as_ptr()) };
+        for (sum, row) in sums.iter_mut().zip(rows) {
+            *sum = _mm512_fmadd_ps(_mm512_set1_ps(row[step]), columns, *sum);
+        }
+    }
+    let mut output = [[0.0; 16]; R];
+    for (output, sum) in output.iter_mut().zip(sums) {
+        // SAFETY: the pointer is to 16 floats, which the store fills exactly.
+        unsafe { _mm512_storeu_ps(output.as_mut_ptr(), sum) };
+    }
+    output
+}
+
+/// 6 rows x 16 columns are 12 of the 16 registers, two more hold the columns, one a factor.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn product_256<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
+    use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps};
+    let rows: [&[f32]; R] = std::array::from_fn(|row| &left[row * left_stride..][..depth]);
+    let mut sums = [[_mm256_setzero_ps(); 2]; R];
+    for (step, columns) in right.chunks(right_stride).take(depth).enumerate() {
+        let columns: &[f32; 16] = columns.first_chunk().unwrap_or(&[0.0; 16]);
+        // SAFETY: both loads are inside of the 16 floats, and need no alignment.
+        let columns = unsafe { [_mm256_loadu_ps(columns.as_ptr()), _mm256_loadu_ps(columns.as_ptr().add(8))] };
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            let factor = _mm256_set1_ps(row[step]);
+            for (sum, columns) in sums.iter_mut().zip(columns) {
+                *sum = _mm256_fmadd_ps(factor, columns, *sum);
+            }
+        }
+    }
+    let mut output = [[0.0; 16]; R];
+    for (output, sums) in output.iter_mut().zip(sums) {
+        for (lanes, sum) in output.as_chunks_mut::<8>().0.iter_mut().zip(sums) {
+            // SAFETY: the pointer is to 8 floats, which the store fills exactly.
+            unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sum) };
+        }
+    }
+    output
 }
