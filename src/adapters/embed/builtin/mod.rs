@@ -74,7 +74,7 @@ impl Encoder {
         Self::new(Weights::read(Cow::Borrowed(&BUILT_IN.0), false)?)
     }
 
-    /// An encoder from the bytes of a weights file, as made by [`import`]; verifies the checksum.
+    /// An encoder from the bytes of a weights file, as made by [`import()`]; verifies the checksum.
     ///
     /// # Errors
     /// When the bytes aren't a whole, undamaged weights file of this version.
