@@ -51,6 +51,8 @@ pub struct CatalogServer {
 pub struct Catalog {
     servers: Vec<CatalogServer>,
     tools: Vec<Arc<Tool>>,
+    /// For each of `tools` the place of its server in `servers`.
+    server_of: Vec<u32>,
     by_id: HashMap<ToolId, usize, RandomState>,
     by_operation: HashMap<OperationId, usize, RandomState>,
     version: u64,
@@ -65,7 +67,7 @@ impl Catalog {
         servers.sort_by(|one, other| one.name.cmp(&other.name));
         let mut catalog = Self::default();
         let mut versions = Vec::new();
-        for server in &mut servers {
+        for (place, server) in (0..).zip(&mut servers) {
             server.tools.sort_by(|one, other| one.id.name.cmp(&other.id.name));
             server.tools.retain(|tool| {
                 let position = catalog.tools.len();
@@ -75,6 +77,7 @@ impl Catalog {
                 catalog.by_operation.insert(tool.operation_id.clone(), position);
                 catalog.by_id.insert(tool.id.clone(), position);
                 catalog.tools.push(Arc::clone(tool));
+                catalog.server_of.push(place);
                 versions.extend_from_slice(tool.operation_id.as_str().as_bytes());
                 versions.extend_from_slice(tool.fingerprint.as_bytes());
                 true
@@ -118,10 +121,10 @@ impl Catalog {
         self.servers.binary_search_by(|server| server.name.as_str().cmp(name)).ok().map(|position| &self.servers[position])
     }
 
-    /// The place of a server in [`Catalog::servers`].
+    /// The place in [`Catalog::servers`] of the server of the tool at this position.
     #[must_use]
-    pub fn server_position(&self, name: &ServerName) -> Option<u32> {
-        self.servers.binary_search_by(|server| server.name.cmp(name)).ok().and_then(|position| u32::try_from(position).ok())
+    pub fn server_of(&self, position: u32) -> Option<u32> {
+        self.server_of.get(position as usize).copied()
     }
 
     /// All tools, servers in the order of their names.

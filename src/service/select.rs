@@ -304,7 +304,7 @@ fn called_names(request: &SelectRequest) -> impl Iterator<Item = &str> {
 
 fn candidate(ranked: &Ranked<u32>, catalog: &Catalog) -> CutCandidate {
     let tool = catalog.tools().get(ranked.key as usize);
-    let server = tool.and_then(|tool| catalog.server_position(&tool.id.server)).unwrap_or(u32::MAX);
+    let server = catalog.server_of(ranked.key).unwrap_or(u32::MAX);
     CutCandidate { fused: ranked.fused, leads: ranked.leads, tokens: tool.map_or(0, |tool| tool.tokens), server }
 }
 

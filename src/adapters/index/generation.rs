@@ -1,6 +1,6 @@
 //! One generation of the index: a folder that is built once, searched, and removed as a whole.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -144,14 +144,14 @@ impl Generation {
     ) -> Option<Result<Vec<IndexCandidate>, IndexError>> {
         let limit = limit.min(self.len());
         let filter = match self.restriction(visibility) {
-            _ if limit == 0 => return Some(Ok(Vec::new())),
+            _ if limit == 0 || texts.is_empty() => return Some(Ok(Vec::new())),
             Restriction::Nothing => return Some(Ok(Vec::new())),
             Restriction::Everything => None,
             Restriction::Some(filter) => Some(filter),
         };
         let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
         let engine = engine.as_ref()?;
-        Some(self.merged(engine, texts, filter.as_ref(), limit).map(|found| self.candidates(found, visibility)))
+        Some(self.merged(engine, texts, filter.as_ref(), limit).map(|found| self.candidates(&found, visibility)))
     }
 
     /// Waits for the searches that are under way and removes the folder. Later searches find it retired.
@@ -177,7 +177,7 @@ impl Generation {
 
     /// The union of the lists of all texts, by point.
     fn merged(&self, engine: &Engine, texts: &[IndexQueryText], filter: Option<&PointFilter>, limit: usize) -> Result<Merged, IndexError> {
-        let mut merged = Merged { texts: texts.len(), rows: HashMap::with_capacity(2 * limit * texts.len()) };
+        let mut merged = Merged::new(texts.len(), self.marker.points.len(), 2 * limit * texts.len());
         let queries: Vec<Option<&[f32]>> = texts.iter().map(|text| self.usable(text)).collect();
         for (position, text) in texts.iter().enumerate() {
             if let Some(query) = queries[position] {
@@ -207,50 +207,77 @@ impl Generation {
 
     /// Points become tools. The filter was part of the query; asking again costs nothing and means that damage to
     /// the files of the engine can hide a tool but never show one.
-    fn candidates(&self, merged: Merged, visibility: &Visibility) -> Vec<IndexCandidate> {
+    fn candidates(&self, merged: &Merged, visibility: &Visibility) -> Vec<IndexCandidate> {
+        let rows = merged.dense.chunks_exact(merged.texts).zip(merged.lexical.chunks_exact(merged.texts));
         merged
-            .rows
-            .into_iter()
-            .filter_map(|(point, row)| {
-                let point = self.marker.points.get(point)?;
+            .points
+            .iter()
+            .zip(rows)
+            .filter_map(|(point, (dense, lexical))| {
+                let point = self.marker.points.get(*point)?;
                 let visible = visibility.servers.contains(&point.tool.server) && visibility.classes.contains(&point.class());
-                visible.then(|| IndexCandidate { tool: point.tool.clone(), dense: row.dense, lexical: row.lexical })
+                visible.then(|| IndexCandidate { tool: point.tool.clone(), dense: dense.to_vec(), lexical: lexical.to_vec() })
             })
             .collect()
     }
 }
 
-/// The scores of one point for every text.
-struct Row {
+/// What the lists brought, a row for every point among them.
+struct Merged {
+    texts: usize,
+    /// For each point of the generation its row, or [`NO_ROW`].
+    rows: Vec<u32>,
+    /// The point of each row.
+    points: Vec<usize>,
+    /// Row-major, the texts of a point beside each other.
     dense: Vec<Option<f32>>,
     lexical: Vec<f32>,
 }
 
-struct Merged {
-    texts: usize,
-    rows: HashMap<usize, Row>,
-}
+const NO_ROW: u32 = u32::MAX;
 
 impl Merged {
-    fn row(&mut self, point: usize) -> &mut Row {
-        let texts = self.texts;
-        self.rows.entry(point).or_insert_with(|| Row { dense: vec![None; texts], lexical: vec![0.0; texts] })
+    fn new(texts: usize, points: usize, expected: usize) -> Self {
+        Self {
+            texts,
+            rows: vec![NO_ROW; points],
+            points: Vec::with_capacity(expected),
+            dense: Vec::with_capacity(expected * texts),
+            lexical: Vec::with_capacity(expected * texts),
+        }
+    }
+
+    /// Where the scores of a point begin; `None` for a point that the generation does not have.
+    fn row(&mut self, point: usize) -> Option<usize> {
+        let row = self.rows.get_mut(point)?;
+        if *row == NO_ROW {
+            *row = u32::try_from(self.points.len()).ok()?;
+            self.points.push(point);
+            self.dense.resize(self.dense.len() + self.texts, None);
+            self.lexical.resize(self.lexical.len() + self.texts, 0.0);
+        }
+        Some(*row as usize * self.texts)
     }
 
     fn add_dense(&mut self, text: usize, scores: Vec<Scored>) {
         for (point, score) in scores {
-            self.row(point).dense[text] = Some(score);
+            if let Some(row) = self.row(point) {
+                self.dense[row + text] = Some(score);
+            }
         }
     }
 
     fn add_lexical(&mut self, text: usize, scores: Vec<Scored>) {
         for (point, score) in scores {
-            self.row(point).lexical[text] = score;
+            if let Some(row) = self.row(point) {
+                self.lexical[row + text] = score;
+            }
         }
     }
 
     fn without_dense(&self, text: usize, embedded: impl Fn(usize) -> bool) -> Vec<usize> {
-        self.rows.iter().filter(|(point, row)| row.dense[text].is_none() && embedded(**point)).map(|(point, _)| *point).collect()
+        let cosines = self.dense.iter().skip(text).step_by(self.texts);
+        self.points.iter().zip(cosines).filter(|(point, cosine)| cosine.is_none() && embedded(**point)).map(|(point, _)| *point).collect()
     }
 }
 

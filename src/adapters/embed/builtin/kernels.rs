@@ -8,9 +8,9 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
-    __m256i, __m512i, _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_set1_epi16, _mm256_set1_epi32,
-    _mm256_setzero_si256, _mm256_storeu_si256, _mm512_dpbusd_epi32, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_setzero_si512,
-    _mm512_storeu_si512,
+    __m256i, __m512i, _MM_HINT_T0, _mm_prefetch, _mm256_add_epi32, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
+    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_storeu_si256, _mm512_dpbusd_epi32, _mm512_loadu_si512,
+    _mm512_set1_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
 };
 
 use super::{
@@ -258,6 +258,8 @@ fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32
     let mut sums = [[_mm512_setzero_si512(); 2]; R];
     for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
         let (weights, _) = weights.as_chunks::<64>();
+        prefetch(&weights[0]);
+        prefetch(&weights[1]);
         let (low, high) = (load_512(&weights[0]), load_512(&weights[1]));
         for (sum, row) in sums.iter_mut().zip(rows) {
             let row = _mm512_set1_epi32(i32::from_le_bytes(*row));
@@ -311,6 +313,15 @@ fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32
 fn load_512(bytes: &[u8; 64]) -> __m512i {
     // SAFETY: the reference is to 64 readable bytes, and the load needs no alignment.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+/// Brings in the weights that come later: the processor's own prefetching stops at the end of every page.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn prefetch(weights: &[u8; 64]) {
+    const AHEAD: usize = 2048;
+    // SAFETY: a prefetch reads nothing and may be given any address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(weights.as_ptr().wrapping_add(AHEAD).cast()) };
 }
 
 #[cfg(target_arch = "x86_64")]
