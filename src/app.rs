@@ -1,13 +1,17 @@
 //! The composition root: settings → adapters → services → a running application. Only this module sees everything.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use actix_web::dev::{Server, ServerHandle};
 use actix_web::{App, HttpServer, middleware, web};
+use arc_swap::ArcSwap;
+use tokio::net::TcpSocket;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use utoipa_actix_web::AppExt;
@@ -15,29 +19,34 @@ use utoipa_actix_web::AppExt;
 use crate::adapters::data_dir::{DataDir, DataDirError};
 use crate::adapters::embed::BuiltinEmbedder;
 use crate::adapters::embed::builtin::ModelError;
+use crate::adapters::hangup::{Hangup, Hangups};
 use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use crate::adapters::mcp::{self, McpServers};
 use crate::adapters::store::{OpenError, SqliteStore};
 use crate::adapters::tokens::TokenCounter;
+use crate::adapters::watch::FileWatch;
 use crate::domain::relevance::LexicalModel;
 use crate::http;
 use crate::http::caller::Access;
 use crate::http::state::State;
 use crate::service::chats::Chats;
-use crate::service::current::CurrentCatalog;
+use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::execute::Execute;
 use crate::service::meta::Meta;
 use crate::service::ports::{Embedder, IndexError, Store, ToolIndex, ToolServers};
 use crate::service::publish::Publish;
 use crate::service::record::{Recorder, Retention};
-use crate::service::refresh::{Indexing, Refresh};
+use crate::service::refresh::{Indexing, Refresh, configured};
+use crate::service::reload::{Reload, Trigger};
 use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
 use crate::service::status::Status;
-use crate::settings::{HttpSettings, Settings};
+use crate::settings::{HttpSettings, LiveSettings, Settings};
 
 /// How long calls in flight may go on after the service was told to stop, in seconds.
 const SHUTDOWN_SECONDS: u64 = 5;
+/// Connections that the system keeps for us until they are accepted.
+const BACKLOG: u32 = 2048;
 
 /// The service, listening.
 pub struct Application {
@@ -45,6 +54,7 @@ pub struct Application {
     address: SocketAddr,
     servers: Arc<dyn ToolServers>,
     store: Arc<SqliteStore>,
+    reload: Arc<Reload>,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
     // Held until the end: it locks the folder.
@@ -63,6 +73,8 @@ pub enum StartError {
     Model(#[from] ModelError),
     #[error("no HTTP client: {0}")]
     Client(reqwest::Error),
+    #[error("SIGHUP can't be heard: {0}")]
+    Signal(io::Error),
     #[error("can't listen on {address}: {source}. Choose another port with --port.")]
     Listen { address: SocketAddr, source: io::Error },
 }
@@ -73,9 +85,12 @@ impl Application {
     /// # Errors
     /// [`StartError`]
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
-        let Settings { start, live } = settings;
         let started = Instant::now();
         let stop = CancellationToken::new();
+        let hangups = Hangups::listen().map_err(StartError::Signal)?;
+        // Before anything is started: an address that is in use starts nothing.
+        let (listener, address) = bind(&settings.start.http)?;
+        let (start, live) = (settings.start.clone(), settings.live.clone());
         let data_dir = DataDir::open(&start.store.data_dir)?;
         let sqlite = Arc::new(SqliteStore::open(&data_dir.database()).await?);
         let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
@@ -88,15 +103,17 @@ impl Application {
         let current = Arc::new(CurrentCatalog::default());
 
         let counter = TokenCounter::default();
-        let refresh =
-            Refresh { current: Arc::clone(&current), store: Arc::clone(&store), count_tokens: Arc::new(move |texts| counter.count(texts)) };
-        let configured: Vec<_> = live.servers.iter().map(|server| server.name.clone()).collect();
-        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers, mcp_options()?);
-        let known = refresh.load_last_good(&configured).await;
+        let (catalog, catalog_changes) = watch::channel(configured(&live.servers));
+        let count_tokens = Arc::new(move |texts: &[String]| counter.count(texts));
+        let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), count_tokens, catalog_changes);
+        let server_count = live.servers.len();
+        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers, mcp_options(start.reload.drain)?);
+        let known = refresh.load_last_good().await;
+        let selection: LiveSelection = Arc::new(ArcSwap::from_pointee(live.selection));
 
         let retention = Retention { chats: start.store.chat_retention, events: start.store.event_retention };
         let (recorder, recording) = Recorder::start(Arc::clone(&store), retention, stop.clone());
-        let (chats, chat_writing) = Chats::start(Arc::clone(&store), live.selection.chat_budget, stop.clone());
+        let (chats, chat_writing) = Chats::start(Arc::clone(&store), Arc::clone(&selection), stop.clone());
         let events = servers.events();
         let following = tokio::spawn(async move { refresh.follow(events).await });
         let indexing = Indexing {
@@ -106,43 +123,58 @@ impl Application {
             embedder: Arc::clone(&embedder),
             lexical: LexicalModel::default(),
             on_progress: progress::embedding(),
+            unused_retention: start.store.unused_retention,
         };
         let indexing_stop = stop.clone();
         let indexing = tokio::spawn(async move { indexing.follow(indexing_stop).await });
 
-        let retrieve = Arc::new(Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), &live.selection));
+        let retrieve = Arc::new(Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection)));
         let teacher = Arc::clone(&retrieve);
         let examples = Arc::clone(&store);
         let teaching = tokio::spawn(async move { teacher.teach_gate(examples.as_ref()).await });
-        let status =
-            Status { current: Arc::clone(&current), servers: Arc::clone(&servers), index, started, last_good: AtomicBool::new(known > 0) };
+        let applied = Arc::clone(&selection);
+        let apply = Box::new(move |live: &LiveSettings| applied.store(Arc::new(live.selection.clone())));
+        let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
+        let status = Status {
+            current: Arc::clone(&current),
+            servers: Arc::clone(&servers),
+            index,
+            store: Arc::clone(&store),
+            embedder,
+            reload: Arc::clone(&reload),
+            started,
+            was_ready: AtomicBool::new(known > 0),
+        };
         let state = web::Data::new(State {
             access: access(&start.http),
             body_limit: start.http.max_body_bytes,
             publish: Publish::new(Arc::clone(&current), start.http.api_key.is_some()),
             execute: Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), live.calls.validate_arguments)),
             meta: Meta { current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
-            select: Select::new(current, retrieve, chats, recorder, live.selection),
+            select: Select::new(current, retrieve, chats, recorder, selection),
             status,
         });
         if start.http.public_url.is_none() {
             tracing::warn!("http.public_url is not set: answers carry no links");
         }
-        let (server, address) = match listen(&start.http, state) {
-            Ok(listening) => listening,
+        let server = match listen(&start.http, listener, address, state) {
+            Ok(server) => server,
             Err(error) => {
                 servers.shut_down().await;
                 return Err(error);
             }
         };
-        tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = configured.len(), "listening");
+        tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = server_count, "listening");
+        let watched = if start.reload.watch { settings.sources.files() } else { Vec::new() };
+        let (reloading, watching) = follow_changes(&reload, hangups, &watched, server.handle(), &stop);
         Ok(Self {
             server,
             address,
             servers,
             store: sqlite,
+            reload,
             stop,
-            tasks: vec![recording, chat_writing, following, indexing, teaching],
+            tasks: vec![recording, chat_writing, following, indexing, teaching, reloading, watching],
             _data_dir: data_dir,
         })
     }
@@ -158,6 +190,12 @@ impl Application {
         let host = if self.address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { self.address.ip().to_string() };
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         format!("http://{host}:{}", self.address.port())
+    }
+
+    /// Takes over a changed configuration when used.
+    #[must_use]
+    pub fn reload(&self) -> Arc<Reload> {
+        Arc::clone(&self.reload)
     }
 
     /// Stops the application when used.
@@ -186,9 +224,59 @@ impl Application {
     }
 }
 
-fn mcp_options() -> Result<mcp::Options, StartError> {
+/// Reloads at a `SIGHUP`, and when one of these files has changed.
+fn follow_changes(
+    reload: &Arc<Reload>,
+    mut hangups: Hangups,
+    files: &[PathBuf],
+    server: ServerHandle,
+    stop: &CancellationToken,
+) -> (JoinHandle<()>, JoinHandle<()>) {
+    let (triggers, queue) = mpsc::channel(1);
+    let mut files = if files.is_empty() {
+        None
+    } else {
+        FileWatch::start(files)
+            .inspect(|_| tracing::info!(files = files.len(), "watching the configuration"))
+            .inspect_err(|error| tracing::warn!(%error, "the configuration is not watched; a SIGHUP still reloads it"))
+            .ok()
+    };
+    let (follower, stopped) = (Arc::clone(reload), stop.clone());
+    let reloading = tokio::spawn(async move { follower.follow(queue, stopped).await });
+    let stopped = stop.clone();
+    let watching = tokio::spawn(async move {
+        if files.is_some() {
+            // What changed between reading and watching.
+            let _ = triggers.send(Trigger::Files).await;
+        }
+        loop {
+            let changed = async {
+                match &mut files {
+                    Some(files) => files.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let trigger = tokio::select! {
+                () = changed => Trigger::Files,
+                hangup = hangups.next() => match hangup {
+                    Hangup::Reload => Trigger::Request,
+                    Hangup::TerminalGone => {
+                        tracing::info!("the terminal is gone");
+                        server.stop(true).await;
+                        return;
+                    }
+                },
+                () = stopped.cancelled() => return,
+            };
+            let _ = triggers.send(trigger).await;
+        }
+    });
+    (reloading, watching)
+}
+
+fn mcp_options(drain: Duration) -> Result<mcp::Options, StartError> {
     let client = mcp::client_builder().build().map_err(StartError::Client)?;
-    Ok(mcp::Options { client, inherit_environment: false, timing: mcp::Timing::default() })
+    Ok(mcp::Options { client, inherit_environment: false, timing: mcp::Timing { drain, ..mcp::Timing::default() } })
 }
 
 fn access(settings: &HttpSettings) -> Access {
@@ -199,8 +287,21 @@ fn access(settings: &HttpSettings) -> Access {
     }
 }
 
-fn listen(settings: &HttpSettings, state: web::Data<State>) -> Result<(Server, SocketAddr), StartError> {
+/// Takes the address. Who connects waits until the service is there.
+fn bind(settings: &HttpSettings) -> Result<(TcpListener, SocketAddr), StartError> {
     let address = SocketAddr::new(settings.host, settings.port);
+    let bind = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let listener = socket.listen(BACKLOG)?.into_std()?;
+        let bound = listener.local_addr()?;
+        Ok((listener, bound))
+    };
+    bind().map_err(|source| StartError::Listen { address, source })
+}
+
+fn listen(settings: &HttpSettings, listener: TcpListener, address: SocketAddr, state: web::Data<State>) -> Result<Server, StartError> {
     let failed = |source| StartError::Listen { address, source };
     let origins = settings.cors_origins.clone();
     let body_limit = settings.max_body_bytes;
@@ -221,10 +322,9 @@ fn listen(settings: &HttpSettings, state: web::Data<State>) -> Result<(Server, S
     .h1_allow_half_closed(false)
     .tcp_nodelay(true)
     .shutdown_timeout(SHUTDOWN_SECONDS)
-    .bind(address)
+    .listen(listener)
     .map_err(failed)?;
-    let bound = server.addrs().first().copied().unwrap_or(address);
-    Ok((server.run(), bound))
+    Ok(server.run())
 }
 
 /// Progress of work in the background: a bar on a terminal when it takes longer, a log line at its end.

@@ -1,9 +1,12 @@
-//! What the ports are made of: MCP servers, the index, the embedder, the store, and clients of other services.
+//! What the ports are made of: MCP servers, the index, the embedder, the store, clients of other services, and what the
+//! system tells: signals and changed files.
 
 pub mod data_dir;
 pub mod embed;
+pub mod hangup;
 pub mod index;
 pub mod mcp;
 pub mod openwebui;
 pub mod store;
 pub mod tokens;
+pub mod watch;

@@ -10,6 +10,7 @@ pub(super) fn run(arguments: &ConfigurationArgs) -> Outcome {
             TransportSettings::Stdio { command, .. } => format!("stdio, `{command}`"),
             // The path or query of an address may hold a key.
             TransportSettings::StreamableHttp { url, .. } => format!("streamable HTTP, {}", url.origin().ascii_serialization()),
+            TransportSettings::Sse { url, .. } => format!("SSE, {}", url.origin().ascii_serialization()),
         };
         println!("{}: {how}", server.name);
     }

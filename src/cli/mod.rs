@@ -79,6 +79,9 @@ struct ServiceArgs {
     /// Serve other machines without a key
     #[arg(long)]
     insecure: bool,
+    /// Take over changes of the files while running; a SIGHUP does it at any time
+    #[arg(long)]
+    hot_reload: bool,
     /// What is logged: error, warn, info, debug, or a filter such as `toolsieve=debug`
     #[arg(long, value_name = "FILTER")]
     log_level: Option<String>,
@@ -156,6 +159,7 @@ impl ServiceArgs {
                 insecure: self.insecure,
                 data_dir: self.data_dir.clone(),
                 log_level: self.log_level.clone(),
+                watch: self.hot_reload,
             },
         };
         let (settings, warnings) = Settings::load(&sources).map_err(|problems| Failure::invalid(problems.to_string()))?;

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::tool::ToolId;
+use crate::service::current::LiveSelection;
 use crate::service::ports::{Store, StoreError};
 
 /// Chats held in memory.
@@ -36,31 +37,32 @@ pub struct Chats {
     store: Arc<dyn Store>,
     held: Cache<ChatKey, Entry>,
     changed: mpsc::Sender<(ChatKey, Entry)>,
-    budget: usize,
+    settings: LiveSelection,
 }
 
 impl Chats {
     /// Starts the writer. It ends after `stop`, when everything that was queued is written.
     #[must_use]
-    pub fn start(store: Arc<dyn Store>, budget: usize, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+    pub fn start(store: Arc<dyn Store>, settings: LiveSelection, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (changed, queue) = mpsc::channel(QUEUE);
         let task = tokio::spawn(write(Arc::clone(&store), queue, stop));
         let held = Cache::builder().max_capacity(HELD).time_to_idle(IDLE).build();
-        (Self { store, held, changed, budget }, task)
+        (Self { store, held, changed, settings }, task)
     }
 
     /// Adds what was offered and marks what was called.
     pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &[ToolId]) -> Updated {
+        let budget = self.settings.load().chat_budget;
         let Ok(entry) = self.entry(key).await else {
             let mut set = ChatSet::default();
-            let dropped = set.update(offered, called, self.budget);
+            let dropped = set.update(offered, called, budget);
             let warning = Some("the chat's earlier tools are not known: the store does not answer".to_owned());
             return Updated { set, dropped, warning };
         };
         let mut warning = None;
         let mut set = entry.lock().await;
         let before = set.clone();
-        let dropped = set.update(offered, called, self.budget);
+        let dropped = set.update(offered, called, budget);
         let updated = set.clone();
         drop(set);
         if updated != before && self.changed.try_send((key.clone(), entry)).is_err() {

@@ -1,4 +1,4 @@
-//! The catalog of the moment.
+//! What is in force at the moment: the catalog, and the settings that can change while the service runs.
 
 use std::sync::Arc;
 
@@ -6,6 +6,10 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 use crate::domain::catalog::Catalog;
+use crate::settings::SelectionSettings;
+
+/// The section `[selection]` as it is now.
+pub type LiveSelection = Arc<ArcSwap<SelectionSettings>>;
 
 /// Holds the present [`Catalog`]. Readers take a snapshot and keep it for the whole use case; a change swaps in a new
 /// one and never touches theirs.

@@ -9,6 +9,7 @@ pub mod ports;
 pub mod publish;
 pub mod record;
 pub mod refresh;
+pub mod reload;
 pub mod retrieve;
 pub mod select;
 pub mod status;

@@ -16,6 +16,7 @@ use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::principal::{Principal, Visibility, VisibilityClass};
 use crate::domain::relevance::SparseVector;
 use crate::domain::tool::{ServerName, ToolId};
+use crate::settings::servers::ServerSettings;
 
 // ---------------------------------------------------------------------------------------------- MCP servers
 
@@ -25,6 +26,11 @@ pub trait ToolServers: Send + Sync {
     /// The stream of what happens to the servers. It starts with the present state of each and is taken once,
     /// by the use case that keeps the catalog. It ends when the servers are shut down.
     fn events(&self) -> mpsc::Receiver<ServerEvent>;
+
+    /// Makes these the configured servers, at once, and tells what became of each. Those that have not changed keep
+    /// their connections and the calls under way; the others get theirs anew while calls under way on the former ones
+    /// go on for a bounded time.
+    fn configure(&self, servers: Vec<ServerSettings>) -> Vec<ServerChange>;
 
     /// The present state of every configured server, in configured order.
     fn states(&self) -> Vec<ServerState>;
@@ -70,6 +76,26 @@ pub enum ServerEvent {
     Failed { server: ServerName, reason: String },
     /// The server is not configured any more.
     Removed { server: ServerName },
+}
+
+/// What became of a server when the configuration was replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerChange {
+    pub server: ServerName,
+    pub kind: ServerChangeKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerChangeKind {
+    Added,
+    Removed,
+    Unchanged,
+    Changed {
+        /// The keys of its entry that differ.
+        keys: Vec<&'static str>,
+        /// Whether the connection is made anew.
+        reconnects: bool,
+    },
 }
 
 /// One server as `/readyz` shows it.
@@ -262,6 +288,19 @@ pub trait Store: Send + Sync {
     async fn token_counts(&self, definitions: &[Fingerprint]) -> Result<HashMap<Fingerprint, u32>, StoreError>;
 
     async fn save_token_counts(&self, counts: &[(Fingerprint, u32)]) -> Result<(), StoreError>;
+
+    /// Notes that these texts of the model and these definitions are in use, and removes every vector and every count
+    /// that was not in use since then, of any model; returns how many went.
+    async fn forget_unused(
+        &self,
+        model: &str,
+        texts: &[Fingerprint],
+        definitions: &[Fingerprint],
+        since: SystemTime,
+    ) -> Result<u64, StoreError>;
+
+    /// Whether it answers, for `/readyz`.
+    async fn check(&self) -> Result<(), StoreError>;
 
     async fn chat(&self, key: &ChatKey) -> Result<Option<ChatSet>, StoreError>;
 

@@ -3,22 +3,24 @@
 //! What a server lists becomes tools (only changed ones are made anew), a new catalog is swapped in, the listing is
 //! stored as the last good one, and the index follows in the background: first lexically, then with vectors.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing};
 use crate::domain::principal::Visibility;
-use crate::domain::relevance::{self, LexicalModel};
+use crate::domain::relevance::{self, Gate, LexicalModel};
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::current::CurrentCatalog;
 use crate::service::ports::{Embedder, IndexContents, IndexDocument, ServerEvent, Store, ToolIndex};
 use crate::service::publish::Publish;
+use crate::settings::servers::ServerSettings;
 
 /// Counts cl100k tokens of several texts at once. Given by the composition root; blocking, CPU-bound.
 pub type CountTokens = Arc<dyn Fn(&[String]) -> Vec<u32> + Send + Sync>;
@@ -35,16 +37,43 @@ const LONGEST_SETTLE: Duration = Duration::from_secs(3);
 /// When an update that failed is tried again: twice as long after each failure.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LONGEST_RETRY: Duration = Duration::from_mins(10);
+/// How often unused vectors and token counts are looked for.
+const SWEEP: Duration = Duration::from_hours(6);
+
+/// The configured servers, each with the tools that the user has disabled.
+pub type Configured = BTreeMap<ServerName, BTreeSet<String>>;
+
+/// What the catalog is to hold of these servers.
+#[must_use]
+pub fn configured(servers: &[ServerSettings]) -> Arc<Configured> {
+    Arc::new(servers.iter().map(|server| (server.name.clone(), server.disabled_tools.iter().cloned().collect())).collect())
+}
 
 pub struct Refresh {
-    pub current: Arc<CurrentCatalog>,
-    pub store: Arc<dyn Store>,
-    pub count_tokens: CountTokens,
+    current: Arc<CurrentCatalog>,
+    store: Arc<dyn Store>,
+    count_tokens: CountTokens,
+    changes: watch::Receiver<Arc<Configured>>,
+    /// What the catalog goes by now.
+    configured: Arc<Configured>,
+    /// The last listing of every configured server, with what is disabled.
+    listings: BTreeMap<ServerName, ServerListing>,
 }
 
 impl Refresh {
+    #[must_use]
+    pub fn new(
+        current: Arc<CurrentCatalog>,
+        store: Arc<dyn Store>,
+        count_tokens: CountTokens,
+        mut changes: watch::Receiver<Arc<Configured>>,
+    ) -> Self {
+        let configured = Arc::clone(&changes.borrow_and_update());
+        Self { current, store, count_tokens, changes, configured, listings: BTreeMap::new() }
+    }
+
     /// Publishes the last good listings of the servers that are still configured. Returns how many there were.
-    pub async fn load_last_good(&self, configured: &[ServerName]) -> usize {
+    pub async fn load_last_good(&mut self) -> usize {
         let listings = match self.store.listings().await {
             Ok(listings) => listings,
             Err(error) => {
@@ -52,50 +81,88 @@ impl Refresh {
                 return 0;
             }
         };
-        let configured: HashSet<&ServerName> = configured.iter().collect();
-        let (known, gone): (Vec<_>, Vec<_>) = listings.into_iter().partition(|listing| configured.contains(&listing.server));
+        let (known, gone): (Vec<_>, Vec<_>) = listings.into_iter().partition(|listing| self.configured.contains_key(&listing.server));
         for listing in gone {
             self.forget(&listing.server).await;
         }
-        let mut servers = BTreeMap::new();
+        let mut servers = Vec::new();
         for listing in &known {
-            servers.insert(listing.server.clone(), self.server(listing, None).await);
+            servers.push(self.server(listing, None).await);
         }
         if !servers.is_empty() {
-            self.publish(servers.into_values().collect()).await;
+            self.publish(servers).await;
         }
-        known.len()
+        self.listings = known.into_iter().map(|listing| (listing.server.clone(), listing)).collect();
+        self.listings.len()
     }
 
-    /// Follows the servers until their stream of events ends.
-    pub async fn follow(&self, mut events: mpsc::Receiver<ServerEvent>) {
-        while let Some(event) = events.recv().await {
+    /// Follows the servers, and what is configured of them, until their stream of events ends.
+    pub async fn follow(&mut self, mut events: mpsc::Receiver<ServerEvent>) {
+        let mut changes = self.changes.clone();
+        let mut is_live = true;
+        loop {
+            let event = tokio::select! {
+                // What was taken out of the configuration goes before any news.
+                biased;
+                changed = changes.changed(), if is_live => {
+                    is_live = changed.is_ok();
+                    let configured = Arc::clone(&changes.borrow_and_update());
+                    self.reconfigure(configured).await;
+                    continue;
+                }
+                event = events.recv() => event,
+            };
             match event {
-                ServerEvent::Listed(listing) => self.listed(&listing).await,
-                ServerEvent::Failed { server, reason } => {
+                Some(ServerEvent::Listed(listing)) => self.listed(listing).await,
+                Some(ServerEvent::Failed { server, reason }) => {
                     let kept = self.current.snapshot().server(server.as_str()).map_or(0, |known| known.tools.len());
                     tracing::warn!(%server, reason, kept_tools = kept, "server is not available; retrying");
                 }
-                ServerEvent::Removed { server } => {
-                    self.forget(&server).await;
+                Some(ServerEvent::Removed { server }) => {
+                    self.listings.remove(&server);
                     self.swap(&server, None).await;
-                    tracing::info!(%server, "server removed");
+                    self.forget(&server).await;
                 }
+                None => return,
             }
         }
     }
 
-    async fn listed(&self, listing: &ServerListing) {
-        for skipped in &listing.skipped {
+    /// One new catalog for all that has changed.
+    async fn reconfigure(&mut self, configured: Arc<Configured>) {
+        let former = std::mem::replace(&mut self.configured, configured);
+        let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.listings).into_iter().partition(|(name, _)| self.configured.contains_key(name));
+        let snapshot = self.current.snapshot();
+        let mut servers = Vec::new();
+        for (name, listing) in &kept {
+            let known = snapshot.server(name.as_str());
+            servers.push(match known {
+                Some(known) if former.get(name) == self.configured.get(name) => known.clone(),
+                known => self.server(listing, known).await,
+            });
+        }
+        self.listings = kept;
+        self.publish(servers).await;
+        for name in gone.keys() {
+            self.forget(name).await;
+        }
+    }
+
+    async fn listed(&mut self, listing: ServerListing) {
+        // The last words of a server that was taken out.
+        let Some(disabled) = self.configured.get(&listing.server) else { return };
+        for skipped in listing.skipped.iter().filter(|skipped| !disabled.contains(&skipped.tool)) {
             tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
         }
         let snapshot = self.current.snapshot();
-        let server = self.server(listing, snapshot.server(listing.server.as_str())).await;
+        let server = self.server(&listing, snapshot.server(listing.server.as_str())).await;
         tracing::info!(server = %listing.server, tools = server.tools.len(), "server listed");
         self.swap(&listing.server, Some(server)).await;
-        if let Err(error) = self.store.save_listing(listing).await {
+        if let Err(error) = self.store.save_listing(&listing).await {
             tracing::warn!(server = %listing.server, error = %error, "the listing was not stored; the next start waits for the server");
         }
+        self.listings.insert(listing.server.clone(), listing);
     }
 
     async fn swap(&self, name: &ServerName, server: Option<CatalogServer>) {
@@ -122,13 +189,18 @@ impl Refresh {
         }
     }
 
-    /// Makes a server's tools, taking over those that did not change.
+    /// Makes a server's tools, taking over those that did not change and leaving out those that are disabled.
     async fn server(&self, listing: &ServerListing, known: Option<&CatalogServer>) -> CatalogServer {
         let known: HashMap<&Fingerprint, &Arc<Tool>> =
             known.into_iter().flat_map(|server| &server.tools).map(|tool| (&tool.fingerprint, tool)).collect();
         let mut tools = Vec::with_capacity(listing.tools.len());
         let mut new = Vec::new();
-        for raw in &listing.tools {
+        let disabled = self.configured.get(&listing.server);
+        let is_disabled = |raw: &Value| {
+            let name = raw.get("name").and_then(Value::as_str);
+            name.zip(disabled).is_some_and(|(name, disabled)| disabled.contains(name))
+        };
+        for raw in listing.tools.iter().filter(|raw| !is_disabled(raw)) {
             match known.get(&crate::domain::canonical::fingerprint(raw)) {
                 Some(tool) => tools.push(Arc::clone(tool)),
                 None => match catalog::tool(&listing.server, raw) {
@@ -190,6 +262,8 @@ pub struct Indexing {
     pub embedder: Arc<dyn Embedder>,
     pub lexical: LexicalModel,
     pub on_progress: OnProgress,
+    /// How long vectors and token counts are kept that no tool needs.
+    pub unused_retention: Duration,
 }
 
 impl Indexing {
@@ -198,9 +272,18 @@ impl Indexing {
         let mut changes = self.current.changes();
         changes.mark_changed();
         let mut pause = FIRST_RETRY;
+        let mut sweep = tokio::time::interval(SWEEP);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first one comes with the first complete update.
+        sweep.reset();
+        let mut is_first = true;
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
+                _ = sweep.tick() => {
+                    self.forget_unused(&self.current.snapshot()).await;
+                    continue;
+                }
                 () = stop.cancelled() => return,
             }
             tokio::select! {
@@ -212,6 +295,9 @@ impl Indexing {
             tokio::select! {
                 complete = self.update(&catalog) => if complete {
                     pause = FIRST_RETRY;
+                    if std::mem::take(&mut is_first) {
+                        self.forget_unused(&catalog).await;
+                    }
                 } else {
                     tracing::info!(retry_in_s = pause.as_secs(), "the index is updated again later");
                     tokio::select! {
@@ -252,6 +338,23 @@ impl Indexing {
             complete = self.embed(missing, &mut vectors).await;
         }
         self.replace(&passages, &vectors).await && complete
+    }
+
+    /// Forgets the vectors and token counts that were not needed for long.
+    async fn forget_unused(&self, catalog: &Catalog) {
+        let passages = catalog.tools().iter().flat_map(|tool| passages(tool));
+        let examples = Gate::example_texts().map(str::to_owned);
+        let texts: Vec<Fingerprint> = passages.chain(examples).map(|text| Fingerprint::of_text(&text)).collect();
+        let definitions = catalog.tools().iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string());
+        let meta = Publish::meta_tools(catalog, &Visibility::default());
+        let definitions = definitions.chain(meta.iter().map(|tool| tool.function().to_string()));
+        let definitions: Vec<Fingerprint> = definitions.map(|definition| Fingerprint::of_text(&definition)).collect();
+        let since = SystemTime::now().checked_sub(self.unused_retention).unwrap_or(SystemTime::UNIX_EPOCH);
+        match self.store.forget_unused(self.embedder.model(), &texts, &definitions, since).await {
+            Ok(0) => {}
+            Ok(rows) => tracing::info!(rows, "vectors and token counts of tools that are gone were removed"),
+            Err(error) => tracing::warn!(error = %error, "unused vectors and token counts were not removed"),
+        }
     }
 
     async fn embed(&self, missing: Vec<(Fingerprint, String)>, vectors: &mut HashMap<Fingerprint, Arc<[f32]>>) -> bool {

@@ -13,8 +13,8 @@ use crate::domain::catalog::Catalog;
 use crate::domain::principal::Visibility;
 use crate::domain::relevance::{Candidates, FusionParameters, Gate, GateEvidence, LexicalModel, QueryPlan, Ranked, readable_score};
 use crate::domain::tool::Tool;
+use crate::service::current::LiveSelection;
 use crate::service::ports::{Embedder, IndexCandidate, IndexQuery, IndexQueryText, Store, ToolIndex};
-use crate::settings::SelectionSettings;
 
 /// A tool of somebody else that shall be judged with ours: what is known of it is its definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,17 +39,15 @@ pub struct Retrieve {
     embedder: Arc<dyn Embedder>,
     index: Arc<dyn ToolIndex>,
     lexical: LexicalModel,
-    fusion: FusionParameters,
-    candidates: usize,
+    settings: LiveSelection,
     gate: ArcSwap<Gate>,
 }
 
 impl Retrieve {
     #[must_use]
-    pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>, settings: &SelectionSettings) -> Self {
-        let fusion = FusionParameters { dense_weight: settings.dense_weight, ..FusionParameters::default() };
+    pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>, settings: LiveSelection) -> Self {
         let gate = ArcSwap::from_pointee(Gate::default());
-        Self { embedder, index, lexical: LexicalModel::default(), fusion, candidates: settings.candidates, gate }
+        Self { embedder, index, lexical: LexicalModel::default(), settings, gate }
     }
 
     #[must_use]
@@ -132,7 +130,9 @@ impl Retrieve {
             .enumerate()
             .map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: self.lexical.query_vector(text) })
             .collect();
-        let limit = list.unwrap_or(self.candidates);
+        let settings = self.settings.load_full();
+        let fusion = FusionParameters { dense_weight: settings.dense_weight, ..FusionParameters::default() };
+        let limit = list.unwrap_or(settings.candidates);
         let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit }).await {
             Ok(found) => found,
             Err(error) => {
@@ -157,7 +157,7 @@ impl Retrieve {
         if !foreign.is_empty() && !vectors.is_empty() {
             self.add_foreign(&mut candidates, catalog, &vectors, foreign, &mut warnings).await;
         }
-        Ranking { ranked: candidates.fuse(&self.fusion), message: plan.whole().to_owned(), vector: vectors.into_iter().next(), warnings }
+        Ranking { ranked: candidates.fuse(&fusion), message: plan.whole().to_owned(), vector: vectors.into_iter().next(), warnings }
     }
 
     async fn add_foreign(
@@ -201,7 +201,7 @@ impl Retrieve {
         let mut best: HashMap<u32, f32> = HashMap::new();
         let mut warnings = Vec::new();
         for query in queries {
-            let ranking = self.rank(query, visibility, catalog, Some(self.candidates.max(limit)), &[]).await;
+            let ranking = self.rank(query, visibility, catalog, Some(self.settings.load().candidates.max(limit)), &[]).await;
             warnings.extend(ranking.warnings);
             for ranked in ranking.ranked {
                 best.entry(ranked.key).and_modify(|fused| *fused = fused.max(ranked.fused)).or_insert(ranked.fused);

@@ -15,12 +15,11 @@ use crate::domain::relevance::{CutCandidate, CutParameters, Ranked, Role, cut, q
 use crate::domain::selection::{Reason, Selected};
 use crate::domain::tool::{Tool, ToolId};
 use crate::service::chats::Chats;
-use crate::service::current::CurrentCatalog;
+use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::offer::{Face, Offer};
 use crate::service::ports::{SelectionEvent, SelectionEventKind};
 use crate::service::record::Recorder;
 use crate::service::retrieve::{Ranking, Retrieve};
-use crate::settings::SelectionSettings;
 
 pub use crate::domain::selection::Selection;
 
@@ -77,7 +76,7 @@ pub struct Select {
     retrieve: Arc<Retrieve>,
     chats: Chats,
     recorder: Recorder,
-    settings: SelectionSettings,
+    settings: LiveSelection,
 }
 
 /// What was chosen newly for a message. Tools of ours are positions in the catalog.
@@ -97,13 +96,7 @@ struct Chosen {
 
 impl Select {
     #[must_use]
-    pub fn new(
-        current: Arc<CurrentCatalog>,
-        retrieve: Arc<Retrieve>,
-        chats: Chats,
-        recorder: Recorder,
-        settings: SelectionSettings,
-    ) -> Self {
+    pub fn new(current: Arc<CurrentCatalog>, retrieve: Arc<Retrieve>, chats: Chats, recorder: Recorder, settings: LiveSelection) -> Self {
         Self { current, retrieve, chats, recorder, settings }
     }
 
@@ -185,13 +178,13 @@ impl Select {
         let in_scope = catalog.visible(visibility).filter(|tool| servers.contains(&tool.id.server)).count();
         let visibility = Visibility { servers, classes: visibility.classes.clone() };
         // Where only some tools of these servers are on offer, the lists are longer, so that enough of them are left.
-        let list = (self.settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
+        let list = (self.settings.load().candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
         let mut ranking = self.retrieve.rank(message, &visibility, catalog, Some(list), &offer.judged).await;
         if in_scope > offer.ours.len() {
             let first_foreign = catalog.tools().len();
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
         }
-        let needs_tool = !self.settings.gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
+        let needs_tool = !self.settings.load().gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
         self.cut(request, offer, catalog, &ranking, needs_tool)
     }
 
@@ -202,10 +195,13 @@ impl Select {
             return chosen;
         }
         let candidates: Vec<CutCandidate> = ranking.ranked.iter().map(|ranked| candidate(ranked, catalog)).collect();
-        let limit = request.limit.unwrap_or(self.settings.limit);
+        let limit = request.limit.unwrap_or(self.settings.load().limit);
         let parameters = CutParameters {
             limit: limit + self.pinned_among(ranking, limit, catalog),
-            token_budget: request.token_budget.or(self.settings.token_budget).map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
+            token_budget: request
+                .token_budget
+                .or(self.settings.load().token_budget)
+                .map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
             ..CutParameters::default()
         };
         let mut close = Vec::new();
@@ -235,7 +231,7 @@ impl Select {
 
     /// How many of the first ranked tools are pinned: they come on top of the limit.
     fn pinned_among(&self, ranking: &Ranking, limit: usize, catalog: &Catalog) -> usize {
-        let pinned: Vec<u32> = self.settings.pinned.iter().filter_map(|name| catalog.operation_position(name)).collect();
+        let pinned: Vec<u32> = self.settings.load().pinned.iter().filter_map(|name| catalog.operation_position(name)).collect();
         ranking.ranked.iter().take(limit + pinned.len()).filter(|ranked| pinned.contains(&ranked.key)).count()
     }
 
@@ -249,7 +245,7 @@ impl Select {
     ) -> (ChatSet, Vec<String>) {
         let Some(chat) = &request.chat else {
             let mut set = ChatSet::default();
-            set.update(new, called, self.settings.chat_budget);
+            set.update(new, called, self.settings.load().chat_budget);
             return (set, Vec::new());
         };
         let key = ChatKey { principal: principal.id.clone(), chat: chat.clone() };
@@ -257,7 +253,11 @@ impl Select {
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
         if !updated.dropped.is_empty() {
             let names: Vec<String> = updated.dropped.iter().map(ToString::to_string).collect();
-            warnings.push(format!("over the chat's budget of {}, no longer offered: {}", self.settings.chat_budget, names.join(", ")));
+            warnings.push(format!(
+                "over the chat's budget of {}, no longer offered: {}",
+                self.settings.load().chat_budget,
+                names.join(", ")
+            ));
         }
         (updated.set, warnings)
     }
@@ -268,12 +268,9 @@ impl Select {
         if offer.meta.contains(&FIND_TOOLS) {
             fixed.push(meta(FIND_TOOLS, Reason::SearchTool));
         }
-        let pinned = self
-            .settings
-            .pinned
-            .iter()
-            .filter_map(|name| catalog.operation(name))
-            .filter(|tool| offer.position(&tool.id, catalog).is_some());
+        let settings = self.settings.load();
+        let pinned =
+            settings.pinned.iter().filter_map(|name| catalog.operation(name)).filter(|tool| offer.position(&tool.id, catalog).is_some());
         fixed.extend(pinned.map(|tool| Selected {
             name: tool.operation_id.to_string(),
             id: Some(tool.id.clone()),

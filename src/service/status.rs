@@ -7,18 +7,24 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::service::current::CurrentCatalog;
-use crate::service::ports::{IndexState, ServerPhase, ServerState, ToolIndex, ToolServers};
+use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, Store, ToolIndex, ToolServers};
+use crate::service::reload::{Reload, ReloadState};
 
 /// After this time the service is ready with what it has.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A store that takes longer to answer is as good as none.
+const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
 pub struct Status {
     pub current: Arc<CurrentCatalog>,
     pub servers: Arc<dyn ToolServers>,
     pub index: Arc<dyn ToolIndex>,
+    pub store: Arc<dyn Store>,
+    pub embedder: Arc<dyn Embedder>,
+    pub reload: Arc<Reload>,
     pub started: Instant,
-    /// Whether a last good catalog was loaded at start.
-    pub last_good: AtomicBool,
+    /// Whether a last good catalog was loaded at start, or the service was ready before: it stays so.
+    pub was_ready: AtomicBool,
 }
 
 /// The body of `/readyz`.
@@ -28,18 +34,55 @@ pub struct Readiness {
     pub tools: usize,
     pub servers: Vec<ServerState>,
     pub index: IndexState,
+    pub store: StoreState,
+    pub embedder: EmbedderState,
+    pub reload: ReloadState,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum StoreState {
+    Ready,
+    /// What is known is kept in memory.
+    Failed {
+        error: String,
+    },
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct EmbedderState {
+    pub model: String,
+    pub dimension: usize,
 }
 
 impl Status {
-    #[must_use]
-    pub fn readiness(&self) -> Readiness {
+    pub async fn readiness(&self) -> Readiness {
         let servers = self.servers.states();
         let attempted = servers.iter().all(|state| state.phase != ServerPhase::Starting);
         // A server that answered is ready once its tools are in the catalog, not a moment before.
         let catalog = self.current.snapshot();
         let taken_over =
             servers.iter().all(|state| state.phase != ServerPhase::Connected || catalog.server(state.server.as_str()).is_some());
-        let ready = self.last_good.load(Ordering::Relaxed) || (attempted && taken_over) || self.started.elapsed() >= PATIENCE;
-        Readiness { ready, tools: catalog.tools().len(), servers, index: self.index.state() }
+        let ready = self.was_ready.load(Ordering::Relaxed) || (attempted && taken_over) || self.started.elapsed() >= PATIENCE;
+        if ready {
+            self.was_ready.store(true, Ordering::Relaxed);
+        }
+        Readiness {
+            ready,
+            tools: catalog.tools().len(),
+            servers,
+            index: self.index.state(),
+            store: self.store().await,
+            embedder: EmbedderState { model: self.embedder.model().to_owned(), dimension: self.embedder.dimension() },
+            reload: self.reload.state(),
+        }
+    }
+
+    async fn store(&self) -> StoreState {
+        match tokio::time::timeout(STORE_PATIENCE, self.store.check()).await {
+            Ok(Ok(())) => StoreState::Ready,
+            Ok(Err(error)) => StoreState::Failed { error: error.to_string() },
+            Err(_) => StoreState::Failed { error: format!("the store does not answer within {} s", STORE_PATIENCE.as_secs()) },
+        }
     }
 }

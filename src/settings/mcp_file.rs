@@ -240,7 +240,7 @@ impl Entry<'_, '_> {
             Some(key) => {
                 let kind = self.text(key)?;
                 let Some(kind) = transport_of_type(&kind) else {
-                    let remedy = "write stdio or streamable-http";
+                    let remedy = "write stdio, streamable-http or sse";
                     self.file.problem(&child(path, key), "no known transport", remedy);
                     return None;
                 };
@@ -263,13 +263,8 @@ impl Entry<'_, '_> {
         };
         match kind {
             Transport::Stdio => self.stdio(),
-            Transport::StreamableHttp => self.streamable_http(),
-            Transport::Sse => {
-                let remedy = "use the server's streamable HTTP address with \"type\": \"streamable-http\", or add \
-                              \"disabled\": true";
-                self.file.problem(path, "the SSE transport is not supported yet", remedy);
-                None
-            }
+            Transport::StreamableHttp => self.remote().map(|(url, headers)| TransportSettings::StreamableHttp { url, headers }),
+            Transport::Sse => self.remote().map(|(url, headers)| TransportSettings::Sse { url, headers }),
         }
     }
 
@@ -285,7 +280,7 @@ impl Entry<'_, '_> {
         Some(TransportSettings::Stdio { command: command?, args: args.unwrap_or_default(), env, directory })
     }
 
-    fn streamable_http(&mut self) -> Option<TransportSettings> {
+    fn remote(&mut self) -> Option<(Url, IndexMap<String, SecretString>)> {
         let url = self.required("url", "the server's address").and_then(|url| self.url(&url));
         let headers = self.text_map("headers");
         for (name, value) in &headers {
@@ -296,7 +291,7 @@ impl Entry<'_, '_> {
                 self.file.problem(&path, "holds what a header can't carry", "remove line breaks and control characters");
             }
         }
-        Some(TransportSettings::StreamableHttp { url: url?, headers })
+        Some((url?, headers))
     }
 
     fn url(&mut self, text: &str) -> Option<Url> {
@@ -403,9 +398,10 @@ enum Transport {
     Sse,
 }
 
-/// A `url` without `type` is streamable HTTP, as editors mean it. mcpo means SSE, which is not supported yet.
+/// A `url` without `type` is SSE, as mcpo means it. Editors mean streamable HTTP, which is what a server that knows no
+/// SSE is asked for next.
 fn transport_without_type() -> Transport {
-    Transport::StreamableHttp
+    Transport::Sse
 }
 
 /// Every program spells it otherwise.

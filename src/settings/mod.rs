@@ -11,11 +11,14 @@ mod interpolate;
 mod json_text;
 mod logging;
 mod mcp_file;
+mod reload;
 mod selection;
 pub mod servers;
 mod store;
 mod values;
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +31,7 @@ pub use self::finding::{Finding, Place, SettingsErrors};
 pub use self::http::HttpSettings;
 pub use self::interpolate::Environment;
 pub use self::logging::{LogFormat, LoggingSettings};
+pub use self::reload::ReloadSettings;
 pub use self::selection::SelectionSettings;
 pub use self::servers::{ServerSettings, TransportSettings};
 pub use self::store::StoreSettings;
@@ -35,12 +39,25 @@ pub use self::values::DEFAULTS;
 
 use self::finding::Findings;
 use self::values::{Reader, Values};
+use crate::domain::canonical::Fingerprint;
 
 /// The whole configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Settings {
     pub start: StartSettings,
     pub live: LiveSettings,
+    /// What it was read from, and is read from again.
+    pub sources: Sources,
+    /// Of every key of ours, a fingerprint of its value.
+    pub keys: BTreeMap<String, Fingerprint>,
+}
+
+/// Without where it was read from, which may hold secrets.
+#[expect(clippy::missing_fields_in_debug, reason = "secrets, and what says nothing to a reader")]
+impl fmt::Debug for Settings {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Settings").field("start", &self.start).field("live", &self.live).finish()
+    }
 }
 
 /// What is read once: a change needs a restart.
@@ -50,6 +67,7 @@ pub struct StartSettings {
     pub store: StoreSettings,
     pub embedder: EmbedderSettings,
     pub logging: LoggingSettings,
+    pub reload: ReloadSettings,
 }
 
 /// What can be replaced while the service runs.
@@ -60,6 +78,11 @@ pub struct LiveSettings {
     pub calls: CallSettings,
     pub selection: SelectionSettings,
 }
+
+/// Sections that [`LiveSettings`] holds.
+const LIVE_SECTIONS: [&str; 2] = ["calls", "selection"];
+/// A key in there that is read once all the same.
+const NOT_LIVE: [&str; 1] = ["calls.validate_arguments"];
 
 /// Where the configuration comes from.
 #[derive(Clone, Default)]
@@ -100,6 +123,20 @@ pub struct Overrides {
     pub data_dir: Option<PathBuf>,
     /// `--log-level`
     pub log_level: Option<String>,
+    /// `--hot-reload`; `false` leaves what the other sources say.
+    pub watch: bool,
+}
+
+impl Sources {
+    /// The files among them.
+    #[must_use]
+    pub fn files(&self) -> Vec<PathBuf> {
+        let servers = match &self.servers {
+            ServersSource::File(path) => Some(path.clone()),
+            ServersSource::Nothing | ServersSource::Text { .. } => None,
+        };
+        servers.into_iter().chain(self.settings.clone()).collect()
+    }
 }
 
 impl Settings {
@@ -127,9 +164,10 @@ impl Settings {
         }
         let servers = sources.servers.read(&sources.environment, &calls, &mut findings);
 
+        let keys = values.fingerprints();
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
-            Ok((Self { start, live: LiveSettings { servers, calls, selection } }, warnings))
+            Ok((Self { start, live: LiveSettings { servers, calls, selection }, sources: sources.clone(), keys }, warnings))
         } else {
             Err(SettingsErrors { problems, warnings })
         }
@@ -144,6 +182,18 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// The keys whose values differ from these, and that only a restart takes over.
+    #[must_use]
+    pub fn needing_restart(&self, started: &BTreeMap<String, Fingerprint>) -> Vec<String> {
+        let is_live = |key: &str| {
+            let section = key.split_once('.').map_or(key, |(section, _)| section);
+            LIVE_SECTIONS.contains(&section) && !NOT_LIVE.contains(&key)
+        };
+        self.keys.iter().filter(|(key, value)| started.get(*key) != Some(value) && !is_live(key)).map(|(key, _)| key.clone()).collect()
+    }
+}
+
 impl StartSettings {
     fn read(reader: &mut Reader<'_>) -> Self {
         Self {
@@ -151,6 +201,7 @@ impl StartSettings {
             store: StoreSettings::read(reader),
             embedder: EmbedderSettings::read(reader),
             logging: LoggingSettings::read(reader),
+            reload: ReloadSettings::read(reader),
         }
     }
 }
@@ -177,6 +228,7 @@ impl Overrides {
             ("--insecure", "http.insecure", self.insecure.then_some(Value::Boolean(true))),
             ("--data-dir", "store.data_dir", self.data_dir.as_ref().map(|path| Value::String(path.to_string_lossy().into()))),
             ("--log-level", "logging.level", self.log_level.clone().map(Value::String)),
+            ("--hot-reload", "reload.watch", self.watch.then_some(Value::Boolean(true))),
         ];
         for (flag, key, value) in flags {
             if let Some(value) = value {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use crate::domain::tool::ServerName;
@@ -30,8 +30,10 @@ pub struct ServerSettings {
 pub enum TransportSettings {
     /// A child process that speaks over its standard streams.
     Stdio { command: String, args: Vec<String>, env: IndexMap<String, SecretString>, directory: Option<PathBuf> },
-    /// Streamable HTTP (MCP specification 2025-03-26 and later).
+    /// Streamable HTTP (MCP specification 2025-03-26 and later), or what the server speaks instead.
     StreamableHttp { url: Url, headers: IndexMap<String, SecretString> },
+    /// HTTP with a stream of events (MCP specification 2024-11-05), or what the server speaks instead.
+    Sse { url: Url, headers: IndexMap<String, SecretString> },
 }
 
 /// Arguments and URLs may hold what `${VAR}` stood for, so their values are left out.
@@ -45,13 +47,70 @@ impl fmt::Debug for TransportSettings {
                 .field("env", &env.keys().collect::<Vec<_>>())
                 .field("directory", directory)
                 .finish(),
-            Self::StreamableHttp { url, headers } => formatter
-                .debug_struct("StreamableHttp")
-                .field("origin", &url.origin().ascii_serialization())
-                .field("headers", &headers.keys().collect::<Vec<_>>())
-                .finish(),
+            Self::StreamableHttp { url, headers } => remote(formatter, "StreamableHttp", url, headers),
+            Self::Sse { url, headers } => remote(formatter, "Sse", url, headers),
         }
     }
+}
+
+fn remote(formatter: &mut fmt::Formatter<'_>, kind: &str, url: &Url, headers: &IndexMap<String, SecretString>) -> fmt::Result {
+    formatter
+        .debug_struct(kind)
+        .field("origin", &url.origin().ascii_serialization())
+        .field("headers", &headers.keys().collect::<Vec<_>>())
+        .finish()
+}
+
+impl ServerSettings {
+    /// The keys, as they are written in the server file, in which two entries of one server differ. Never a value.
+    #[must_use]
+    pub fn differences(&self, other: &Self) -> Vec<&'static str> {
+        // Taken apart, so that a new field can't be forgotten here.
+        let Self { name: _, transport, call_timeout, start_timeout, disabled_tools, max_result_bytes } = self;
+        let mut found = transport.differences(&other.transport);
+        let others = [
+            ("timeout", *call_timeout != other.call_timeout),
+            ("startTimeout", *start_timeout != other.start_timeout),
+            ("disabledTools", *disabled_tools != other.disabled_tools),
+            ("maxResultBytes", *max_result_bytes != other.max_result_bytes),
+        ];
+        found.extend(others.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key));
+        found
+    }
+
+    /// Whether a change of this key can be taken over by a connection that stands.
+    #[must_use]
+    pub fn keeps_connection(key: &str) -> bool {
+        matches!(key, "timeout" | "startTimeout" | "disabledTools")
+    }
+}
+
+impl TransportSettings {
+    fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let found = match (self, other) {
+            (
+                Self::Stdio { command, args, env, directory },
+                Self::Stdio { command: command_2, args: args_2, env: env_2, directory: directory_2 },
+            ) => vec![
+                ("command", command != command_2),
+                ("args", args != args_2),
+                ("env", !same_secrets(env, env_2)),
+                ("cwd", directory != directory_2),
+            ],
+            (Self::StreamableHttp { url, headers }, Self::StreamableHttp { url: url_2, headers: headers_2 })
+            | (Self::Sse { url, headers }, Self::Sse { url: url_2, headers: headers_2 }) => {
+                vec![("url", url != url_2), ("headers", !same_secrets(headers, headers_2))]
+            }
+            _ => vec![("type", true)],
+        };
+        found.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+}
+
+fn same_secrets(one: &IndexMap<String, SecretString>, other: &IndexMap<String, SecretString>) -> bool {
+    let same =
+        |(name, value): (&String, &SecretString)| other.get(name).is_some_and(|other| other.expose_secret() == value.expose_secret());
+    one.len() == other.len() && one.iter().all(same)
 }
 
 #[cfg(test)]
@@ -66,5 +125,30 @@ mod tests {
         let url = "https://hunter22:hunter22@example.org:8443/hunter22?key=hunter22#hunter22".parse().unwrap();
         let remote = TransportSettings::StreamableHttp { url, headers: secrets() };
         assert_eq!(format!("{remote:?}"), r#"StreamableHttp { origin: "https://example.org:8443", headers: ["NAME"] }"#);
+    }
+
+    #[test]
+    fn a_difference_is_named_by_its_key_without_its_value() {
+        let server = |env: &str, disabled: &[&str], seconds| ServerSettings {
+            name: ServerName::from("s"),
+            transport: TransportSettings::Stdio {
+                command: "run".into(),
+                args: Vec::new(),
+                env: IndexMap::from([("TOKEN".to_owned(), SecretString::from(env))]),
+                directory: None,
+            },
+            call_timeout: Duration::from_secs(seconds),
+            start_timeout: Duration::from_secs(1),
+            disabled_tools: disabled.iter().map(|name| (*name).to_owned()).collect(),
+            max_result_bytes: 1,
+        };
+        let one = server("hunter22", &[], 1);
+        assert_eq!(one.differences(&server("hunter22", &[], 1)), Vec::<&str>::new());
+        let differences = one.differences(&server("hunter23", &["a"], 2));
+        assert_eq!(differences, ["env", "timeout", "disabledTools"]);
+        assert_eq!(differences.iter().filter(|key| !ServerSettings::keeps_connection(key)).collect::<Vec<_>>(), [&"env"]);
+        let url: Url = "http://h/".parse().unwrap();
+        let remote = ServerSettings { transport: TransportSettings::Sse { url, headers: IndexMap::new() }, ..one.clone() };
+        assert_eq!(one.differences(&remote), ["type"]);
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
+use crate::domain::canonical::Fingerprint;
 use crate::settings::finding::{Findings, Place, nearest, suggestion};
 use crate::settings::interpolate::{self, Environment};
 use crate::settings::json_text::line_and_column;
@@ -208,6 +209,11 @@ impl Values {
 
     fn split_keys(&self) -> impl Iterator<Item = (&str, &str)> {
         self.defaults.keys().filter_map(|key| key.split_once('.'))
+    }
+
+    /// Of every key a fingerprint of its value, to tell later what has changed.
+    pub(super) fn fingerprints(&self) -> BTreeMap<String, Fingerprint> {
+        self.entries.iter().map(|(key, entry)| (key.clone(), Fingerprint::of_text(&entry.value.to_string()))).collect()
     }
 
     /// Keys of the defaults that nobody asked for: each would be documented and without effect.

@@ -6,6 +6,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
@@ -78,7 +79,7 @@ fn tools(count: usize) -> Catalog {
 fn select(criterion: &mut Criterion) {
     let runtime = Runtime::new().unwrap();
     let _guard = runtime.enter();
-    let settings = Settings::defaults().unwrap();
+    let selection = Arc::new(ArcSwap::from_pointee(Settings::defaults().unwrap().live.selection));
     for count in [200, 2_000] {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(runtime.block_on(SqliteStore::open(&folder.path().join("t.db"))).unwrap());
@@ -95,15 +96,16 @@ fn select(criterion: &mut Criterion) {
             embedder: Arc::clone(&embedder),
             lexical: LexicalModel::default(),
             on_progress: Arc::new(|_, _| {}),
+            unused_retention: std::time::Duration::from_hours(24),
         };
         runtime.block_on(indexing.update(&current.snapshot()));
         let stop = CancellationToken::new();
         let day = std::time::Duration::from_hours(24);
         let (recorder, _) = Recorder::start(Arc::clone(&store), Retention { chats: day, events: day }, stop.clone());
-        let (chats, _) = Chats::start(Arc::clone(&store), 24, stop.clone());
-        let retrieve = Arc::new(Retrieve::new(embedder, index, &settings.live.selection));
+        let (chats, _) = Chats::start(Arc::clone(&store), Arc::clone(&selection), stop.clone());
+        let retrieve = Arc::new(Retrieve::new(embedder, index, Arc::clone(&selection)));
         runtime.block_on(retrieve.teach_gate(store.as_ref()));
-        let select = Select::new(Arc::clone(&current), retrieve, chats, recorder, settings.live.selection.clone());
+        let select = Select::new(Arc::clone(&current), retrieve, chats, recorder, Arc::clone(&selection));
         let principal = Principal::anyone();
         let ask = |text: String| SelectRequest {
             turns: vec![Turn { role: TurnRole::User, text, called: Vec::new() }],

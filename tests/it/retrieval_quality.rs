@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
@@ -80,11 +81,12 @@ async fn recall(set: &Path) -> [f64; 3] {
         embedder: Arc::clone(&embedder),
         lexical: LexicalModel::default(),
         on_progress: Arc::new(|_, _| {}),
+        unused_retention: std::time::Duration::from_hours(24),
     };
     indexing.update(&catalog).await;
     assert_eq!(index.state().embedded, catalog.tools().len());
     let settings = Settings::defaults().unwrap_or_else(|problems| panic!("{problems}"));
-    let retrieve = Retrieve::new(embedder, index, &settings.live.selection);
+    let retrieve = Retrieve::new(embedder, index, Arc::new(ArcSwap::from_pointee(settings.live.selection)));
 
     let queries = lines(&set.join("queries.jsonl"));
     let mut sums = [0.0; 3];

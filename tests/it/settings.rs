@@ -63,7 +63,7 @@ fn servers(servers: &[ServerSettings]) -> String {
         TransportSettings::Stdio { args, env, directory, .. } => {
             format!("{server:#?}\nargs: {args:?}\nenv: {:?}\ndirectory: {directory:?}", env.keys().collect::<Vec<_>>())
         }
-        TransportSettings::StreamableHttp { url, headers } => {
+        TransportSettings::StreamableHttp { url, headers } | TransportSettings::Sse { url, headers } => {
             format!("{server:#?}\nurl: {url}\nheaders: {:?}", headers.keys().collect::<Vec<_>>())
         }
     };

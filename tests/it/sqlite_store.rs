@@ -263,6 +263,48 @@ async fn forgotten_events_leave_nothing_behind() {
     assert_eq!(read(&path, "SELECT CAST(count(*) AS TEXT) FROM selection_event_tool").await, ["0"]);
 }
 
+#[tokio::test]
+async fn what_no_tool_needs_goes_and_what_one_needs_stays() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    let month = Duration::from_hours(30 * 24);
+    let texts: Vec<_> = (0..600).map(text).collect();
+    let vectors: Vec<_> = (0..600).map(|number| (text(number), vector(number))).collect();
+    store.save_vectors("model", &vectors).await.unwrap();
+    store.save_vectors("former", &vectors[..1]).await.unwrap();
+    store.save_token_counts(&[(text(1), 1), (text(2), 2)]).await.unwrap();
+    change(&path, "UPDATE vector SET used_at = 5").await;
+    change(&path, "UPDATE token_count SET used_at = 5").await;
+    let gone = store.forget_unused("model", &texts[..500], &texts[..2], SystemTime::now() - month).await.unwrap();
+    assert_eq!(gone, 100 + 1 + 1);
+    assert_eq!(store.vectors("model", &texts).await.unwrap().len(), 500);
+    assert_eq!(store.token_counts(&texts).await.unwrap().into_iter().collect::<Vec<_>>(), [(text(1), 1)]);
+    // A second time nothing is noted and nothing goes.
+    let noted = read(&path, "SELECT CAST(max(used_at) AS TEXT) FROM vector").await;
+    assert_eq!(store.forget_unused("model", &[], &[], SystemTime::now() - month).await.unwrap(), 0);
+    assert_eq!(read(&path, "SELECT CAST(max(used_at) AS TEXT) FROM vector").await, noted);
+}
+
+#[tokio::test]
+async fn a_file_of_the_version_before_loses_nothing() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    store.save_vectors("model", &[(text(1), vector(1))]).await.unwrap();
+    store.save_token_counts(&[(text(1), 1)]).await.unwrap();
+    store.close().await;
+    for statement in [
+        "ALTER TABLE vector DROP COLUMN used_at",
+        "ALTER TABLE token_count DROP COLUMN used_at",
+        "DELETE FROM _sqlx_migrations WHERE version = 2",
+    ] {
+        change(&path, statement).await;
+    }
+    let store = SqliteStore::open(&path).await.unwrap();
+    let hour_ago = SystemTime::now() - Duration::from_hours(1);
+    assert_eq!(store.forget_unused("other", &[], &[], hour_ago).await.unwrap(), 0);
+    assert_eq!(store.vectors("model", &[text(1)]).await.unwrap().len(), 1);
+}
+
 async fn connect(path: &Path) -> sqlx::SqliteConnection {
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
     sqlx::ConnectOptions::connect(&options).await.unwrap()

@@ -23,6 +23,8 @@ macro_rules! store_contract {
             vectors_are_kept_by_model_and_text,
             thousands_of_vectors_go_in_one_call,
             token_counts_are_kept,
+            what_was_used_lately_is_not_forgotten,
+            it_says_whether_it_answers,
             chats_are_kept_by_principal,
             chats_and_events_are_forgotten_by_age,
             writers_and_readers_do_not_disturb_each_other,
@@ -146,6 +148,20 @@ pub(crate) async fn token_counts_are_kept(store: &dyn Store) {
     let wanted: Vec<_> = (0..1100).map(text).collect();
     let found = store.token_counts(&wanted).await.unwrap();
     assert_eq!((found.len(), found[&text(999)], found[&text(5)]), (1000, 2997, u32::MAX));
+}
+
+pub(crate) async fn what_was_used_lately_is_not_forgotten(store: &dyn Store) {
+    store.save_vectors("one", &[(text(1), vector(1))]).await.unwrap();
+    store.save_vectors("two", &[(text(1), vector(1))]).await.unwrap();
+    store.save_token_counts(&[(text(1), 1)]).await.unwrap();
+    let (now, hour) = (SystemTime::now(), Duration::from_hours(1));
+    assert_eq!(store.forget_unused("one", &[], &[], now - hour).await.unwrap(), 0);
+    assert_eq!(store.forget_unused("one", &[], &[], now + hour).await.unwrap(), 3);
+    assert!(store.vectors("one", &[text(1)]).await.unwrap().is_empty() && store.token_counts(&[text(1)]).await.unwrap().is_empty());
+}
+
+pub(crate) async fn it_says_whether_it_answers(store: &dyn Store) {
+    store.check().await.unwrap();
 }
 
 pub(crate) async fn chats_are_kept_by_principal(store: &dyn Store) {

@@ -302,7 +302,8 @@ fn tool(name: &str) -> Value {
     json!({"name": name, "description": format!("The tool {name}."), "inputSchema": {"type": "object"}})
 }
 
-/// A small list of tools whose words tell them apart: `list=time`, `list=mail`, `list=files`.
+/// A small list of tools whose words tell them apart: `list=time`, `list=mail`, `list=files`; or just
+/// a `list=small`.
 fn on_topic(topic: &str) -> Vec<Value> {
     let tools: &[(&str, &str, &[&str])] = match topic {
         "time" => &[
@@ -319,6 +320,12 @@ fn on_topic(topic: &str) -> Vec<Value> {
             ("write_file", "Write text into a file, creating it if needed", &["path", "content"]),
             ("list_directory", "List the files in a directory", &["path"]),
             ("move_file", "Move or rename a file", &["source", "destination"]),
+        ],
+        "small" => &[
+            ("echo", "Say the arguments again", &[]),
+            ("sleep", "Never answer", &[]),
+            ("process", "Tell about the process", &[]),
+            ("grandchild", "Start a process", &[]),
         ],
         other => panic!("no list `{other}`"),
     };

@@ -39,14 +39,26 @@ const INHERITED: [&str; 15] = [
     "all_proxy",
     "no_proxy",
 ];
-/// How long a child has to end by itself after its standard input was closed, and then after `SIGTERM`.
-const GRACE: Duration = Duration::from_millis(500);
-const TERMINATION: Duration = Duration::from_millis(1500);
 /// Bytes of a line of standard error that are kept.
 const LINE_LIMIT: usize = 2000;
 /// Lines of standard error that are kept for the reason of a failure, and their bytes there.
 const LAST_LINES: usize = 5;
 const LAST_LINE_LIMIT: usize = 300;
+
+/// How much time a child has to end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manners {
+    /// After its standard input was closed.
+    grace: Duration,
+    /// After `SIGTERM`.
+    termination: Duration,
+}
+
+impl Manners {
+    pub(super) const GENTLE: Self = Self { grace: Duration::from_millis(500), termination: Duration::from_millis(1500) };
+    /// A server that was taken out of the configuration is gone within a second.
+    pub(super) const PROMPT: Self = Self { grace: Duration::from_millis(400), termination: Duration::from_millis(300) };
+}
 
 /// How a child is started.
 #[derive(Clone, Copy)]
@@ -141,12 +153,12 @@ impl Child {
     }
 
     /// Ends the process group. Standard input has to be closed before, which is the request to end.
-    pub(super) async fn stop(&mut self) {
-        if timeout(GRACE, self.process.wait()).await.is_err() {
+    pub(super) async fn stop(&mut self, manners: Manners) {
+        if timeout(manners.grace, self.process.wait()).await.is_err() {
             let _ = self.process.signal(Signal::SIGTERM as i32);
-            if timeout(TERMINATION, self.process.wait()).await.is_err() {
+            if timeout(manners.termination, self.process.wait()).await.is_err() {
                 let _ = self.process.start_kill();
-                let _ = timeout(TERMINATION, self.process.wait()).await;
+                let _ = timeout(manners.termination, self.process.wait()).await;
             }
         }
         // Whatever the leader left behind.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
+use ::http::{HeaderMap, StatusCode};
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig, ClientRequest, ErrorData, GetExtensions,
     Implementation, ListRootsRequestMethod, ProtocolVersion, RequestId, SubscriptionFilter,
@@ -22,11 +22,13 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use url::Url;
 
-use crate::adapters::mcp::child::{Child, Program, SpawnError};
+use crate::adapters::mcp::child::{Child, Manners, Program, SpawnError};
 use crate::adapters::mcp::exchange::{Answer, Exchange, Purpose, Ticket};
-use crate::adapters::mcp::http::{HttpClient, HttpFailure};
+use crate::adapters::mcp::http::{self, HttpClient, HttpFailure};
+use crate::adapters::mcp::sse::{Remote, SseFailure, SseTransport};
 use crate::adapters::mcp::stdio::StdioTransport;
 use crate::adapters::mcp::text::{Secrets, foreign};
 use crate::service::ports::Progress;
@@ -41,6 +43,8 @@ const CONCURRENT_POSTS: usize = 4096;
 /// How long ending a connection in good manners may take, the process aside.
 const CLOSING: Duration = Duration::from_secs(3);
 const PARSE_ERROR: i64 = -32700;
+/// Answers to a handshake over streamable HTTP after which a server of the older transport may be there.
+const MAY_BE_SSE: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
 
 /// Which handshake is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +57,24 @@ pub(super) enum Era {
     Either,
 }
 
+/// What a connection goes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wire {
+    Stdio,
+    StreamableHttp,
+    Sse,
+}
+
+impl Wire {
+    pub(super) fn of(transport: &TransportSettings) -> Self {
+        match transport {
+            TransportSettings::Stdio { .. } => Self::Stdio,
+            TransportSettings::StreamableHttp { .. } => Self::StreamableHttp,
+            TransportSettings::Sse { .. } => Self::Sse,
+        }
+    }
+}
+
 /// What a connection is made from.
 #[derive(Clone, Copy)]
 pub(super) struct Connector<'a> {
@@ -60,14 +82,20 @@ pub(super) struct Connector<'a> {
     pub(super) secrets: &'a Arc<Secrets>,
     pub(super) client: &'a reqwest::Client,
     pub(super) inherit_environment: bool,
+    /// What is tried first.
+    pub(super) wire: Wire,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConnectError {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    #[error("{0}")]
+    #[error(transparent)]
     Http(#[from] HttpFailure),
+    #[error(transparent)]
+    Sse(#[from] SseFailure),
+    #[error("neither over SSE ({sse}) nor over streamable HTTP ({streamable})")]
+    Neither { sse: Box<ConnectError>, streamable: Box<ConnectError> },
     /// The server answered the handshake with an error: it may speak the other era.
     #[error("the server refused the handshake: {0}")]
     Refused(String),
@@ -101,7 +129,9 @@ pub(super) struct Link {
     pub(super) protocol: String,
     /// Whether the server declared tools at all.
     pub(super) has_tools: bool,
-    pub(super) is_http: bool,
+    pub(super) wire: Wire,
+    /// The calls under way; those that list are not among them.
+    pub(super) calls: TaskTracker,
     result_limit: usize,
 }
 
@@ -138,22 +168,65 @@ impl Connector<'_> {
     /// Connects and shakes hands. Has no timeout of its own. `child` is where a process is put while this runs, so
     /// that its last words can be had if it fails.
     pub(super) async fn connect(&self, era: Era, child: &mut Option<Child>) -> Result<Connection, ConnectError> {
-        let exchange = Arc::<Exchange>::default();
         let settings = self.settings;
-        let limit = settings.max_result_bytes.max(LIST_LIMIT).saturating_add(ENVELOPE);
         match &settings.transport {
             TransportSettings::Stdio { command, args, env, directory } => {
                 let inherit_environment = self.inherit_environment;
                 let program = Program { command, args, env, directory: directory.as_deref(), inherit_environment };
                 let (process, stdin, stdout) = Child::spawn(&settings.name, program, Arc::clone(self.secrets))?;
                 *child = Some(process);
+                let (exchange, limit) = (Arc::<Exchange>::default(), self.limit());
                 let transport = StdioTransport::new(settings.name.clone(), Arc::clone(&exchange), stdout, stdin, limit);
-                let mut connection = self.shake_hands(transport, exchange, era, false).await?;
+                let mut connection = self.shake_hands(transport, exchange, era, Wire::Stdio).await?;
                 connection.child = child.take();
                 Ok(connection)
             }
-            TransportSettings::StreamableHttp { url, headers } => {
-                let client = HttpClient::new(self.client.clone(), headers, Arc::clone(&exchange), limit)?;
+            TransportSettings::StreamableHttp { url, headers } | TransportSettings::Sse { url, headers } => {
+                let headers = http::configured(headers)?;
+                self.remote(url, &headers, era).await
+            }
+        }
+    }
+
+    /// Largest message in bytes.
+    fn limit(&self) -> usize {
+        self.settings.max_result_bytes.max(LIST_LIMIT).saturating_add(ENVELOPE)
+    }
+
+    /// Tries one transport of HTTP and, where the answer hints at it, the other one (MCP specification, "Backwards
+    /// Compatibility" of the transports).
+    async fn remote(&self, url: &Url, headers: &HeaderMap, era: Era) -> Result<Connection, ConnectError> {
+        let failure = match self.over(self.wire, url, headers, era).await {
+            Ok(connection) => return Ok(connection),
+            Err(failure) => failure,
+        };
+        let other = match (&failure, self.wire) {
+            (ConnectError::Sse(failure), _) if failure.may_be_streamable() => Wire::StreamableHttp,
+            (ConnectError::Http(HttpFailure::Status(status)), Wire::StreamableHttp) if MAY_BE_SSE.contains(status) => Wire::Sse,
+            _ => return Err(failure),
+        };
+        let (sse, streamable) = match self.over(other, url, headers, era).await {
+            Ok(connection) => return Ok(connection),
+            Err(refused @ ConnectError::Refused(_)) => return Err(refused),
+            Err(_) if matches!(self.settings.transport, TransportSettings::StreamableHttp { .. }) => return Err(failure),
+            Err(second) if other == Wire::Sse => (second, failure),
+            Err(second) => (failure, second),
+        };
+        Err(ConnectError::Neither { sse: Box::new(sse), streamable: Box::new(streamable) })
+    }
+
+    async fn over(&self, wire: Wire, url: &Url, headers: &HeaderMap, era: Era) -> Result<Connection, ConnectError> {
+        let (exchange, limit, headers) = (Arc::<Exchange>::default(), self.limit(), headers.clone());
+        match wire {
+            Wire::Sse => {
+                let ServerSettings { start_timeout, call_timeout, .. } = *self.settings;
+                let remote = Remote { client: self.client, url, headers, start_timeout, call_timeout };
+                let transport = SseTransport::open(remote, Arc::clone(&exchange), limit).await?;
+                // The newer era came after this transport.
+                self.shake_hands(transport, exchange, Era::Initialize, wire).await
+            }
+            Wire::StreamableHttp | Wire::Stdio => {
+                let client = HttpClient::new(self.client.clone(), headers, Arc::clone(&exchange), limit);
                 let mut retry = FixedInterval::default();
                 retry.max_times = Some(1);
                 let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
@@ -161,12 +234,12 @@ impl Connector<'_> {
                     .max_sse_event_size(limit);
                 config.retry_config = Arc::new(retry);
                 let transport = WorkerTransport::spawn(StreamableHttpClientWorker::new(client, config));
-                self.shake_hands(transport, exchange, era, true).await
+                self.shake_hands(transport, exchange, era, Wire::StreamableHttp).await
             }
         }
     }
 
-    async fn shake_hands<T, E, A>(&self, transport: T, exchange: Arc<Exchange>, era: Era, is_http: bool) -> Result<Connection, ConnectError>
+    async fn shake_hands<T, E, A>(&self, transport: T, exchange: Arc<Exchange>, era: Era, wire: Wire) -> Result<Connection, ConnectError>
     where
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
@@ -201,8 +274,15 @@ impl Connector<'_> {
         });
         let listens = follows && protocol >= ProtocolVersion::V_2026_07_28;
         let listener = listens.then(|| tokio::spawn(listen(peer.clone(), Arc::clone(&exchange))));
-        let link =
-            Link { peer, exchange, protocol: protocol.to_string(), has_tools, is_http, result_limit: self.settings.max_result_bytes };
+        let link = Link {
+            peer,
+            exchange,
+            protocol: protocol.to_string(),
+            has_tools,
+            wire,
+            calls: TaskTracker::new(),
+            result_limit: self.settings.max_result_bytes,
+        };
         let listener = listener.map(AbortOnDropHandle::new);
         Ok(Connection { link: Arc::new(link), about, child: None, cancel, closed, _listener: listener })
     }
@@ -233,13 +313,13 @@ impl Connection {
     }
 
     /// Ends the session and the child. Whoever waits for an answer gets an error.
-    pub(super) async fn close(mut self) {
+    pub(super) async fn close(mut self, manners: Manners) {
         if let Some(cancel) = self.cancel.take() {
             cancel.cancel();
         }
         let _ = timeout(CLOSING, self.closed.cancelled()).await;
         if let Some(mut child) = self.child.take() {
-            child.stop().await;
+            child.stop(manners).await;
         }
     }
 }
@@ -291,7 +371,7 @@ impl Link {
                     Ok(Ok(_)) | Err(_) => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
                 };
                 if let LinkError::Closed { sent, .. } = &mut error
-                    && !self.is_http
+                    && self.wire == Wire::Stdio
                 {
                     *sent = !ticket.withdraw().await;
                 }
@@ -381,7 +461,10 @@ fn refused(error: ClientInitializeError) -> ConnectError {
     match error {
         ClientInitializeError::JsonRpcError(error) => ConnectError::Refused(format!("{} ({})", foreign(&error.message), error.code.0)),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => refused(*fallback),
-        ClientInitializeError::TransportError { error, .. } => ConnectError::Failed(transport_error(&error).to_string()),
+        ClientInitializeError::TransportError { error, .. } => match transport_error(&error) {
+            LinkError::Refused(status) => HttpFailure::Status(status).into(),
+            other => ConnectError::Failed(other.to_string()),
+        },
         ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
             let supported: Vec<_> = server_supported.iter().map(ToString::to_string).collect();
             ConnectError::Refused(format!("it speaks protocol {} only", foreign(&supported.join(", "))))

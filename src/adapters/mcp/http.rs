@@ -27,8 +27,8 @@ use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound};
 
 const SESSION: &str = "mcp-session-id";
 const LAST_EVENT: &str = "last-event-id";
-const EVENT_STREAM: &str = "text/event-stream";
-const JSON: &str = "application/json";
+pub(super) const EVENT_STREAM: &str = "text/event-stream";
+pub(super) const JSON: &str = "application/json";
 /// Bodies of failures are read only for a JSON-RPC error in them.
 const FAILURE_LIMIT: usize = 64 * 1024;
 const MAX_REDIRECTS: usize = 5;
@@ -78,7 +78,7 @@ impl From<reqwest::Error> for HttpFailure {
     }
 }
 
-type Failure = StreamableHttpError<HttpFailure>;
+pub(super) type Failure = StreamableHttpError<HttpFailure>;
 
 #[derive(Clone)]
 pub(super) struct HttpClient(Arc<Inner>);
@@ -91,6 +91,23 @@ struct Inner {
     initialized: AtomicBool,
 }
 
+/// The configured headers, which are all kept out of every log.
+pub(super) fn configured(headers: &IndexMap<String, SecretString>) -> Result<HeaderMap, HttpFailure> {
+    let mut configured = HeaderMap::new();
+    for (name, value) in headers {
+        let invalid = || HttpFailure::Header(name.clone());
+        let header = HeaderName::try_from(name).map_err(|_| invalid())?;
+        let mut value = HeaderValue::try_from(value.expose_secret()).map_err(|_| invalid())?;
+        value.set_sensitive(true);
+        let ours = [ACCEPT, CONTENT_TYPE, CONTENT_LENGTH, HOST, TRANSFER_ENCODING];
+        if ours.contains(&header) || [SESSION, LAST_EVENT].contains(&header.as_str()) {
+            return Err(invalid());
+        }
+        configured.append(header, value);
+    }
+    Ok(configured)
+}
+
 /// What an event stream answers.
 struct Asked {
     request: Option<RequestId>,
@@ -99,26 +116,9 @@ struct Asked {
 }
 
 impl HttpClient {
-    pub(super) fn new(
-        client: reqwest::Client,
-        headers: &IndexMap<String, SecretString>,
-        exchange: Arc<Exchange>,
-        limit: usize,
-    ) -> Result<Self, HttpFailure> {
-        let mut configured = HeaderMap::new();
-        for (name, value) in headers {
-            let invalid = || HttpFailure::Header(name.clone());
-            let header = HeaderName::try_from(name).map_err(|_| invalid())?;
-            let mut value = HeaderValue::try_from(value.expose_secret()).map_err(|_| invalid())?;
-            value.set_sensitive(true);
-            let ours = [ACCEPT, CONTENT_TYPE, CONTENT_LENGTH, HOST, TRANSFER_ENCODING];
-            if ours.contains(&header) || [SESSION, LAST_EVENT].contains(&header.as_str()) {
-                return Err(invalid());
-            }
-            configured.append(header, value);
-        }
+    pub(super) fn new(client: reqwest::Client, headers: HeaderMap, exchange: Arc<Exchange>, limit: usize) -> Self {
         let initialized = AtomicBool::new(false);
-        Ok(Self(Arc::new(Inner { client, headers: configured, exchange, limit, initialized })))
+        Self(Arc::new(Inner { client, headers, exchange, limit, initialized }))
     }
 
     async fn post(
@@ -301,12 +301,12 @@ fn finished_text(id: &RequestId, result: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
 }
 
-fn header(response: &Response, name: &str) -> Option<String> {
+pub(super) fn header(response: &Response, name: &str) -> Option<String> {
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
 /// The body, or `None` where it is larger than the limit.
-async fn read(mut response: Response, limit: usize) -> Result<Option<Vec<u8>>, Failure> {
+pub(super) async fn read(mut response: Response, limit: usize) -> Result<Option<Vec<u8>>, Failure> {
     let broken = |error: reqwest::Error| StreamableHttpError::Client(HttpFailure::from(error));
     if response.content_length().is_some_and(|length| length > limit as u64) {
         return Ok(None);

@@ -33,8 +33,8 @@ pub(super) enum ListError {
     NoList,
 }
 
-/// Asks page by page. Tools that are left out are reported; those that the user has disabled are not.
-pub(super) async fn list(link: &Link, disabled: &[String]) -> Result<Tools, ListError> {
+/// Asks page by page. Tools that are left out are reported.
+pub(super) async fn list(link: &Link) -> Result<Tools, ListError> {
     let mut collected = Collected::default();
     let mut cursor = None;
     loop {
@@ -48,7 +48,7 @@ pub(super) async fn list(link: &Link, disabled: &[String]) -> Result<Tools, List
             Err(LinkError::Protocol { code: METHOD_NOT_FOUND, .. }) if !link.has_tools => return Ok(Tools::default()),
             Err(error) => return Err(error.into()),
         };
-        cursor = collected.add(page, bytes, disabled)?;
+        cursor = collected.add(page, bytes)?;
         if cursor.is_none() {
             return Ok(collected.found);
         }
@@ -69,7 +69,7 @@ struct Collected {
 
 impl Collected {
     /// Takes a page and returns the cursor of the next one.
-    fn add(&mut self, mut page: Value, bytes: usize, disabled: &[String]) -> Result<Option<String>, ListError> {
+    fn add(&mut self, mut page: Value, bytes: usize) -> Result<Option<String>, ListError> {
         let Some(Value::Array(tools)) = page.get_mut("tools").map(Value::take) else { return Err(ListError::NoList) };
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_BYTES {
@@ -83,7 +83,7 @@ impl Collected {
             if self.seen > MAX_TOOLS {
                 return Ok(self.stop(&format!("more than {MAX_TOOLS} tools")));
             }
-            self.take(tool, disabled);
+            self.take(tool);
         }
         let cursor = match page.get_mut("nextCursor").map(Value::take) {
             None | Some(Value::Null) => return Ok(None),
@@ -103,7 +103,7 @@ impl Collected {
         Ok(Some(cursor))
     }
 
-    fn take(&mut self, tool: Value, disabled: &[String]) {
+    fn take(&mut self, tool: Value) {
         let name = match tool.get("name") {
             Some(Value::String(name)) if !name.is_empty() => name.clone(),
             Some(Value::String(_)) => return self.skip(None, "its name is empty"),
@@ -115,7 +115,6 @@ impl Collected {
             return self.skip(Some(name), "a tool of this name came before");
         }
         match tool.get("inputSchema") {
-            Some(Value::Object(_)) if disabled.contains(&name) => {}
             Some(Value::Object(_)) => self.found.tools.push(Arc::new(tool)),
             Some(_) => self.skip(Some(name), "its inputSchema is not an object"),
             None => self.skip(Some(name), "it has no inputSchema"),
@@ -151,10 +150,10 @@ mod tests {
         let page = json!({"tools": [
             tool("a"), odd, {"name": 7, "inputSchema": {}}, {"name": "", "inputSchema": {}}, {"inputSchema": {}},
             {"name": "b"}, {"name": "c", "inputSchema": true}, {"name": "d", "inputSchema": null}, "e",
-            {"name": "a", "inputSchema": {}, "description": "second"}, tool("off"),
+            {"name": "a", "inputSchema": {}, "description": "second"},
         ]});
         let mut collected = Collected::default();
-        assert_eq!(collected.add(page, 100, &["off".to_owned()]).unwrap(), None);
+        assert_eq!(collected.add(page, 100).unwrap(), None);
         let Tools { tools, skipped } = collected.found;
         assert_eq!(tools.iter().map(ToString::to_string).collect::<Vec<_>>(), [tool("a").to_string(), odd.to_string()]);
         let skipped: Vec<_> = skipped.iter().map(|skipped| format!("{}: {}", skipped.tool, skipped.reason)).collect();
@@ -177,33 +176,33 @@ mod tests {
     fn a_listing_always_ends() {
         let mut collected = Collected::default();
         let page = |name: &str, cursor: Value| json!({"tools": [tool(name)], "nextCursor": cursor});
-        assert_eq!(collected.add(page("a", json!("1")), 100, &[]).unwrap(), Some("1".into()));
-        assert_eq!(collected.add(page("b", json!("1")), 100, &[]).unwrap(), None);
-        assert_eq!(collected.add(page("b", json!("2")), 100, &[]).unwrap(), None);
-        assert_eq!(collected.add(page("c", json!(3)), 100, &[]).unwrap(), None);
+        assert_eq!(collected.add(page("a", json!("1")), 100).unwrap(), Some("1".into()));
+        assert_eq!(collected.add(page("b", json!("1")), 100).unwrap(), None);
+        assert_eq!(collected.add(page("b", json!("2")), 100).unwrap(), None);
+        assert_eq!(collected.add(page("c", json!(3)), 100).unwrap(), None);
         let reasons: Vec<_> = collected.found.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
         assert!(reasons.contains(&"the cursor repeats") && reasons.contains(&"the page brings no new tool"));
 
         let mut endless = Collected::default();
         let mut pages = 0;
-        while endless.add(page(&pages.to_string(), json!(pages.to_string())), 100, &[]).unwrap().is_some() {
+        while endless.add(page(&pages.to_string(), json!(pages.to_string())), 100).unwrap().is_some() {
             pages += 1;
         }
         assert_eq!(pages + 1, MAX_PAGES);
 
         let mut empty = Collected::default();
         let mut pages = 0;
-        while empty.add(json!({"tools": [], "nextCursor": pages.to_string()}), 100, &[]).unwrap().is_some() {
+        while empty.add(json!({"tools": [], "nextCursor": pages.to_string()}), 100).unwrap().is_some() {
             pages += 1;
         }
         assert_eq!(pages + 1, MAX_EMPTY_PAGES);
         let mut large = Collected::default();
         let mut pages = 0;
-        while large.add(page(&pages.to_string(), json!(pages.to_string())), 10 << 20, &[]).unwrap().is_some() {
+        while large.add(page(&pages.to_string(), json!(pages.to_string())), 10 << 20).unwrap().is_some() {
             pages += 1;
         }
         assert_eq!((pages, large.found.tools.len()), (6, 6));
         assert_eq!(large.found.skipped[0].reason, "more than 64 MiB");
-        assert!(matches!(Collected::default().add(json!({"tools": {}}), 100, &[]), Err(ListError::NoList)));
+        assert!(matches!(Collected::default().add(json!({"tools": {}}), 100), Err(ListError::NoList)));
     }
 }

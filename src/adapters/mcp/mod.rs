@@ -1,16 +1,18 @@
 //! The configured MCP servers over rmcp: connections, lists of tools, calls.
 //!
 //! Each server has a supervisor task of its own, so a server that is dead, slow or broken neither delays nor hides
-//! another. Calls read a shared link and never wait for a supervisor while the server is up. Absent on purpose: the
-//! deprecated HTTP+SSE transport, forwarding of the caller's headers, and everything of MCP but tools.
+//! another. Calls read a shared link and never wait for a supervisor while the server is up. Absent on purpose:
+//! forwarding of the caller's headers, and everything of MCP but tools.
 
 mod call;
 mod child;
 mod connection;
+mod events;
 mod exchange;
 mod http;
 mod list;
 mod server;
+mod sse;
 mod stdio;
 mod supervisor;
 mod text;
@@ -20,29 +22,31 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use futures::future::join_all;
 use indexmap::IndexMap;
-use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 pub use self::http::client_builder;
 pub use self::supervisor::Timing;
 
 use self::connection::LinkError;
-use self::server::{Outlet, Patience, Server};
+use self::server::{NoLink, Outlet, Patience, Server};
 use self::supervisor::Supervisor;
 use crate::domain::tool::{ServerName, ToolId};
-use crate::service::ports::{CallContext, CallError, ServerEvent, ServerState, ToolServers};
-use crate::settings::servers::{ServerSettings, TransportSettings};
+use crate::service::ports::{CallContext, CallError, ServerChange, ServerChangeKind, ServerEvent, ServerState, ToolServers};
+use crate::settings::servers::ServerSettings;
 
 /// Events on their way to who follows them.
 const EVENTS: usize = 64;
 /// The longest that ending all servers may take.
 const SHUTDOWN: Duration = Duration::from_secs(8);
+/// How long a server with new settings waits for its former self to end: both may want the same file or port. Calls
+/// under way hold that up, and then the two run side by side.
+const GIVE_WAY: Duration = Duration::from_secs(1);
 /// What a caller is told to wait after a server has dropped the connection in the middle of a call.
 const AFTER_LOSS: Duration = Duration::from_secs(1);
 const INTERNAL_ERROR: i64 = -32603;
@@ -62,6 +66,8 @@ pub struct McpServers {
     options: Options,
     servers: ArcSwap<IndexMap<ServerName, Arc<Server>>>,
     tasks: Mutex<IndexMap<ServerName, Task>>,
+    /// Every task of a server, those too that are no longer configured and wait for their last calls.
+    supervisors: TaskTracker,
     outlet: Arc<Outlet>,
     stop: CancellationToken,
     _stop_on_drop: DropGuard,
@@ -81,48 +87,16 @@ impl McpServers {
             options,
             servers: ArcSwap::default(),
             tasks: Mutex::default(),
+            supervisors: TaskTracker::new(),
             outlet: Arc::default(),
             stop: stop.clone(),
             _stop_on_drop: stop.drop_guard(),
         });
-        servers.reconcile(settings);
+        servers.configure(settings);
         servers
     }
 
-    /// Makes these the configured servers. Those that have not changed keep their connections.
-    pub fn reconcile(&self, settings: Vec<ServerSettings>) {
-        let mut tasks = self.tasks();
-        if self.stop.is_cancelled() {
-            return;
-        }
-        let present = self.servers.load();
-        let mut next = IndexMap::new();
-        for settings in settings {
-            let name = settings.name.clone();
-            let server = match present.get(&name) {
-                Some(server) if is_same(&server.settings, &settings) => Arc::clone(server),
-                _ => {
-                    let server = Arc::new(Server::new(settings, Arc::clone(&self.outlet)));
-                    if let Some(former) = present.get(&name) {
-                        former.retire(false);
-                    }
-                    let former = tasks.shift_remove(&name);
-                    tasks.insert(name.clone(), self.supervise(Arc::clone(&server), former));
-                    server
-                }
-            };
-            next.insert(name, server);
-        }
-        for (name, server) in present.iter().filter(|(name, _)| !next.contains_key(*name)) {
-            server.retire(true);
-            if let Some(task) = tasks.shift_remove(name) {
-                task.stop.cancel();
-            }
-        }
-        self.servers.store(Arc::new(next));
-    }
-
-    /// `former` ran this server with other settings; it gives way first.
+    /// `former` ran this server with other settings.
     fn supervise(&self, server: Arc<Server>, former: Option<Task>) -> Task {
         let stop = self.stop.child_token();
         let supervisor = Supervisor {
@@ -131,11 +105,15 @@ impl McpServers {
             inherit_environment: self.options.inherit_environment,
             timing: self.options.timing,
             stop: stop.clone(),
+            shutdown: self.stop.clone(),
         };
-        let done = tokio::spawn(async move {
+        let done = self.supervisors.spawn(async move {
             if let Some(former) = former {
                 former.stop.cancel();
-                let _ = former.done.await;
+                tokio::select! {
+                    _ = former.done => {}
+                    () = sleep(GIVE_WAY) => {}
+                }
             }
             supervisor.run().await;
         });
@@ -171,23 +149,77 @@ impl ToolServers for McpServers {
         receiver
     }
 
+    fn configure(&self, settings: Vec<ServerSettings>) -> Vec<ServerChange> {
+        let mut tasks = self.tasks();
+        if self.stop.is_cancelled() {
+            return Vec::new();
+        }
+        let present = self.servers.load_full();
+        let (mut next, mut changes, mut begin) = (IndexMap::new(), Vec::new(), Vec::new());
+        for settings in settings {
+            let name = settings.name.clone();
+            let former = present.get(&name);
+            let keys = former.map(|former| former.settings().differences(&settings)).unwrap_or_default();
+            let reconnects = keys.iter().any(|key| !ServerSettings::keeps_connection(key));
+            let server = if let Some(former) = former.filter(|_| !reconnects) {
+                former.adjust(settings);
+                Arc::clone(former)
+            } else {
+                let server = Arc::new(Server::new(settings, Arc::clone(&self.outlet)));
+                begin.push(Arc::clone(&server));
+                server
+            };
+            let kind = match former {
+                None => ServerChangeKind::Added,
+                Some(_) if keys.is_empty() => ServerChangeKind::Unchanged,
+                Some(_) => ServerChangeKind::Changed { keys, reconnects },
+            };
+            next.insert(name.clone(), server);
+            changes.push(ServerChange { server: name, kind });
+        }
+        let gone: Vec<_> = present.iter().filter(|(name, _)| !next.contains_key(*name)).collect();
+        changes.extend(gone.iter().map(|(name, _)| ServerChange { server: (*name).clone(), kind: ServerChangeKind::Removed }));
+        // In this order: who finds a server retired finds its successor, and no successor starts before that.
+        self.servers.store(Arc::new(next));
+        for (name, server) in gone {
+            server.retire(true);
+            if let Some(task) = tasks.shift_remove(name) {
+                task.stop.cancel();
+            }
+        }
+        for server in begin {
+            if let Some(former) = present.get(&server.name) {
+                former.retire(false);
+            }
+            let former = tasks.shift_remove(&server.name);
+            tasks.insert(server.name.clone(), self.supervise(server, former));
+        }
+        changes
+    }
+
     fn states(&self) -> Vec<ServerState> {
         self.servers.load().values().map(|server| server.state()).collect()
     }
 
     async fn call(&self, tool: &ToolId, arguments: Map<String, Value>, context: CallContext) -> Result<Value, CallError> {
-        let server = self.servers.load().get(&tool.server).cloned().ok_or(CallError::UnknownServer)?;
         let start = Instant::now();
-        let limit = context.deadline.map_or(server.settings.call_timeout, |deadline| deadline.saturating_duration_since(start));
-        let deadline = start + limit;
         let timing = self.options.timing;
-        let patience = Patience { started: deadline.min(start + timing.start_patience), back: deadline.min(start + timing.patience) };
-        let mut link = server.link(None, patience).await?;
         // A request that can't have reached the server is made once more.
         let mut spare = Some(arguments.clone());
-        let mut arguments = arguments;
+        let (mut arguments, mut failed) = (arguments, None);
         loop {
-            let call = call::call(&link, &tool.name, arguments, context.progress.clone());
+            let server = self.servers.load().get(&tool.server).cloned().ok_or(CallError::UnknownServer)?;
+            let call_timeout = server.settings().call_timeout;
+            let limit = context.deadline.map_or(call_timeout, |deadline| deadline.saturating_duration_since(start));
+            let deadline = start + limit;
+            let patience = Patience { started: deadline.min(start + timing.start_patience), back: deadline.min(start + timing.patience) };
+            let held = match server.link(failed.as_ref(), patience).await {
+                Ok(held) => held,
+                // It was configured anew in this moment: the call goes to what is there now.
+                Err(NoLink::Retired) => continue,
+                Err(NoLink::Unavailable { reason, retry_after }) => return Err(CallError::Unavailable { reason, retry_after }),
+            };
+            let call = call::call(&held.link, &tool.name, arguments, context.progress.clone());
             let error = match timeout_at(deadline, call).await {
                 Ok(Ok(result)) => return Ok(result),
                 Ok(Err(error)) => error,
@@ -199,9 +231,9 @@ impl ToolServers for McpServers {
                 LinkError::Refused(status) => return Err(CallError::Refused { status: status.as_u16() }),
                 LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message }),
                 LinkError::Closed { reason, sent } => {
-                    link.exchange.suspect.notify_one();
+                    held.link.exchange.suspect.notify_one();
                     if let (false, Some(again)) = (sent, spare.take()) {
-                        link = server.link(Some(&link), patience).await?;
+                        failed = Some(Arc::clone(&held.link));
                         arguments = again;
                         continue;
                     }
@@ -213,32 +245,14 @@ impl ToolServers for McpServers {
     }
 
     async fn shut_down(&self) {
-        let tasks = {
+        {
             let mut tasks = self.tasks();
             self.stop.cancel();
-            std::mem::take(&mut *tasks)
-        };
+            tasks.clear();
+        }
+        self.supervisors.close();
         // A supervisor that takes longer has its child killed when the runtime drops it.
-        let _ = timeout(SHUTDOWN, join_all(tasks.into_values().map(|task| task.done))).await;
+        let _ = timeout(SHUTDOWN, self.supervisors.wait()).await;
         *self.outlet.lock() = None;
     }
-}
-
-fn is_same(one: &ServerSettings, other: &ServerSettings) -> bool {
-    let secrets = |secrets: &IndexMap<String, SecretString>| -> Vec<(String, String)> {
-        secrets.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect()
-    };
-    let transports = match (&one.transport, &other.transport) {
-        (
-            TransportSettings::Stdio { command, args, env, directory },
-            TransportSettings::Stdio { command: command_2, args: args_2, env: env_2, directory: directory_2 },
-        ) => (command, args, directory) == (command_2, args_2, directory_2) && secrets(env) == secrets(env_2),
-        (TransportSettings::StreamableHttp { url, headers }, TransportSettings::StreamableHttp { url: url_2, headers: headers_2 }) => {
-            url == url_2 && secrets(headers) == secrets(headers_2)
-        }
-        _ => false,
-    };
-    transports
-        && (one.call_timeout, one.start_timeout, one.max_result_bytes) == (other.call_timeout, other.start_timeout, other.max_result_bytes)
-        && one.disabled_tools == other.disabled_tools
 }

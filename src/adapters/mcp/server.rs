@@ -3,13 +3,16 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::adapters::mcp::connection::{About, Link};
 use crate::adapters::mcp::list::Tools;
 use crate::adapters::mcp::text::{Secrets, plain};
-use crate::service::ports::{CallError, ServerEvent, ServerListing, ServerPhase, ServerState};
+use crate::domain::tool::ServerName;
+use crate::service::ports::{ServerEvent, ServerListing, ServerPhase, ServerState};
 use crate::settings::servers::ServerSettings;
 
 /// What a caller is told to wait where nothing better is known.
@@ -21,7 +24,8 @@ const REASON_LIMIT: usize = 2000;
 
 #[derive(Debug)]
 pub(super) struct Server {
-    pub(super) settings: ServerSettings,
+    pub(super) name: ServerName,
+    settings: ArcSwap<ServerSettings>,
     pub(super) secrets: Arc<Secrets>,
     status: watch::Sender<Status>,
     outlet: Arc<Outlet>,
@@ -34,6 +38,23 @@ pub(super) struct Patience {
     pub(super) started: Instant,
     /// For one that was lost.
     pub(super) back: Instant,
+}
+
+/// A link in use. The connection is kept until it is dropped, within bounds.
+pub(super) struct Held {
+    pub(super) link: Arc<Link>,
+    _call: TaskTrackerToken,
+}
+
+/// Why there is no link to call over.
+#[derive(Debug)]
+pub(super) enum NoLink {
+    /// The server is configured otherwise by now, or not at all.
+    Retired,
+    Unavailable {
+        reason: String,
+        retry_after: Duration,
+    },
 }
 
 #[derive(Debug)]
@@ -72,13 +93,23 @@ impl Server {
             retired: false,
         };
         let secrets = Arc::new(Secrets::of(&settings));
-        Self { settings, secrets, status: watch::Sender::new(status), outlet }
+        let name = settings.name.clone();
+        Self { name, settings: ArcSwap::from_pointee(settings), secrets, status: watch::Sender::new(status), outlet }
+    }
+
+    pub(super) fn settings(&self) -> Arc<ServerSettings> {
+        self.settings.load_full()
+    }
+
+    /// Takes over settings that differ only in what a connection that stands can take over.
+    pub(super) fn adjust(&self, settings: ServerSettings) {
+        self.settings.store(Arc::new(settings));
     }
 
     pub(super) fn state(&self) -> ServerState {
         let status = self.status.borrow();
         ServerState {
-            server: self.settings.name.clone(),
+            server: self.name.clone(),
             phase: status.phase,
             tools: status.listing.as_ref().map_or(0, |listing| listing.tools.len()),
             error: status.error.clone(),
@@ -98,7 +129,7 @@ impl Server {
     pub(super) fn connected(&self, link: &Arc<Link>, about: About, tools: Tools) {
         let Tools { tools, skipped } = tools;
         let About { title, version, instructions } = about;
-        let server = self.settings.name.clone();
+        let server = self.name.clone();
         let listing = Arc::new(ServerListing { server, title, version, instructions, tools, skipped });
         self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| {
             status.phase = ServerPhase::Connected;
@@ -128,14 +159,14 @@ impl Server {
     /// The list could not be had again, but the connection is good.
     pub(super) fn list_failed(&self, reason: &str) {
         let reason = self.shown(reason);
-        tracing::debug!(server = %self.settings.name, reason, "the tools could not be listed again");
+        tracing::debug!(server = %self.name, reason, "the tools could not be listed again");
         self.change(self.news(&reason), |status| status.error = Some(reason));
     }
 
     /// The attempt failed or the connection is lost.
     pub(super) fn failed(&self, reason: &str, next_attempt: Instant) {
         let reason = self.shown(reason);
-        tracing::debug!(server = %self.settings.name, reason, "not connected");
+        tracing::debug!(server = %self.name, reason, "not connected");
         self.change(self.news(&reason), |status| {
             status.phase = ServerPhase::Retrying;
             status.link = None;
@@ -168,7 +199,7 @@ impl Server {
 
     /// The server is not configured any more, or with other settings from now on.
     pub(super) fn retire(&self, is_removed: bool) {
-        let removed = is_removed.then(|| ServerEvent::Removed { server: self.settings.name.clone() });
+        let removed = is_removed.then(|| ServerEvent::Removed { server: self.name.clone() });
         self.change(removed, |status| {
             status.link = None;
             status.retired = true;
@@ -180,7 +211,7 @@ impl Server {
     }
 
     fn failure(&self, reason: String) -> ServerEvent {
-        ServerEvent::Failed { server: self.settings.name.clone(), reason }
+        ServerEvent::Failed { server: self.name.clone(), reason }
     }
 
     fn change(&self, event: Option<ServerEvent>, change: impl FnOnce(&mut Status)) {
@@ -198,19 +229,24 @@ impl Server {
     ///
     /// A server in its first start is waited for as long as `patience.started` allows. One that is down fails the call at
     /// once, unless it may be back before `patience.back`: a restarting child is there again in milliseconds.
-    pub(super) async fn link(&self, failed: Option<&Arc<Link>>, patience: Patience) -> Result<Arc<Link>, CallError> {
+    pub(super) async fn link(&self, failed: Option<&Arc<Link>>, patience: Patience) -> Result<Held, NoLink> {
+        // The call is counted while the status is held, so that none begins unseen after the server was retired.
         let usable = |status: &Status| {
-            status.link.clone().filter(|link| !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)))
+            let link = status.link.as_ref().filter(|link| !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)));
+            link.map(|link| Held { link: Arc::clone(link), _call: link.calls.token() })
         };
-        if let Some(link) = usable(&self.status.borrow()) {
-            return Ok(link);
+        if let Some(held) = usable(&self.status.borrow()) {
+            return Ok(held);
         }
         let mut status = self.status.subscribe();
         loop {
             let until = {
                 let status = status.borrow_and_update();
-                if let Some(link) = usable(&status) {
-                    return Ok(link);
+                if status.retired {
+                    return Err(NoLink::Retired);
+                }
+                if let Some(held) = usable(&status) {
+                    return Ok(held);
                 }
                 let now = Instant::now();
                 let until = match (status.phase, status.next_attempt) {
@@ -221,11 +257,11 @@ impl Server {
                 if until <= now {
                     // Not a timeout, even if the deadline has passed: the server was never asked.
                     if status.phase == ServerPhase::Starting {
-                        return Err(CallError::Unavailable { reason: "it is still starting".to_owned(), retry_after: START_RETRY });
+                        return Err(NoLink::Unavailable { reason: "it is still starting".to_owned(), retry_after: START_RETRY });
                     }
                     let reason = status.error.clone().unwrap_or_else(|| "the connection was lost".to_owned());
                     let retry_after = status.next_attempt.map_or(SHORT_RETRY, |next| next.saturating_duration_since(now));
-                    return Err(CallError::Unavailable { reason, retry_after });
+                    return Err(NoLink::Unavailable { reason, retry_after });
                 }
                 until
             };

@@ -19,8 +19,6 @@ use crate::domain::tool::ServerName;
 /// Messages that may wait until the child reads its standard input.
 const QUEUE: usize = 256;
 const READ_BUFFER: usize = 64 * 1024;
-/// How much of both ends of a line that is too long is kept, to find out which request it answers.
-const EXCERPT: usize = 512;
 /// So many lines in a row that are no messages, and this is no MCP server.
 const MAX_JUNK: usize = 10_000;
 
@@ -144,14 +142,14 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleClient> for StdioTransport<R> {
     }
 }
 
-enum Line {
+pub(super) enum Line {
     Message(Vec<u8>),
     TooLong { head: Vec<u8>, tail: Vec<u8>, length: usize },
     End,
 }
 
 /// Splits a stream into lines. Dropping the future of [`Lines::next`] loses nothing.
-struct Lines<R> {
+pub(super) struct Lines<R> {
     reader: BufReader<R>,
     limit: usize,
     line: Vec<u8>,
@@ -160,11 +158,14 @@ struct Lines<R> {
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    fn new(reader: R, limit: usize) -> Self {
+    /// How much of both ends of a line that is too long is kept, to find out which request it answers.
+    pub(super) const EXCERPT: usize = 512;
+
+    pub(super) fn new(reader: R, limit: usize) -> Self {
         Self { reader: BufReader::with_capacity(READ_BUFFER, reader), limit, line: Vec::new(), too_long: None }
     }
 
-    async fn next(&mut self) -> Line {
+    pub(super) async fn next(&mut self) -> Line {
         loop {
             let Ok(available) = self.reader.fill_buf().await else { return Line::End };
             if available.is_empty() {
@@ -176,11 +177,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             self.line.extend_from_slice(part);
             if let Some((_, length)) = &mut self.too_long {
                 *length += part.len();
-                self.line.drain(..self.line.len().saturating_sub(EXCERPT));
+                self.line.drain(..self.line.len().saturating_sub(Self::EXCERPT));
             } else if self.line.len() > self.limit {
-                let head = self.line[..EXCERPT.min(self.line.len())].to_vec();
+                let head = self.line[..Self::EXCERPT.min(self.line.len())].to_vec();
                 self.too_long = Some((head, self.line.len()));
-                self.line = self.line.split_off(self.line.len().saturating_sub(EXCERPT));
+                self.line = self.line.split_off(self.line.len().saturating_sub(Self::EXCERPT));
             }
             self.reader.consume(used);
             if end.is_some() {

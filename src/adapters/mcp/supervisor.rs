@@ -7,10 +7,10 @@ use futures::FutureExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::adapters::mcp::connection::{ConnectError, Connection, Connector, Era, LinkError};
+use crate::adapters::mcp::child::Manners;
+use crate::adapters::mcp::connection::{ConnectError, Connection, Connector, Era, LinkError, Wire};
 use crate::adapters::mcp::list::{ListError, Tools, list};
 use crate::adapters::mcp::server::Server;
-use crate::settings::servers::TransportSettings;
 
 /// The clockwork of supervision. The default is for use, tests are quicker.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,8 @@ pub struct Timing {
     pub patience: Duration,
     /// How long a call waits for a server in its first start.
     pub start_patience: Duration,
+    /// How long calls under way may go on after their server was taken out of the configuration or changed in it.
+    pub drain: Duration,
 }
 
 impl Default for Timing {
@@ -43,6 +45,7 @@ impl Default for Timing {
             list_timeout: Duration::from_secs(30),
             patience: Duration::from_millis(900),
             start_patience: Duration::from_secs(20),
+            drain: Duration::from_secs(30),
         }
     }
 }
@@ -52,7 +55,10 @@ pub(super) struct Supervisor {
     pub(super) client: reqwest::Client,
     pub(super) inherit_environment: bool,
     pub(super) timing: Timing,
+    /// Ends this server.
     pub(super) stop: CancellationToken,
+    /// Ends all servers; nothing is waited for then.
+    pub(super) shutdown: CancellationToken,
 }
 
 /// How an attempt failed.
@@ -67,25 +73,30 @@ struct Failure {
 impl Supervisor {
     pub(super) async fn run(self) {
         let server = &self.server;
-        let name = &server.settings.name;
+        let name = &server.name;
         let mut backoff = Backoff::new(self.timing);
         let mut era = self.usual_era();
+        let mut wire = Wire::of(&server.settings().transport);
         while !self.stop.is_cancelled() {
             server.attempts();
             let attempt = tokio::select! {
                 () = self.stop.cancelled() => return,
-                attempt = self.attempt(era) => attempt,
+                attempt = self.attempt(era, wire) => attempt,
             };
             let reason = match attempt {
                 Ok((mut connection, tools)) => {
                     let (count, skipped) = (tools.tools.len(), tools.skipped.len());
                     tracing::info!(server = %name, tools = count, skipped, protocol = connection.link.protocol, "connected");
+                    wire = connection.link.wire;
                     let since = Instant::now();
                     server.connected(&connection.link, connection.about.clone(), tools);
                     let reason = self.serve(&mut connection).await;
                     server.unlink();
-                    connection.close().await;
-                    let Some(reason) = reason else { return };
+                    let Some(reason) = reason else {
+                        self.drain(&mut connection).await;
+                        return connection.close(self.manners()).await;
+                    };
+                    connection.close(Manners::GENTLE).await;
                     if since.elapsed() >= self.timing.stable_after {
                         backoff.reset();
                     }
@@ -109,19 +120,46 @@ impl Supervisor {
     }
 
     fn usual_era(&self) -> Era {
-        match self.server.settings.transport {
+        match Wire::of(&self.server.settings().transport) {
             // Asking for the newer era first would cost a slow starter its start: rmcp gives it 10 s.
-            TransportSettings::Stdio { .. } => Era::Initialize,
-            TransportSettings::StreamableHttp { .. } => Era::Either,
+            Wire::Stdio => Era::Initialize,
+            Wire::StreamableHttp | Wire::Sse => Era::Either,
+        }
+    }
+
+    fn manners(&self) -> Manners {
+        if self.shutdown.is_cancelled() { Manners::GENTLE } else { Manners::PROMPT }
+    }
+
+    /// Waits, within bounds, for the calls that are under way. No new one comes: the server is retired.
+    async fn drain(&self, connection: &mut Connection) {
+        let link = Arc::clone(&connection.link);
+        link.calls.close();
+        if link.calls.is_empty() {
+            return;
+        }
+        tracing::info!(server = %self.server.name, calls = link.calls.len(), "waiting for calls under way before the connection ends");
+        tokio::select! {
+            () = link.calls.wait() => {}
+            () = sleep(self.timing.drain) => {
+                tracing::warn!(server = %self.server.name, calls = link.calls.len(), "calls were cut off: they took too long");
+            }
+            () = self.shutdown.cancelled() => {}
+            _ = connection.lost() => {}
         }
     }
 
     /// Connects and lists within the time for the start.
-    async fn attempt(&self, era: Era) -> Result<(Connection, Tools), Failure> {
-        let settings = &self.server.settings;
+    async fn attempt(&self, era: Era, wire: Wire) -> Result<(Connection, Tools), Failure> {
+        let settings = self.server.settings();
         let deadline = Instant::now() + settings.start_timeout;
-        let connector =
-            Connector { settings, secrets: &self.server.secrets, client: &self.client, inherit_environment: self.inherit_environment };
+        let connector = Connector {
+            settings: &settings,
+            secrets: &self.server.secrets,
+            client: &self.client,
+            inherit_environment: self.inherit_environment,
+            wire,
+        };
         let mut child = None;
         let mut connection = match timeout_at(deadline, connector.connect(era, &mut child)).await {
             Ok(Ok(connection)) => connection,
@@ -152,7 +190,7 @@ impl Supervisor {
                 return Err(Failure { reason, era: next, at_once });
             }
         };
-        let result = timeout_at(deadline, list(&connection.link, &settings.disabled_tools)).await;
+        let result = timeout_at(deadline, list(&connection.link)).await;
         let reason = match result {
             Ok(Ok(tools)) => return Ok((connection, tools)),
             Ok(Err(error)) => match (&error, &connection.child) {
@@ -161,7 +199,7 @@ impl Supervisor {
             },
             Err(_) => format!("no list of tools within {} s", settings.start_timeout.as_secs_f64()),
         };
-        connection.close().await;
+        connection.close(self.manners()).await;
         Err(Failure { reason, era, at_once: false })
     }
 
@@ -169,7 +207,8 @@ impl Supervisor {
     async fn serve(&self, connection: &mut Connection) -> Option<String> {
         let (server, timing) = (&self.server, self.timing);
         let link = Arc::clone(&connection.link);
-        let unasked = || link.is_http.then(|| Instant::now() + timing.refresh);
+        let is_remote = link.wire != Wire::Stdio;
+        let unasked = || is_remote.then(|| Instant::now() + timing.refresh);
         let mut refresh = unasked();
         // When to list because of a change.
         let mut due: Option<Instant> = None;
@@ -179,7 +218,7 @@ impl Supervisor {
             let is_suspect = tokio::select! {
                 () = self.stop.cancelled() => return None,
                 how = connection.lost() => return Some(how),
-                () = link.exchange.suspect.notified() => link.is_http,
+                () = link.exchange.suspect.notified() => is_remote,
                 () = link.exchange.changed.notified(), if due.is_none() => {
                     let now = Instant::now();
                     due = Some(now + pace.pause(now));
@@ -197,14 +236,16 @@ impl Supervisor {
             due = None;
             let listed = tokio::select! {
                 () = self.stop.cancelled() => return None,
-                listed = timeout(timing.list_timeout, list(&link, &server.settings.disabled_tools)) => listed,
+                listed = timeout(timing.list_timeout, list(&link)) => listed,
             };
             pace.listed(Instant::now());
+            // A stream of events that was cut without a word looks like one on which nothing happens.
+            let is_silent = listed.is_err() && link.wire == Wire::Sse;
             let reason = match listed {
                 Ok(Ok(tools)) => {
                     let (count, skipped) = (tools.tools.len(), tools.skipped.len());
                     if server.listed(tools) {
-                        tracing::info!(server = %server.settings.name, tools = count, skipped, "tools changed");
+                        tracing::info!(server = %server.name, tools = count, skipped, "tools changed");
                     }
                     refresh = unasked();
                     backoff.reset();
@@ -219,7 +260,7 @@ impl Supervisor {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("no list of tools within {} s", timing.list_timeout.as_secs_f64()),
             };
-            if is_suspect {
+            if is_suspect || is_silent {
                 return Some(reason);
             }
             server.list_failed(&reason);

@@ -63,7 +63,7 @@ impl Secrets {
                 found.extend(args.iter().flat_map(|arg| credentials(arg)));
                 found.extend(secret_arguments(args).flat_map(with_last_word));
             }
-            TransportSettings::StreamableHttp { url, headers } => {
+            TransportSettings::StreamableHttp { url, headers } | TransportSettings::Sse { url, headers } => {
                 found.extend(headers.values().flat_map(|value| with_last_word(value.expose_secret())));
                 found.extend([url.username(), url.password().unwrap_or_default()].map(str::to_owned));
                 found.extend(credentials(url.as_str()));

@@ -149,6 +149,27 @@ impl Store for SqliteStore {
         save.await.map_err(self.failed("save token counts"))
     }
 
+    async fn forget_unused(
+        &self,
+        model: &str,
+        texts: &[Fingerprint],
+        definitions: &[Fingerprint],
+        since: SystemTime,
+    ) -> Result<u64, StoreError> {
+        let forget = async {
+            let mut transaction = self.write().await?;
+            vectors::mark_used(&mut transaction, model, texts, definitions).await?;
+            let gone = vectors::delete_unused(&mut transaction, since).await?;
+            transaction.commit().await?;
+            Ok(gone)
+        };
+        forget.await.map_err(self.failed("forget unused vectors and counts"))
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1 FROM listing LIMIT 1").execute(&self.readers).await.map(drop).map_err(self.failed("answer"))
+    }
+
     async fn chat(&self, key: &ChatKey) -> Result<Option<ChatSet>, StoreError> {
         chats::load(&self.readers, key).await.map_err(self.failed("read a chat"))
     }

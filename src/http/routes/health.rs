@@ -24,10 +24,12 @@ pub async fn healthz() -> HttpResponse {
 )]
 #[get("/readyz")]
 pub async fn readyz(state: web::Data<State>, caller: Caller) -> HttpResponse {
-    let mut readiness = state.status.readiness();
+    let mut readiness = state.status.readiness().await;
     if caller.0.kind == PrincipalKind::Nobody {
         // What a server wrote before it died is not for everybody.
         readiness.servers.iter_mut().for_each(|server| server.error = None);
+        // Nor are the paths and keys of the configuration.
+        readiness.reload.hide_details();
     }
     let mut response = if readiness.ready { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };
     response.json(readiness)

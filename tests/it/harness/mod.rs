@@ -1,6 +1,9 @@
 //! The real application in this process, on a free port, with real MCP servers of our own.
 
+pub(crate) mod process;
+
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
@@ -9,6 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use toolsieve::app::Application;
+use toolsieve::service::reload::Reload;
 use toolsieve::settings::{Environment, Overrides, ServersSource, Settings, Sources};
 
 /// Long enough for a loaded machine; nothing waits for it unless it fails.
@@ -31,6 +35,7 @@ pub(crate) struct Running {
     pub(crate) client: Client,
     pub(crate) key: Option<String>,
     pub(crate) folder: TempDir,
+    pub(crate) reload: Arc<Reload>,
     stop: actix_web::dev::ServerHandle,
     task: JoinHandle<()>,
 }
@@ -43,6 +48,8 @@ pub(crate) struct Start {
     pub(crate) folder: Option<TempDir>,
     /// Settings by the names of their environment variables.
     pub(crate) environment: Vec<(&'static str, &'static str)>,
+    /// Read from `mcp.json` and `toolsieve.toml` in the folder, which can change; otherwise from memory.
+    pub(crate) from_files: bool,
 }
 
 impl Running {
@@ -91,6 +98,12 @@ impl Running {
         .await
     }
 
+    /// Writes the file of the servers; takes effect with a reload.
+    pub(crate) fn configure(&self, servers: &Value) {
+        let text = json!({"mcpServers": servers}).to_string();
+        std::fs::write(self.folder.path().join("mcp.json"), text).unwrap();
+    }
+
     /// Stops and waits for the end; the folder stays for another start.
     pub(crate) async fn stop(self) -> TempDir {
         self.stop.stop(true).await;
@@ -106,8 +119,17 @@ impl Start {
         let folder = self.folder.unwrap_or_else(|| tempfile::tempdir().unwrap());
         let text = json!({"mcpServers": self.servers}).to_string();
         let environment: Environment = self.environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let (config, file) = (folder.path().join("mcp.json"), folder.path().join("toolsieve.toml"));
+        let (servers, settings) = if self.from_files {
+            std::fs::write(&config, text).unwrap();
+            std::fs::write(&file, "").unwrap();
+            (ServersSource::File(config), Some(file))
+        } else {
+            (ServersSource::Text { name: "test".into(), text }, None)
+        };
         let sources = Sources {
-            servers: ServersSource::Text { name: "test".into(), text },
+            servers,
+            settings,
             environment,
             overrides: Overrides {
                 port: Some(0),
@@ -115,13 +137,12 @@ impl Start {
                 data_dir: Some(folder.path().join("data")),
                 ..Overrides::default()
             },
-            ..Sources::default()
         };
         let (settings, _) = Settings::load(&sources).unwrap_or_else(|problems| panic!("{problems}"));
         let application = Application::start(settings).await.unwrap();
-        let (url, stop) = (application.url(), application.handle());
+        let (url, stop, reload) = (application.url(), application.handle(), application.reload());
         let task = tokio::spawn(async move { application.run().await.unwrap() });
-        Running { url, client: Client::new(), key: self.key.map(str::to_owned), folder, stop, task }
+        Running { url, client: Client::new(), key: self.key.map(str::to_owned), folder, reload, stop, task }
     }
 }
 

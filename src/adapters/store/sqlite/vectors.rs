@@ -2,12 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use super::CHUNK;
-use crate::adapters::store::encoding::{fingerprint_from_bytes, vector_from_bytes, vector_to_bytes};
+use crate::adapters::store::encoding::{fingerprint_from_bytes, to_millis, vector_from_bytes, vector_to_bytes};
 use crate::domain::canonical::Fingerprint;
+
+/// In milliseconds.
+const DAY: i64 = 24 * 60 * 60 * 1000;
 
 /// A stored vector that is not one any more is left out: it will be computed again.
 pub(super) async fn load(
@@ -28,12 +32,13 @@ pub(super) async fn load(
 
 pub(super) async fn save(writer: &mut SqliteConnection, model: &str, vectors: &[(Fingerprint, Arc<[f32]>)]) -> Result<(), sqlx::Error> {
     let model = model_id(writer, model).await?;
+    let now = to_millis(SystemTime::now());
     for chunk in vectors.chunks(CHUNK) {
-        let mut query = QueryBuilder::<Sqlite>::new("INSERT INTO vector (model, text_hash, data) ");
+        let mut query = QueryBuilder::<Sqlite>::new("INSERT INTO vector (model, text_hash, data, used_at) ");
         query.push_values(chunk, |mut row, (text, vector)| {
-            row.push_bind(model).push_bind(text.as_bytes().as_slice()).push_bind(vector_to_bytes(vector));
+            row.push_bind(model).push_bind(text.as_bytes().as_slice()).push_bind(vector_to_bytes(vector)).push_bind(now);
         });
-        query.push(" ON CONFLICT (model, text_hash) DO UPDATE SET data = excluded.data");
+        query.push(" ON CONFLICT (model, text_hash) DO UPDATE SET data = excluded.data, used_at = excluded.used_at");
         query.build().persistent(false).execute(&mut *writer).await?;
     }
     Ok(())
@@ -57,15 +62,48 @@ pub(super) async fn load_token_counts(readers: &SqlitePool, definitions: &[Finge
 }
 
 pub(super) async fn save_token_counts(writer: &mut SqliteConnection, counts: &[(Fingerprint, u32)]) -> Result<(), sqlx::Error> {
+    let now = to_millis(SystemTime::now());
     for chunk in counts.chunks(CHUNK) {
-        let mut query = QueryBuilder::<Sqlite>::new("INSERT INTO token_count (definition_hash, tokens) ");
+        let mut query = QueryBuilder::<Sqlite>::new("INSERT INTO token_count (definition_hash, tokens, used_at) ");
         query.push_values(chunk, |mut row, (definition, tokens)| {
-            row.push_bind(definition.as_bytes().as_slice()).push_bind(i64::from(*tokens));
+            row.push_bind(definition.as_bytes().as_slice()).push_bind(i64::from(*tokens)).push_bind(now);
         });
-        query.push(" ON CONFLICT (definition_hash) DO UPDATE SET tokens = excluded.tokens");
+        query.push(" ON CONFLICT (definition_hash) DO UPDATE SET tokens = excluded.tokens, used_at = excluded.used_at");
         query.build().persistent(false).execute(&mut *writer).await?;
     }
     Ok(())
+}
+
+/// Notes that these are needed now. What was noted within the last day is left alone: it would be a write for nothing.
+pub(super) async fn mark_used(
+    writer: &mut SqliteConnection,
+    model: &str,
+    texts: &[Fingerprint],
+    definitions: &[Fingerprint],
+) -> Result<(), sqlx::Error> {
+    let now = to_millis(SystemTime::now());
+    for chunk in texts.chunks(CHUNK) {
+        let mut query = QueryBuilder::<Sqlite>::new("UPDATE vector SET used_at = ");
+        query.push_bind(now).push(" WHERE used_at < ").push_bind(now - DAY);
+        query.push(" AND model = (SELECT id FROM model WHERE name = ").push_bind(model).push(") AND text_hash IN ");
+        push_list(&mut query, chunk);
+        query.build().persistent(false).execute(&mut *writer).await?;
+    }
+    for chunk in definitions.chunks(CHUNK) {
+        let mut query = QueryBuilder::<Sqlite>::new("UPDATE token_count SET used_at = ");
+        query.push_bind(now).push(" WHERE used_at < ").push_bind(now - DAY).push(" AND definition_hash IN ");
+        push_list(&mut query, chunk);
+        query.build().persistent(false).execute(&mut *writer).await?;
+    }
+    Ok(())
+}
+
+/// Returns how many rows went.
+pub(super) async fn delete_unused(writer: &mut SqliteConnection, since: SystemTime) -> Result<u64, sqlx::Error> {
+    let since = to_millis(since);
+    let vectors = sqlx::query("DELETE FROM vector WHERE used_at < ?").bind(since).execute(&mut *writer).await?;
+    let counts = sqlx::query("DELETE FROM token_count WHERE used_at < ?").bind(since).execute(&mut *writer).await?;
+    Ok(vectors.rows_affected() + counts.rows_affected())
 }
 
 /// `(?, ?, …)`

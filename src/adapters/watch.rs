@@ -1,0 +1,142 @@
+//! Tells when files may have another content.
+//!
+//! Folders are watched, not files: editors put a new file in the place of the old one. Symbolic links on the way are
+//! watched too, because a `ConfigMap` of Kubernetes changes by one link of a folder that is swapped.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+/// How long it has to be quiet before a change is told: files are written in steps.
+const DEBOUNCE: Duration = Duration::from_millis(500);
+/// A change is told after this time, however much goes on.
+const LONGEST: Duration = Duration::from_secs(3);
+/// Links that are followed from one file; more is a circle.
+const MAX_LINKS: usize = 40;
+
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    #[error("the system watches no files: {0}")]
+    NoWatcher(#[source] notify::Error),
+    #[error("{} can't be watched: {source}", folder.display())]
+    Folder { folder: PathBuf, source: notify::Error },
+}
+
+/// Watches as long as it lives.
+pub struct FileWatch {
+    watcher: RecommendedWatcher,
+    files: Vec<PathBuf>,
+    folders: BTreeSet<PathBuf>,
+    /// The files, and the links that lead to them.
+    entries: Arc<ArcSwap<BTreeSet<PathBuf>>>,
+    touched: Arc<Notify>,
+}
+
+impl FileWatch {
+    /// # Errors
+    /// [`WatchError`]
+    pub fn start(files: &[PathBuf]) -> Result<Self, WatchError> {
+        let entries = Arc::new(ArcSwap::from_pointee(BTreeSet::new()));
+        let touched = Arc::new(Notify::new());
+        let (meant, touch) = (Arc::clone(&entries), Arc::clone(&touched));
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            let is_meant = match &event {
+                Ok(event) if matches!(event.kind, EventKind::Access(_)) => false,
+                Ok(event) => event.paths.is_empty() || event.paths.iter().any(|path| meant.load().contains(path)),
+                // Something may have been lost.
+                Err(_) => true,
+            };
+            if is_meant {
+                touch.notify_one();
+            }
+        });
+        let watcher = watcher.map_err(WatchError::NoWatcher)?;
+        let files = files.iter().map(|file| std::path::absolute(file).unwrap_or_else(|_| file.clone())).collect();
+        let mut watch = Self { watcher, files, folders: BTreeSet::new(), entries, touched };
+        watch.look()?;
+        Ok(watch)
+    }
+
+    /// Waits until something has happened to a file and it is quiet again.
+    pub async fn changed(&mut self) {
+        self.touched.notified().await;
+        let latest = Instant::now() + LONGEST;
+        while timeout_at(latest.min(Instant::now() + DEBOUNCE), self.touched.notified()).await.is_ok() {}
+        if let Err(error) = self.look() {
+            tracing::warn!(%error, "a configuration file is not watched any more; a SIGHUP still reloads");
+        }
+    }
+
+    /// Watches what the files are found by now.
+    fn look(&mut self) -> Result<(), WatchError> {
+        let mut entries = BTreeSet::new();
+        for file in &self.files {
+            follow(file, &mut entries, MAX_LINKS);
+        }
+        let folders: BTreeSet<PathBuf> = entries.iter().filter_map(|entry| entry.parent()).map(Path::to_owned).collect();
+        self.entries.store(Arc::new(entries));
+        // All of them anew: a folder may be another one of the same name.
+        for folder in std::mem::take(&mut self.folders) {
+            // It may be gone.
+            let _ = self.watcher.unwatch(&folder);
+        }
+        for folder in folders {
+            self.watcher
+                .watch(&folder, RecursiveMode::NonRecursive)
+                .map_err(|source| WatchError::Folder { folder: folder.clone(), source })?;
+            self.folders.insert(folder);
+        }
+        Ok(())
+    }
+}
+
+/// Notes the path, with its links followed, and every link on the way.
+fn follow(path: &Path, entries: &mut BTreeSet<PathBuf>, links: usize) {
+    let mut present = PathBuf::new();
+    let mut components = path.components();
+    while let Some(component) = components.next() {
+        present.push(component);
+        let Ok(target) = present.read_link() else { continue };
+        let parent = present.parent().unwrap_or(Path::new("/")).to_owned();
+        entries.insert(present);
+        if links > 0 {
+            // An absolute target takes the place of the whole.
+            follow(&parent.join(target).join(components.as_path()), entries, links - 1);
+        }
+        return;
+    }
+    entries.insert(present);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn entries(path: &Path) -> Vec<String> {
+        let mut entries = BTreeSet::new();
+        follow(path, &mut entries, MAX_LINKS);
+        entries.iter().map(|entry| entry.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_link_on_the_way_is_found_and_a_circle_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        fs::create_dir(root.join("..one")).unwrap();
+        fs::write(root.join("..one/mcp.json"), "").unwrap();
+        symlink("..one", root.join("..data")).unwrap();
+        symlink("..data/mcp.json", root.join("mcp.json")).unwrap();
+        assert_eq!(entries(&root.join("mcp.json")), ["..data", "mcp.json", "mcp.json"]);
+        symlink("circle", root.join("circle")).unwrap();
+        assert_eq!(entries(&root.join("circle")), ["circle"]);
+    }
+}

@@ -1,0 +1,96 @@
+//! The built binary in a process of its own.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::LONG;
+
+/// `toolsieve serve` on `mcp.json` in a folder. Killed with this value.
+pub(crate) struct Service {
+    pub(crate) process: Child,
+    pub(crate) url: String,
+    folder: PathBuf,
+    log: Arc<Mutex<String>>,
+}
+
+pub(crate) fn write_config(folder: &Path, servers: &Value) {
+    fs::write(folder.join("mcp.json"), json!({"mcpServers": servers}).to_string()).unwrap();
+}
+
+/// The command, without anything of the test's own environment.
+pub(crate) fn command(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
+    command.arg("serve").arg("--config").arg(folder.join("mcp.json")).arg("--data-dir").arg(folder.join("data"));
+    command
+}
+
+impl Service {
+    /// Waits until it listens.
+    pub(crate) fn start(folder: &Path, servers: &Value, change: impl FnOnce(&mut Command)) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        write_config(folder, servers);
+        let mut command = command(folder);
+        command.args(["--port", "0"]);
+        change(&mut command);
+        let mut process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let log = Arc::new(Mutex::new(String::new()));
+        let written = Arc::clone(&log);
+        // Reads on to the end, so that the service never waits for somebody to take its log.
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                written.lock().unwrap().extend([line.as_str(), "\n"]);
+            }
+        });
+        let mut service = Self { process, url: String::new(), folder: folder.to_owned(), log };
+        let text = service.until_logged("address=");
+        let address = text.split_once("address=").unwrap().1.split_whitespace().next().unwrap();
+        service.url = format!("http://{address}");
+        service
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits for these words in the log and returns all of it.
+    pub(crate) fn until_logged(&self, words: &str) -> String {
+        let started = Instant::now();
+        loop {
+            let log = self.log();
+            if log.contains(words) {
+                return log;
+            }
+            assert!(started.elapsed() < LONG, "{words} was never logged: {log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn configure(&self, servers: &Value) {
+        write_config(&self.folder, servers);
+    }
+
+    pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(i32::try_from(self.process.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Tells it to stop and waits for the end.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        self.signal(nix::sys::signal::Signal::SIGTERM);
+        self.process.wait().unwrap()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
