@@ -25,6 +25,7 @@ use crate::adapters::mcp::{self, McpServers};
 use crate::adapters::store::{OpenError, SqliteStore};
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::watch::FileWatch;
+use crate::domain::layout::{Layout, Naming};
 use crate::domain::relevance::LexicalModel;
 use crate::http;
 use crate::http::caller::Access;
@@ -34,14 +35,14 @@ use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::execute::Execute;
 use crate::service::meta::Meta;
 use crate::service::ports::{Embedder, IndexError, Store, ToolIndex, ToolServers};
-use crate::service::publish::Publish;
+use crate::service::publish::{Publish, PublishOptions};
 use crate::service::record::{Recorder, Retention};
 use crate::service::refresh::{Indexing, Refresh, configured};
 use crate::service::reload::{Reload, Trigger};
 use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
 use crate::service::status::Status;
-use crate::settings::{HttpSettings, LiveSettings, Settings};
+use crate::settings::{HttpSettings, LiveSettings, McpoSettings, Settings, StartSettings};
 
 /// How long calls in flight may go on after the service was told to stop, in seconds.
 const SHUTDOWN_SECONDS: u64 = 5;
@@ -52,6 +53,7 @@ const BACKLOG: u32 = 2048;
 pub struct Application {
     server: Server,
     address: SocketAddr,
+    is_secure: bool,
     servers: Arc<dyn ToolServers>,
     store: Arc<SqliteStore>,
     reload: Arc<Reload>,
@@ -107,7 +109,7 @@ impl Application {
         let count_tokens = Arc::new(move |texts: &[String]| counter.count(texts));
         let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), count_tokens, catalog_changes);
         let server_count = live.servers.len();
-        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers, mcp_options(start.reload.drain)?);
+        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers, mcp_options(&start, &data_dir)?);
         let known = refresh.load_last_good().await;
         let selection: LiveSelection = Arc::new(ArcSwap::from_pointee(live.selection));
 
@@ -146,9 +148,9 @@ impl Application {
             was_ready: AtomicBool::new(known > 0),
         };
         let state = web::Data::new(State {
-            access: access(&start.http),
+            access: access(&start),
             body_limit: start.http.max_body_bytes,
-            publish: Publish::new(Arc::clone(&current), start.http.api_key.is_some()),
+            publish: Publish::new(Arc::clone(&current), publish_options(&start)),
             execute: Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), live.calls.validate_arguments)),
             meta: Meta { current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
             select: Select::new(current, retrieve, chats, recorder, selection),
@@ -157,7 +159,7 @@ impl Application {
         if start.http.public_url.is_none() {
             tracing::warn!("http.public_url is not set: answers carry no links");
         }
-        let server = match listen(&start.http, listener, address, state) {
+        let server = match listen(&start, listener, address, state) {
             Ok(server) => server,
             Err(error) => {
                 servers.shut_down().await;
@@ -170,6 +172,7 @@ impl Application {
         Ok(Self {
             server,
             address,
+            is_secure: start.http.tls.is_some(),
             servers,
             store: sqlite,
             reload,
@@ -189,7 +192,8 @@ impl Application {
     pub fn url(&self) -> String {
         let host = if self.address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { self.address.ip().to_string() };
         let host = if host.contains(':') { format!("[{host}]") } else { host };
-        format!("http://{host}:{}", self.address.port())
+        let scheme = if self.is_secure { "https" } else { "http" };
+        format!("{scheme}://{host}:{}", self.address.port())
     }
 
     /// Takes over a changed configuration when used.
@@ -274,16 +278,29 @@ fn follow_changes(
     (reloading, watching)
 }
 
-fn mcp_options(drain: Duration) -> Result<mcp::Options, StartError> {
+fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Result<mcp::Options, StartError> {
     let client = mcp::client_builder().build().map_err(StartError::Client)?;
-    Ok(mcp::Options { client, inherit_environment: false, timing: mcp::Timing { drain, ..mcp::Timing::default() } })
+    let timing = mcp::Timing { drain: settings.reload.drain, ..mcp::Timing::default() };
+    Ok(mcp::Options { client, inherit_environment: settings.mcpo.is_some(), oauth: Some(data_dir.oauth()), timing })
 }
 
-fn access(settings: &HttpSettings) -> Access {
-    match &settings.api_key {
-        Some(key) => Access::Key(key.clone()),
-        None if settings.insecure => Access::Everybody,
-        None => Access::Loopback { origins: settings.cors_origins.clone() },
+/// What all documents have in common.
+#[must_use]
+pub fn publish_options(settings: &StartSettings) -> PublishOptions {
+    let secured = settings.http.api_key.is_some();
+    let Some(mcpo) = &settings.mcpo else { return PublishOptions { secured, ..PublishOptions::default() } };
+    let McpoSettings { single, path_prefix, root_path, title, version, description, .. } = mcpo.clone();
+    let layout = Layout { root_path, prefix: path_prefix, single, naming: Naming::Mcpo };
+    PublishOptions { secured, layout, title, version, description }
+}
+
+fn access(settings: &StartSettings) -> Access {
+    let http = &settings.http;
+    match (&http.api_key, &settings.mcpo) {
+        (Some(key), Some(mcpo)) => Access::Mcpo { key: key.clone(), strict: mcpo.strict_auth },
+        (Some(key), None) => Access::Key(key.clone()),
+        (None, _) if http.insecure => Access::Everybody,
+        (None, _) => Access::Loopback { origins: http.cors_origins.clone() },
     }
 }
 
@@ -301,30 +318,34 @@ fn bind(settings: &HttpSettings) -> Result<(TcpListener, SocketAddr), StartError
     bind().map_err(|source| StartError::Listen { address, source })
 }
 
-fn listen(settings: &HttpSettings, listener: TcpListener, address: SocketAddr, state: web::Data<State>) -> Result<Server, StartError> {
+fn listen(settings: &StartSettings, listener: TcpListener, address: SocketAddr, state: web::Data<State>) -> Result<Server, StartError> {
     let failed = |source| StartError::Listen { address, source };
-    let origins = settings.cors_origins.clone();
-    let body_limit = settings.max_body_bytes;
+    let (http, as_mcpo) = (&settings.http, settings.mcpo.is_some());
+    let origins = http.cors_origins.clone();
+    let body_limit = http.max_body_bytes;
     let server = HttpServer::new(move || {
+        let layout = state.publish.layout().clone();
         App::new()
             .into_utoipa_app()
             .map(|app| {
                 app.app_data(state.clone())
                     .app_data(web::PayloadConfig::new(body_limit))
                     .wrap(middleware::from_fn(http::caller::admit))
-                    .wrap(http::cors(&origins))
+                    .wrap(http::cors(&origins, as_mcpo))
             })
             .configure(http::configure)
             .into_app()
-            .configure(http::configure_servers)
+            .configure(|config| http::configure_servers(config, &layout))
     })
     // A caller that goes away cancels its call; half-closed connections would hide that.
     .h1_allow_half_closed(false)
     .tcp_nodelay(true)
-    .shutdown_timeout(SHUTDOWN_SECONDS)
-    .listen(listener)
-    .map_err(failed)?;
-    Ok(server.run())
+    .shutdown_timeout(SHUTDOWN_SECONDS);
+    let server = match &http.tls {
+        Some(tls) => server.listen_rustls_0_23(listener, rustls::ServerConfig::clone(&tls.config)),
+        None => server.listen(listener),
+    };
+    Ok(server.map_err(failed)?.run())
 }
 
 /// Progress of work in the background: a bar on a terminal when it takes longer, a log line at its end.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 const LOCK_FILE: &str = "toolsieve.lock";
 const DATABASE_FILE: &str = "toolsieve.db";
 const INDEX_FOLDER: &str = "index";
+const OAUTH_FOLDER: &str = "oauth";
 
 /// A locked data folder. Dropping it releases the lock: keep it as long as anything in it is open.
 #[derive(Debug)]
@@ -77,7 +78,13 @@ impl DataDir {
     /// The SQLite file.
     #[must_use]
     pub fn database(&self) -> PathBuf {
-        self.path.join(DATABASE_FILE)
+        database(&self.path)
+    }
+
+    /// The folder of the OAuth tokens of MCP servers. It is made when the first one is kept.
+    #[must_use]
+    pub fn oauth(&self) -> PathBuf {
+        oauth(&self.path)
     }
 
     /// The folder of the index, a cache that may be deleted while nothing runs. It is made by the index.
@@ -85,6 +92,18 @@ impl DataDir {
     pub fn index(&self) -> PathBuf {
         self.path.join(INDEX_FOLDER)
     }
+}
+
+/// The SQLite file of a data folder that is not opened.
+#[must_use]
+pub fn database(path: &Path) -> PathBuf {
+    path.join(DATABASE_FILE)
+}
+
+/// The folder of the OAuth tokens of a data folder that is not opened.
+#[must_use]
+pub fn oauth(path: &Path) -> PathBuf {
+    path.join(OAUTH_FOLDER)
 }
 
 fn create_private_folder(path: &Path) -> io::Result<()> {

@@ -3,23 +3,33 @@
 //! Exit codes: 0 fine, 1 found a problem or failed, 2 wrong use or invalid configuration.
 
 mod bench;
+mod catalog;
 mod check;
+mod doctor;
 mod log;
+mod mcpo;
 mod model;
 mod openapi;
 mod openwebui;
 mod quickstart;
 mod serve;
+mod table;
+mod tools;
 
+use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use secrecy::SecretString;
 
-use crate::settings::{Environment, Overrides, ServersSource, Settings, Sources};
+use crate::settings::{Environment, Finding, McpoSettings, Overrides, ServersSource, Settings, Sources};
 
 /// Puts all MCP servers behind one tool server for Open WebUI and shows the model only the tools that a message needs.
+///
+/// Without a command it understands mcpo's flags: toolsieve --port 8000 --api-key KEY --config mcp.json, or
+/// toolsieve --port 8000 -- uvx mcp-server-time. All of them: toolsieve mcpo --help
 #[derive(Parser)]
 #[command(version, propagate_version = true)]
 struct Cli {
@@ -33,9 +43,13 @@ enum Command {
     Serve(serve::Serve),
     /// Install a few real MCP servers and start the service on them
     Quickstart(quickstart::Quickstart),
+    /// Look for what would keep the service from working, and compare with mcpo
+    Doctor(doctor::Doctor),
+    /// List the tools with what they cost
+    Tools(tools::Tools),
     /// Check the configuration without starting anything
     Check(ConfigurationArgs),
-    /// Print the description of the service's own routes, or compare it with a file
+    /// Print the document of the configured servers' tools, or the description of the service's own routes
     Openapi(openapi::Openapi),
     /// Turn a sentence-transformers folder into a weights file
     #[command(subcommand)]
@@ -111,24 +125,41 @@ impl Failure {
 /// Runs the command line of this process.
 #[must_use]
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let command: Box<dyn FnOnce() -> Outcome> = if let Some(words) = mcpo::Mcpo::meant(&words) {
+        let command = mcpo::Mcpo::parse_from(words);
+        Box::new(|| command.run())
+    } else {
+        let Cli { command } = Cli::parse();
+        Box::new(|| command.run())
+    };
     // One TLS provider for every client in the process: without this, a second one among the dependencies panics.
     let installed = rustls::crypto::ring::default_provider().install_default();
     debug_assert!(installed.is_ok());
-    let outcome = match cli.command {
-        Command::Serve(command) => command.run(),
-        Command::Quickstart(command) => command.run(),
-        Command::Check(arguments) => check::run(&arguments),
-        Command::Openapi(command) => command.run(),
-        Command::Model(command) => command.run(),
-        Command::Openwebui(command) => command.run(),
-        Command::Bench(command) => command.run(),
-    };
+    let outcome = command();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{}", failure.message.trim_end());
+            if !failure.message.is_empty() {
+                eprintln!("{}", failure.message.trim_end());
+            }
             ExitCode::from(failure.code)
+        }
+    }
+}
+
+impl Command {
+    fn run(self) -> Outcome {
+        match self {
+            Self::Serve(command) => command.run(),
+            Self::Quickstart(command) => command.run(),
+            Self::Doctor(command) => command.run(),
+            Self::Tools(command) => command.run(),
+            Self::Check(arguments) => check::run(&arguments),
+            Self::Openapi(command) => command.run(),
+            Self::Model(command) => command.run(),
+            Self::Openwebui(command) => command.run(),
+            Self::Bench(command) => command.run(),
         }
     }
 }
@@ -148,6 +179,15 @@ impl ConfigurationArgs {
 impl ServiceArgs {
     /// Reads every source; prints what is doubtful.
     fn load(&self, servers: ServersSource) -> Result<Settings, Failure> {
+        let (settings, warnings) = self.load_as(servers, None)?;
+        for warning in warnings {
+            eprintln!("warning: {warning}");
+        }
+        Ok(settings)
+    }
+
+    /// Reads every source, with mcpo's defaults where those are wanted. The second value is what is doubtful.
+    fn load_as(&self, servers: ServersSource, mcpo: Option<McpoSettings>) -> Result<(Settings, Vec<Finding>), Failure> {
         let sources = Sources {
             servers,
             settings: self.settings.clone(),
@@ -160,13 +200,20 @@ impl ServiceArgs {
                 data_dir: self.data_dir.clone(),
                 log_level: self.log_level.clone(),
                 watch: self.hot_reload,
+                ..Overrides::default()
             },
+            mcpo,
         };
-        let (settings, warnings) = Settings::load(&sources).map_err(|problems| Failure::invalid(problems.to_string()))?;
-        for warning in warnings {
-            eprintln!("warning: {warning}");
-        }
-        Ok(settings)
+        Settings::load(&sources).map_err(|problems| Failure::invalid(problems.to_string()))
+    }
+}
+
+/// Prints a whole answer. Who has read enough of it, as `head` has, is no failure.
+fn print(text: &str) -> Outcome {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::failed(format!("error: standard output: {error}"))),
+        _ => Ok(()),
     }
 }
 

@@ -1,31 +1,88 @@
-//! `toolsieve openapi`: the description of our own routes.
+//! `toolsieve openapi`: the document of the configured servers' tools, or the description of our own routes.
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use crate::cli::{Failure, Outcome};
+use crate::app;
+use crate::cli::{Failure, Outcome, ServiceArgs, catalog, print, runtime, tools};
+use crate::domain::document::Mode;
+use crate::domain::principal::Visibility;
+use crate::domain::tool::ServerName;
 use crate::http;
+use crate::service::current::CurrentCatalog;
+use crate::service::publish::{Face, Publish};
+use crate::settings::{McpoSettings, ServersSource};
 
 #[derive(Args)]
 pub(super) struct Openapi {
-    /// Compare with this file instead of printing; exit code 1 if they differ
+    /// The MCP servers: print the document of their tools instead of our own routes
+    #[arg(short, long, value_name = "FILE", conflicts_with = "check")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// The document of this server alone
+    #[arg(long, value_name = "NAME", requires = "config")]
+    server: Option<String>,
+    /// All tools, or the meta-tools alone
+    #[arg(long, value_enum, default_value = "full", requires = "config")]
+    mode: ModeArg,
+    /// As it is published when the service is started with mcpo's command line
+    #[arg(long, requires = "server")]
+    as_mcpo: bool,
+    /// Do not start the servers: the tools as the service last saw them
+    #[arg(long, requires = "config")]
+    offline: bool,
+    /// Compare the description of our own routes with this file instead of printing; exit code 1 if they differ
     #[arg(long, value_name = "FILE")]
     check: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum ModeArg {
+    Full,
+    Meta,
+}
+
 impl Openapi {
     pub(super) fn run(self) -> Outcome {
+        if let Some(config) = self.config.clone() {
+            return self.tools(config);
+        }
         let document = http::service_document();
         let Some(path) = self.check else {
-            println!("{document}");
-            return Ok(());
+            return print(&document);
         };
         let committed = fs::read_to_string(&path).map_err(|error| Failure::invalid(format!("error: {}: {error}", path.display())))?;
         if committed.trim_end() == document {
             return Ok(());
         }
         Err(Failure::failed(format!("{} is not what the routes say. Write it anew: toolsieve openapi > {0}", path.display())))
+    }
+
+    fn tools(self, config: PathBuf) -> Outcome {
+        let mcpo = self.as_mcpo.then(McpoSettings::default);
+        let (mut settings, warnings) = self.service.load_as(ServersSource::File(config), mcpo)?;
+        for warning in warnings {
+            eprintln!("warning: {warning}");
+        }
+        tools::only(&mut settings.live.servers, self.server.as_slice())?;
+        let known = runtime()?
+            .block_on(async { if self.offline { catalog::last_good(&settings).await } else { catalog::ask(&settings).await } })?;
+        let current = Arc::new(CurrentCatalog::default());
+        current.swap(known.catalog);
+        let face = self.server.as_deref().map_or(Face::Root, |name| Face::Server(ServerName::from(name)));
+        let mode = match self.mode {
+            ModeArg::Full => Mode::Full,
+            ModeArg::Meta => Mode::Meta,
+        };
+        let publish = Publish::new(current, app::publish_options(&settings.start));
+        if let Some(document) = publish.document(&face, &Visibility::default(), mode) {
+            print(&String::from_utf8_lossy(&document.body))?;
+        }
+        let missing: Vec<String> = known.missing.iter().map(|(server, reason)| format!("error: {server}: {reason}")).collect();
+        if missing.is_empty() { Ok(()) } else { Err(Failure::failed(missing.join("\n"))) }
     }
 }

@@ -20,6 +20,9 @@ pub struct ServerListing {
     pub server: ServerName,
     /// `serverInfo.title` or `serverInfo.name`.
     pub title: Option<String>,
+    /// `serverInfo.name`.
+    #[serde(default)]
+    pub program: Option<String>,
     pub version: Option<String>,
     pub instructions: Option<String>,
     /// Each one an object with a string `name` and an object `inputSchema`; anything else was reported and left out.
@@ -40,6 +43,8 @@ pub struct SkippedTool {
 pub struct CatalogServer {
     pub name: ServerName,
     pub title: Option<String>,
+    /// What the server calls itself in `serverInfo.name`.
+    pub program: Option<String>,
     pub version: Option<String>,
     pub instructions: Option<String>,
     /// In the order of their names, so that a server that shuffles its list changes nothing.
@@ -82,7 +87,10 @@ impl Catalog {
                 versions.extend_from_slice(tool.fingerprint.as_bytes());
                 true
             });
-            for text in [Some(server.name.as_str()), server.title.as_deref(), server.version.as_deref(), server.instructions.as_deref()] {
+            let program = server.program.as_deref();
+            for text in
+                [Some(server.name.as_str()), server.title.as_deref(), program, server.version.as_deref(), server.instructions.as_deref()]
+            {
                 versions.extend_from_slice(text.unwrap_or_default().as_bytes());
                 versions.push(0);
             }
@@ -210,7 +218,7 @@ mod tests {
             .iter()
             .map(|tool_name| Arc::new(tool(&name, &Arc::new(json!({"name": tool_name, "inputSchema": {"type": "object"}}))).unwrap()))
             .collect();
-        CatalogServer { name, title: None, version: None, instructions: None, tools }
+        CatalogServer { name, title: None, program: None, version: None, instructions: None, tools }
     }
 
     #[test]

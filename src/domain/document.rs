@@ -28,8 +28,8 @@ pub struct Heading<'a> {
     pub description: &'a str,
     /// Whether calls need the key.
     pub secured: bool,
-    /// The server whose document it is: its paths are below the server's own.
-    pub server: Option<&'a str>,
+    /// The path that the document's paths are below; `None` for the address of the document's host.
+    pub base: Option<&'a str>,
 }
 
 /// One path with its operation, as JSON text: `"/path":{"post":{…}}`.
@@ -190,8 +190,8 @@ pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a s
     });
     let mut out = String::with_capacity(1 << 16);
     let _ = write!(out, "{{\"openapi\":\"3.1.0\",\"info\":{info}");
-    if let Some(server) = heading.server {
-        let _ = write!(out, ",\"servers\":{}", json!([{"url": format!("/{}", encoded(server))}]));
+    if let Some(base) = heading.base {
+        let _ = write!(out, ",\"servers\":{}", json!([{"url": base}]));
     }
     out.push_str(",\"paths\":{");
     for (position, item) in path_items.enumerate() {
@@ -261,10 +261,10 @@ mod tests {
         let server = ServerName::from("odd server");
         let tool = catalog::tool(&server, &Arc::new(json!({"name": "{brace}/x", "inputSchema": {"type": "object"}}))).unwrap();
         assert_eq!(tool_path(&tool), "/odd%20server/%7Bbrace%7D%2Fx");
-        let servers = [CatalogServer { name: server, title: None, version: None, instructions: None, tools: vec![] }];
+        let servers = [CatalogServer { name: server, title: None, program: None, version: None, instructions: None, tools: vec![] }];
         let mut items: Vec<String> = meta_tools(servers.iter().map(|server| (server, 1))).iter().map(super::MetaTool::path_item).collect();
         items.push(path_item(&tool_path(&tool), &tool_operation(&tool)));
-        let heading = Heading { title: "T", version: "1", description: "d", secured: true, server: Some("odd server") };
+        let heading = Heading { title: "T", version: "1", description: "d", secured: true, base: Some("/odd%20server") };
         let text = compose(&heading, items.iter().map(String::as_str));
         let document: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(document["openapi"], "3.1.0");

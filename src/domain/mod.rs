@@ -8,6 +8,8 @@ pub mod canonical;
 pub mod catalog;
 pub mod chat;
 pub mod document;
+pub mod layout;
+pub mod mcpo;
 pub mod naming;
 pub mod outcome;
 pub mod principal;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
-use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap};
+use actix_web::http::{Method, StatusCode, Uri};
 use actix_web::middleware::Next;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, ResponseError, web};
 use base64::Engine as _;
@@ -24,6 +24,8 @@ use crate::http::state::State;
 pub enum Access {
     /// Whoever has the key.
     Key(SecretString),
+    /// As mcpo does it: whoever has the key runs tools; documents are for everybody, unless it is strict.
+    Mcpo { key: SecretString, strict: bool },
     /// Whoever reaches a loopback address, and of the web pages of other sites only these.
     Loopback { origins: Vec<String> },
     /// Whoever reaches the address: the administrator asked for it.
@@ -38,12 +40,17 @@ const PUBLIC: [&str; 2] = ["/healthz", "/readyz"];
 /// # Errors
 /// Those of the routes.
 pub async fn admit(
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
     let state = request.app_data::<web::Data<State>>().cloned();
     let Some(state) = state else { return Err(Problem::new(Code::Internal, "The service is not set up.").into()) };
-    let principal = match principal(&state.access, request.headers()) {
+    let layout = state.publish.layout();
+    if let Some(path) = layout.without_root(request.path()).map(str::to_owned) {
+        take_path(&mut request, &path);
+    }
+    let reads_document = matches!(*request.method(), Method::GET | Method::HEAD) && layout.is_document(request.path());
+    let principal = match principal(&state.access, request.headers(), reads_document) {
         Err(_) if PUBLIC.contains(&request.path()) => Principal::nobody(),
         decided => decided?,
     };
@@ -66,33 +73,67 @@ pub async fn admit(
     Ok(response.into_response(problem).map_into_right_body())
 }
 
-fn principal(access: &Access, headers: &HeaderMap) -> Result<Principal, Problem> {
+/// Routes the request by this path, as if it had come with it.
+fn take_path(request: &mut ServiceRequest, path: &str) {
+    let path_and_query = match request.uri().query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = path_and_query.parse().ok();
+    if let Ok(uri) = Uri::from_parts(parts) {
+        request.match_info_mut().get_mut().update(&uri);
+        request.head_mut().uri = uri;
+    }
+}
+
+fn principal(access: &Access, headers: &HeaderMap, reads_document: bool) -> Result<Principal, Problem> {
+    let given = || headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(credential);
     match access {
+        Access::Mcpo { strict: false, .. } if reads_document => Ok(Principal::anyone()),
+        Access::Mcpo { key, .. } => match given() {
+            Some((scheme, given)) if scheme == Scheme::Bearer || reads_document => {
+                if is_same(&given, key) {
+                    Ok(Principal::service_key())
+                } else {
+                    Err(Problem::new(Code::WrongKey, "Send the key that the service was started with."))
+                }
+            }
+            _ => Err(Problem::new(Code::Unauthorized, "Send the key as `Authorization: Bearer <key>`.")),
+        },
         Access::Everybody => Ok(Principal::anyone()),
         Access::Loopback { origins } if is_local(headers, origins) => Ok(Principal::anyone()),
         Access::Loopback { .. } => {
             Err(Problem::new(Code::ForeignOrigin, "Without a key only this machine is served. Set an API key to serve other hosts."))
         }
-        Access::Key(key) => {
-            let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(credential);
-            match given {
-                Some(given) if bool::from(given.as_bytes().ct_eq(key.expose_secret().as_bytes())) => Ok(Principal::service_key()),
-                Some(_) => Err(Problem::new(Code::Unauthorized, "The key is wrong.")),
-                None => Err(Problem::new(Code::Unauthorized, "Send the key as `Authorization: Bearer <key>`.")),
-            }
-        }
+        Access::Key(key) => match given() {
+            Some((_, given)) if is_same(&given, key) => Ok(Principal::service_key()),
+            Some(_) => Err(Problem::new(Code::Unauthorized, "The key is wrong.")),
+            None => Err(Problem::new(Code::Unauthorized, "Send the key as `Authorization: Bearer <key>`.")),
+        },
     }
 }
 
+fn is_same(given: &str, key: &SecretString) -> bool {
+    given.as_bytes().ct_eq(key.expose_secret().as_bytes()).into()
+}
+
+/// How a key came (RFC 7235).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    Bearer,
+    Basic,
+}
+
 /// The key out of `Bearer key` or `Basic base64(user:key)`.
-fn credential(value: &str) -> Option<String> {
+fn credential(value: &str) -> Option<(Scheme, String)> {
     let (scheme, rest) = value.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(rest.trim().to_owned());
+        return Some((Scheme::Bearer, rest.trim().to_owned()));
     }
     if scheme.eq_ignore_ascii_case("basic") {
         let decoded = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
-        return decoded.split_once(':').map(|(_, password)| password.to_owned());
+        return decoded.split_once(':').map(|(_, password)| (Scheme::Basic, password.to_owned()));
     }
     None
 }
@@ -131,15 +172,55 @@ impl FromRequest for Caller {
 
 #[cfg(test)]
 mod tests {
-    use super::{credential, is_local_host};
+    use actix_web::http::header::{self, HeaderMap, HeaderValue};
+
+    use super::{Access, Scheme, credential, is_local_host, principal};
+    use crate::domain::principal::PrincipalKind;
 
     #[test]
     fn keys_come_as_bearer_or_basic() {
-        assert_eq!(credential("Bearer abc").as_deref(), Some("abc"));
-        assert_eq!(credential("bearer  abc ").as_deref(), Some("abc"));
-        assert_eq!(credential("Basic dTphOmI=").as_deref(), Some("a:b"));
+        let bearer = |key: &str| Some((Scheme::Bearer, key.to_owned()));
+        assert_eq!(credential("Bearer abc"), bearer("abc"));
+        assert_eq!(credential("bearer  abc "), bearer("abc"));
+        assert_eq!(credential("Basic dTphOmI="), Some((Scheme::Basic, "a:b".to_owned())));
         assert_eq!(credential("Basic ???"), None);
         assert_eq!(credential("abc"), None);
+    }
+
+    /// Each status is what mcpo 0.0.20 answers, where it has such a route.
+    #[test]
+    fn callers_of_mcpo_are_let_in_where_it_lets_them_in() {
+        let decide = |strict, reads_document, authorization: Option<&'static str>| {
+            let access = Access::Mcpo { key: "key".into(), strict };
+            let mut headers = HeaderMap::new();
+            if let Some(value) = authorization {
+                headers.insert(header::AUTHORIZATION, HeaderValue::from_static(value));
+            }
+            principal(&access, &headers, reads_document).map_or_else(|problem| problem.code.status().as_u16(), |_| 200)
+        };
+        let (right, wrong) = (Some("Bearer key"), Some("Bearer kex"));
+        let (basic, wrong_basic) = (Some("Basic dTprZXk="), Some("Basic dTprZXg="));
+        for (strict, reads_document, authorization, status) in [
+            (false, true, None, 200),
+            (false, true, wrong, 200),
+            (false, false, None, 401),
+            (false, false, wrong, 403),
+            (false, false, right, 200),
+            (false, false, basic, 401),
+            (true, true, None, 401),
+            (true, true, wrong, 403),
+            (true, true, right, 200),
+            (true, true, basic, 200),
+            (true, true, wrong_basic, 403),
+            (true, true, Some("Basic ???"), 401),
+            (true, false, basic, 401),
+            (true, false, right, 200),
+        ] {
+            let case = (strict, reads_document, authorization);
+            assert_eq!(decide(strict, reads_document, authorization), status, "{case:?}");
+        }
+        let open = principal(&Access::Mcpo { key: "key".into(), strict: false }, &HeaderMap::new(), true);
+        assert_ne!(open.unwrap().kind, PrincipalKind::ServiceKey, "whoever reads a document has not shown the key");
     }
 
     #[test]

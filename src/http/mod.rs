@@ -13,6 +13,8 @@ use utoipa::OpenApi;
 use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
+use crate::domain::layout::Layout;
+
 /// Our own static routes. The tools' routes are not among them: each caller's document describes those.
 #[derive(OpenApi)]
 #[openapi(
@@ -38,16 +40,23 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
 }
 
 /// Registers what depends on the catalog: everything below a server's name. Comes last.
-pub fn configure_servers(config: &mut web::ServiceConfig) {
+pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
+    let at = |path: &str| if layout.single.is_some() { path.to_owned() } else { format!("{}/{{server}}{path}", layout.prefix) };
+    // Guarded as a whole, so that a tool of such a name is still reached.
     config
-        .service(web::resource("/docs").route(web::get().to(routes::docs::redirect)))
-        .service(web::resource("/docs/{file:.*}").route(web::get().to(routes::docs::root)))
-        // Guarded as a whole, so that a tool of such a name is still reached.
-        .service(web::resource("/{server}/openapi.json").guard(guard::Get()).to(routes::documents::server))
-        .service(web::resource("/{server}/docs").guard(guard::Get()).to(routes::docs::redirect))
-        .service(web::resource("/{server}/docs/{file:.*}").guard(guard::Get()).to(routes::docs::server))
-        .service(web::resource("/{server}/{tool:.+}").route(web::post().to(routes::execute::execute)))
-        .default_service(web::to(problem::no_route));
+        .service(web::resource("/docs").guard(guard::Get()).to(routes::docs::redirect))
+        .service(web::resource("/docs/{file:.*}").guard(guard::Get()).to(routes::docs::root));
+    if layout.single.is_none() {
+        config
+            .service(web::resource(at("/openapi.json")).guard(guard::Get()).to(routes::documents::server))
+            .service(web::resource(at("/docs")).guard(guard::Get()).to(routes::docs::redirect))
+            .service(web::resource(at("/docs/{file:.*}")).guard(guard::Get()).to(routes::docs::server));
+    }
+    let execute = match &layout.single {
+        Some(_) => web::post().to(routes::execute::execute_single),
+        None => web::post().to(routes::execute::execute),
+    };
+    config.service(web::resource(at("/{tool:.+}")).route(execute)).default_service(web::to(problem::no_route));
 }
 
 /// The description of our own routes, as `openapi/service.json` holds it.
@@ -57,14 +66,16 @@ pub fn service_document() -> String {
     document.to_pretty_json().unwrap_or_default()
 }
 
-/// Pages of these origins may call; without any, no page of another site may. Never with cookies or credentials.
-pub fn cors(origins: &[String]) -> Cors {
+/// Pages of these origins may call; without any, no page of another site may. Never with cookies or credentials. As mcpo
+/// does it, with any header.
+pub fn cors(origins: &[String], any_header: bool) -> Cors {
     const HOUR: usize = 3_600;
     let cors = Cors::default()
         .allowed_methods(["GET", "POST"])
         .allowed_headers([header::AUTHORIZATION, header::CONTENT_TYPE, header::ACCEPT])
         .allowed_header("X-Session-Id")
         .max_age(HOUR);
+    let cors = if any_header { cors.allow_any_header() } else { cors };
     if origins.iter().any(|origin| origin == "*") {
         return cors.allow_any_origin().send_wildcard();
     }

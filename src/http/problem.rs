@@ -50,6 +50,7 @@ macro_rules! codes {
 codes! {
     NotJson            "not_json"            BAD_REQUEST            Caller "The body is not JSON",
     Unauthorized       "unauthorized"        UNAUTHORIZED           Caller "No key, or a wrong one",
+    WrongKey           "wrong_key"           FORBIDDEN              Caller "The key is wrong",
     ForeignOrigin      "foreign_origin"      FORBIDDEN              Caller "The request comes from another site",
     NotFound           "not_found"           NOT_FOUND              Caller "There is no such thing here",
     MethodNotAllowed   "method_not_allowed"  METHOD_NOT_ALLOWED     Caller "This address answers another method",

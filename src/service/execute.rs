@@ -66,6 +66,12 @@ impl Execute {
         visible(self.current.snapshot().operation(name), principal)
     }
 
+    /// Whether a call of this tool can use the caller's headers.
+    #[must_use]
+    pub fn forwards_headers(&self, tool: &Tool) -> bool {
+        self.servers.forwards_headers(&tool.id.server)
+    }
+
     /// Calls a tool; the result is JSON text. Dropping the future cancels the call at the server.
     ///
     /// # Errors

@@ -43,6 +43,11 @@ pub trait ToolServers: Send + Sync {
     /// See [`CallError`]. A result with `isError` is not an error here: it is a result.
     async fn call(&self, tool: &ToolId, arguments: Map<String, Value>, context: CallContext) -> Result<Value, CallError>;
 
+    /// Whether the configuration of a server lets headers of callers through.
+    fn forwards_headers(&self, _server: &ServerName) -> bool {
+        false
+    }
+
     /// Ends every connection and every child process.
     async fn shut_down(&self);
 }

@@ -8,8 +8,10 @@ use moka::sync::Cache;
 use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::{Catalog, CatalogServer};
 use crate::domain::document::{self, Heading, MetaTool, Mode};
+use crate::domain::layout::{Layout, Naming};
+use crate::domain::mcpo;
 use crate::domain::principal::Visibility;
-use crate::domain::tool::ServerName;
+use crate::domain::tool::{ServerName, Tool};
 use crate::service::current::CurrentCatalog;
 
 /// Memory for composed documents, in bytes.
@@ -18,7 +20,7 @@ const CACHE_BYTES: u64 = 16 << 20;
 /// Which part of the service a document describes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Face {
-    /// `/openapi.json`: everything.
+    /// `/openapi.json`: everything, or the one server that lives at `/`.
     Root,
     /// `/{server}/openapi.json`: one server, with paths below it.
     Server(ServerName),
@@ -41,24 +43,45 @@ struct Key {
     mode: Mode,
 }
 
+/// What is the same in all documents.
+#[derive(Clone, Debug, Default)]
+pub struct PublishOptions {
+    /// Whether calls need a key.
+    pub secured: bool,
+    pub layout: Layout,
+    /// Title, version and description of the document of everything, where others than ours are wanted.
+    pub title: Option<String>,
+    pub version: Option<String>,
+    pub description: Option<String>,
+}
+
 pub struct Publish {
     current: Arc<CurrentCatalog>,
-    secured: bool,
+    options: PublishOptions,
     documents: Cache<Key, Document>,
 }
 
 impl Publish {
     #[must_use]
-    pub fn new(current: Arc<CurrentCatalog>, secured: bool) -> Self {
+    pub fn new(current: Arc<CurrentCatalog>, options: PublishOptions) -> Self {
         let weight = |_: &Key, document: &Document| u32::try_from(document.body.len()).unwrap_or(u32::MAX);
         let documents = Cache::builder().max_capacity(CACHE_BYTES).weigher(weight).build();
-        Self { current, secured, documents }
+        Self { current, options, documents }
+    }
+
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.options.layout
     }
 
     /// The document of a face for a caller who sees this much; `None` if there is no such face for them.
     #[must_use]
     pub fn document(&self, face: &Face, visibility: &Visibility, mode: Mode) -> Option<Document> {
         let catalog = self.current.snapshot();
+        let face = match (face, &self.options.layout.single) {
+            (Face::Root, Some(single)) => &Face::Server(single.clone()),
+            (face, _) => face,
+        };
         if let Face::Server(name) = face
             && (catalog.server(name.as_str()).is_none() || !visibility.servers.contains(name))
         {
@@ -80,27 +103,80 @@ impl Publish {
             Face::Root => None,
             Face::Server(name) => catalog.server(name.as_str()),
         };
-        let mut items: Vec<String> = Self::meta_tools(catalog, visibility).iter().map(MetaTool::path_item).collect();
+        let naming = server.map_or(Naming::Flat, |_| self.options.layout.naming);
+        let mut items = Vec::new();
+        if naming == Naming::Flat || mode == Mode::Meta {
+            items.extend(Self::meta_tools(catalog, visibility).iter().map(MetaTool::path_item));
+        }
         if mode == Mode::Full {
-            for tool in catalog.visible(visibility) {
-                let path = match server {
-                    Some(server) if tool.id.server != server.name => continue,
-                    Some(_) => document::tool_path_on_server(tool),
-                    None => document::tool_path(tool),
-                };
-                items.push(document::path_item(&path, &document::tool_operation(tool)));
+            let tools: Vec<&Tool> = catalog
+                .visible(visibility)
+                .map(AsRef::as_ref)
+                .filter(|tool| server.is_none_or(|server| tool.id.server == server.name))
+                .collect();
+            let prefix = &self.options.layout.prefix;
+            let path = |tool: &Tool| match server {
+                Some(_) => document::tool_path_on_server(tool),
+                None => format!("{prefix}{}", document::tool_path(tool)),
+            };
+            match naming {
+                Naming::Flat => items.extend(tools.iter().map(|tool| document::path_item(&path(tool), &document::tool_operation(tool)))),
+                Naming::Mcpo => items.extend(mcpo_items(&tools)),
             }
         }
-        let description = server.map_or_else(|| "All tools behind Toolsieve".to_owned(), document::server_description);
+        let options = &self.options;
+        let description = match server {
+            Some(server) => self.description(server),
+            None => options.description.clone().unwrap_or_else(|| "All tools behind Toolsieve".to_owned()),
+        };
+        let base = match server {
+            Some(server) => options.layout.server(&server.name),
+            None => options.layout.root_path.clone(),
+        };
         let heading = Heading {
-            title: server.map_or("Toolsieve", |server| server.title.as_deref().unwrap_or(server.name.as_str())),
-            version: server.and_then(|server| server.version.as_deref()).unwrap_or(env!("CARGO_PKG_VERSION")),
+            title: server.map_or_else(|| options.title.as_deref().unwrap_or("Toolsieve"), |server| self.title(server)),
+            version: server.map_or(options.version.as_deref(), |server| server.version.as_deref()).unwrap_or(match naming {
+                Naming::Flat => env!("CARGO_PKG_VERSION"),
+                Naming::Mcpo => "1.0",
+            }),
             description: &description,
-            secured: self.secured,
-            server: server.map(|server| server.name.as_str()),
+            secured: options.secured,
+            base: Some(base.as_str()).filter(|base| !base.is_empty()),
         };
         let body = document::compose(&heading, items.iter().map(String::as_str));
         let etag = format!("\"{}\"", &Fingerprint::of_text(&body).to_string()[..32]);
         Document { body: body.into(), etag: etag.into() }
     }
+
+    fn title<'a>(&'a self, server: &'a CatalogServer) -> &'a str {
+        let own = match self.options.layout.naming {
+            Naming::Flat => server.title.as_deref(),
+            Naming::Mcpo => server.program.as_deref().or(self.options.title.as_deref()),
+        };
+        own.filter(|title| !title.is_empty()).unwrap_or(server.name.as_str())
+    }
+
+    fn description(&self, server: &CatalogServer) -> String {
+        match self.options.layout.naming {
+            Naming::Flat => document::server_description(server),
+            Naming::Mcpo => match server.instructions.as_deref().filter(|text| !text.is_empty()) {
+                Some(instructions) => instructions.to_owned(),
+                None => format!("{} MCP Server", self.title(server)),
+            },
+        }
+    }
+}
+
+/// The paths of one server's tools with mcpo's names.
+fn mcpo_items(tools: &[&Tool]) -> Vec<String> {
+    let names: Vec<&str> = tools.iter().map(|tool| &*tool.id.name).collect();
+    let items = tools.iter().zip(mcpo::operation_ids(&names)).map(|(tool, id)| {
+        let mut operation = document::tool_operation(tool);
+        if let Some(operation) = operation.as_object_mut() {
+            operation.insert("operationId".into(), id.into());
+            operation.insert("summary".into(), mcpo::summary(&tool.id.name).into());
+        }
+        document::path_item(&document::tool_path_on_server(tool), &operation)
+    });
+    items.collect()
 }

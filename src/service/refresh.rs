@@ -216,6 +216,7 @@ impl Refresh {
         CatalogServer {
             name: listing.server.clone(),
             title: listing.title.clone(),
+            program: listing.program.clone(),
             version: listing.version.clone(),
             instructions: listing.instructions.clone(),
             tools,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::domain::tool::ServerName;
 use crate::service::current::CurrentCatalog;
 use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, Store, ToolIndex, ToolServers};
 use crate::service::reload::{Reload, ReloadState};
@@ -56,6 +57,11 @@ pub struct EmbedderState {
 }
 
 impl Status {
+    #[must_use]
+    pub fn is_configured(&self, server: &ServerName) -> bool {
+        self.servers.states().iter().any(|state| state.server == *server)
+    }
+
     pub async fn readiness(&self) -> Readiness {
         let servers = self.servers.states();
         let attempted = servers.iter().all(|state| state.phase != ServerPhase::Starting);

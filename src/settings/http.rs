@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use secrecy::SecretString;
 use url::Url;
 
+use crate::settings::tls::Tls;
 use crate::settings::values::Reader;
 
 /// Section `[http]`.
@@ -22,6 +23,8 @@ pub struct HttpSettings {
     pub max_body_bytes: usize,
     /// Origins as browsers send them, or `*`.
     pub cors_origins: Vec<String>,
+    /// `None`: plain HTTP.
+    pub tls: Option<Tls>,
 }
 
 impl HttpSettings {
@@ -34,6 +37,7 @@ impl HttpSettings {
             public_url: public_url(reader),
             max_body_bytes: reader.whole("http.max_body_bytes", 1024..=1 << 30),
             cors_origins: cors_origins(reader),
+            tls: Tls::read(reader),
         };
         settings.check_exposure(reader);
         settings
@@ -50,7 +54,11 @@ impl HttpSettings {
             return;
         }
         if self.insecure {
-            reader.warning("http.insecure", "everybody who can reach the address can run every tool", "set a key in TOOLSIEVE_API_KEY");
+            reader.warning(
+                "http.insecure",
+                "everybody who can reach the address can run every tool",
+                "set a key: --api-key or TOOLSIEVE_API_KEY",
+            );
         } else {
             reader.problem(
                 "http.host",

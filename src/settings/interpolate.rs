@@ -16,6 +16,18 @@ impl Environment {
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
     }
 
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        self.get(name)
+    }
+
+    /// The same with one variable more, or another value of it.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.0.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }

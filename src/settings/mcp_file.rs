@@ -16,14 +16,18 @@ use url::Url;
 use crate::domain::naming::RESERVED_SERVER_NAMES;
 use crate::domain::tool::ServerName;
 use crate::settings::calls::CallSettings;
-use crate::settings::finding::{Findings, Place, nearest};
+use crate::settings::finding::{Findings, Place, nearest, suggestion};
+use crate::settings::forwarding::HeaderForwarding;
 use crate::settings::interpolate::{self, Environment};
 use crate::settings::json_text::{JsonText, child, item};
-use crate::settings::servers::{ServerSettings, TransportSettings};
+use crate::settings::mcpo::McpoSettings;
+use crate::settings::oauth::OAuthSettings;
+use crate::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
 /// What this version reads of a server's entry.
-const SERVER_KEYS: [&str; 18] = [
+const SERVER_KEYS: [&str; 20] = [
     "args",
+    "client_header_forwarding",
     "command",
     "cwd",
     "disabled",
@@ -34,6 +38,7 @@ const SERVER_KEYS: [&str; 18] = [
     "headers",
     "maxResultBytes",
     "max_result_bytes",
+    "oauth",
     "startTimeout",
     "start_timeout",
     "timeout",
@@ -46,14 +51,17 @@ const EXAMPLE: &str = r#"{"mcpServers": {"time": {"command": "uvx", "args": ["mc
 /// Above it a `timeout` is taken for milliseconds.
 const LONGEST_IN_SECONDS: f64 = 3600.0;
 
+/// What a file is read with.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) environment: &'a Environment,
+    pub(super) calls: &'a CallSettings,
+    /// Set where mcpo would have read the file.
+    pub(super) mcpo: Option<&'a McpoSettings>,
+}
+
 /// The servers of a file, in its order, without those that are disabled.
-pub(super) fn read(
-    path: &Path,
-    text: &str,
-    environment: &Environment,
-    calls: &CallSettings,
-    findings: &mut Findings,
-) -> Vec<ServerSettings> {
+pub(super) fn read(path: &Path, text: &str, context: Context<'_>, findings: &mut Findings) -> Vec<ServerSettings> {
     let source = path.display().to_string();
     let json = match JsonText::parse(text) {
         Ok(json) => json,
@@ -63,14 +71,20 @@ pub(super) fn read(
             return Vec::new();
         }
     };
-    let mut file = File { source, json: &json, environment, findings };
+    let is_below_prefix = context.mcpo.is_some_and(|mcpo| !mcpo.path_prefix.is_empty());
+    let mut file = File { source, json: &json, environment: context.environment, findings, is_below_prefix };
     for (key, line) in json.outer_duplicates() {
         let place = Place { line: Some(line), ..file.place(key) };
         file.findings.problem(place, "stands here a second time", "rename or remove one of the two");
     }
     let Some((key, servers)) = file.servers() else { return Vec::new() };
     let found: Vec<ServerSettings> =
-        servers.iter().filter_map(|(name, entry)| server(&mut file, &child(key, name), name, entry, calls)).collect();
+        servers.iter().filter_map(|(name, entry)| server(&mut file, &child(key, name), name, entry, context)).collect();
+    for server in found.iter().filter(|server| !servers.contains_key(server.name.as_str())) {
+        if found.iter().filter(|other| other.name == server.name).count() > 1 {
+            file.problem(key, format!("two servers would be called {}", server.name), "rename one of them");
+        }
+    }
     if servers.is_empty() {
         file.problem(key, "names no server", format!("add one, such as {EXAMPLE}"));
     } else if found.is_empty() && file.findings.problems.is_empty() {
@@ -80,11 +94,13 @@ pub(super) fn read(
 }
 
 /// The file while it is read: knows places, replaces variables, reports.
-struct File<'a> {
+pub(super) struct File<'a> {
     source: String,
     json: &'a JsonText,
     environment: &'a Environment,
     findings: &'a mut Findings,
+    /// Whether all servers live below a path of their own, so that no name of theirs is one of ours.
+    is_below_prefix: bool,
 }
 
 impl<'a> File<'a> {
@@ -161,13 +177,14 @@ impl<'a> File<'a> {
 }
 
 /// One entry, by key. `null` counts as absent everywhere.
-struct Entry<'f, 'a> {
+pub(super) struct Entry<'f, 'a> {
     file: &'f mut File<'a>,
     path: &'f str,
     keys: &'f Map<String, Value>,
 }
 
-fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, calls: &CallSettings) -> Option<ServerSettings> {
+fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: Context<'_>) -> Option<ServerSettings> {
+    let calls = context.calls;
     let Some(keys) = entry.as_object() else {
         file.problem(path, "not an object", "write it as {\"command\": …} or {\"url\": …}");
         return None;
@@ -177,9 +194,11 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, calls: &Ca
         return None;
     }
     let before = entry.file.findings.problems.len();
-    entry.check_name(name);
     entry.check_keys();
     let transport = entry.transport();
+    let remote = entry.remote_settings(name, transport.as_ref());
+    let name = &*entry.published_name(name, context.mcpo);
+    entry.check_name(name);
     let call_timeout = entry.first_of(["timeout", "timeout"], timeout).unwrap_or(calls.timeout);
     let start_timeout = entry.first_of(["startTimeout", "start_timeout"], timeout).unwrap_or(calls.start_timeout);
     let max_result_bytes = entry.first_of(["maxResultBytes", "max_result_bytes"], bytes).unwrap_or(calls.max_result_bytes);
@@ -191,13 +210,26 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, calls: &Ca
         start_timeout,
         disabled_tools,
         max_result_bytes,
+        remote,
     })
 }
 
 impl Entry<'_, '_> {
+    /// mcpo knows no reserved names, so there such a server gets another one.
+    fn published_name(&mut self, name: &str, mcpo: Option<&McpoSettings>) -> String {
+        let clashes = mcpo.is_some_and(|mcpo| mcpo.path_prefix.is_empty()) && RESERVED_SERVER_NAMES.contains(&name);
+        if !clashes {
+            return name.to_owned();
+        }
+        let other = format!("{name}-server");
+        let remedy = format!("use /{other}/ where you used /{name}/, or start with --path-prefix");
+        self.warning(self.path, format!("this name is an address of the service itself: the server is called {other}"), remedy);
+        other
+    }
+
     fn check_name(&mut self, name: &str) {
         let path = self.path;
-        if RESERVED_SERVER_NAMES.contains(&name) {
+        if !self.file.is_below_prefix && RESERVED_SERVER_NAMES.contains(&name) {
             let remedy = format!("rename the server, for example to {name}-server");
             self.file.problem(path, "this name is an address of the service itself", remedy);
         } else if name.is_empty() || name == "." || name == ".." {
@@ -212,10 +244,6 @@ impl Entry<'_, '_> {
         for key in self.keys.keys() {
             let path = child(self.path, key);
             match key.as_str() {
-                "oauth" | "client_header_forwarding" => {
-                    let remedy = "remove it if no other program needs it";
-                    self.file.warning(&path, "not supported yet, so it has no effect", remedy);
-                }
                 "envFile" | "env_file" => {
                     let remedy = "load that file before the start, and name its variables in `env`: {\"KEY\": \"${KEY}\"}";
                     self.file.warning(&path, "not supported, so the variables of that file are missing", remedy);
@@ -230,6 +258,16 @@ impl Entry<'_, '_> {
                 _ => {}
             }
         }
+    }
+
+    fn remote_settings(&mut self, name: &str, transport: Option<&TransportSettings>) -> RemoteSettings {
+        let remote = RemoteSettings { forwarding: HeaderForwarding::read(self), oauth: OAuthSettings::read(self, name) };
+        if matches!(transport, Some(TransportSettings::Stdio { .. })) && remote != RemoteSettings::default() {
+            let remedy = "remove `oauth` and `client_header_forwarding` here";
+            self.warning(self.path, "a program on this machine gets no headers and no tokens", remedy);
+            return RemoteSettings::default();
+        }
+        remote
     }
 
     /// `None` means that a problem was reported.
@@ -313,7 +351,43 @@ impl Entry<'_, '_> {
         read(self, key)
     }
 
-    fn wrong_kind<T>(&mut self, path: &str, expected: &str) -> Option<T> {
+    pub(super) fn path(&self) -> &str {
+        self.path
+    }
+
+    /// An environment variable.
+    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+        self.file.environment.get(name)
+    }
+
+    pub(super) fn replaced(&mut self, path: &str, text: &str) -> Option<String> {
+        self.file.replaced(path, text)
+    }
+
+    pub(super) fn problem(&mut self, path: &str, message: impl Into<String>, remedy: impl Into<String>) {
+        self.file.problem(path, message, remedy);
+    }
+
+    pub(super) fn warning(&mut self, path: &str, message: impl Into<String>, remedy: impl Into<String>) {
+        self.file.warning(path, message, remedy);
+    }
+
+    /// The object under a key.
+    pub(super) fn object(&mut self, key: &str) -> Option<Map<String, Value>> {
+        match self.get(key)? {
+            Value::Object(keys) => Some(keys.clone()),
+            _ => self.wrong_kind(&child(self.path, key), "an object"),
+        }
+    }
+
+    /// Warns of keys that have no meaning.
+    pub(super) fn check_known(&mut self, path: &str, keys: &Map<String, Value>, known: &[&str]) {
+        for key in keys.keys().filter(|key| !known.contains(&key.as_str())) {
+            self.warning(&child(path, key), "unknown key, not used", suggestion(key, known));
+        }
+    }
+
+    pub(super) fn wrong_kind<T>(&mut self, path: &str, expected: &str) -> Option<T> {
         self.file.problem(path, "of the wrong kind", format!("write {expected}"));
         None
     }
@@ -445,7 +519,7 @@ fn bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
 mod tests {
     use secrecy::ExposeSecret;
 
-    use super::{Environment, read};
+    use super::{Context, Environment, read};
     use crate::settings::Settings;
     use crate::settings::finding::Findings;
     use crate::settings::servers::TransportSettings;
@@ -458,7 +532,7 @@ mod tests {
             [("C", "run"), ("S", "hush\u{7}hush")].map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
         let mut findings = Findings::default();
         let calls = Settings::defaults().unwrap().live.calls;
-        let servers = read("f.json".as_ref(), text, &environment, &calls, &mut findings);
+        let servers = read("f.json".as_ref(), text, Context { environment: &environment, calls: &calls, mcpo: None }, &mut findings);
         let TransportSettings::Stdio { command, args, env, .. } = &servers[0].transport else { panic!() };
         assert_eq!((command.as_str(), args[0].as_str()), ("run", "--key=hush\u{7}hush"));
         assert_eq!(env["T"].expose_secret(), "xhush\u{7}hush");

@@ -6,15 +6,19 @@
 mod calls;
 mod embedder;
 mod finding;
+mod forwarding;
 mod http;
 mod interpolate;
 mod json_text;
 mod logging;
 mod mcp_file;
+pub mod mcpo;
+mod oauth;
 mod reload;
 mod selection;
 pub mod servers;
 mod store;
+mod tls;
 mod values;
 
 use std::collections::BTreeMap;
@@ -28,13 +32,17 @@ use toml::Value;
 pub use self::calls::CallSettings;
 pub use self::embedder::{EmbedderProvider, EmbedderSettings};
 pub use self::finding::{Finding, Place, SettingsErrors};
+pub use self::forwarding::HeaderForwarding;
 pub use self::http::HttpSettings;
 pub use self::interpolate::Environment;
 pub use self::logging::{LogFormat, LoggingSettings};
+pub use self::mcpo::McpoSettings;
+pub use self::oauth::OAuthSettings;
 pub use self::reload::ReloadSettings;
 pub use self::selection::SelectionSettings;
-pub use self::servers::{ServerSettings, TransportSettings};
+pub use self::servers::{RemoteSettings, ServerSettings, TransportSettings};
 pub use self::store::StoreSettings;
+pub use self::tls::Tls;
 pub use self::values::DEFAULTS;
 
 use self::finding::Findings;
@@ -68,6 +76,8 @@ pub struct StartSettings {
     pub embedder: EmbedderSettings,
     pub logging: LoggingSettings,
     pub reload: ReloadSettings,
+    /// Set by mcpo's command line alone.
+    pub mcpo: Option<McpoSettings>,
 }
 
 /// What can be replaced while the service runs.
@@ -92,6 +102,8 @@ pub struct Sources {
     pub settings: Option<PathBuf>,
     pub environment: Environment,
     pub overrides: Overrides,
+    /// mcpo's command line: other defaults, and what it says of addresses and servers.
+    pub mcpo: Option<McpoSettings>,
 }
 
 /// Where the `mcpServers` map comes from. Has no `Debug`: a text may hold secrets.
@@ -125,6 +137,12 @@ pub struct Overrides {
     pub log_level: Option<String>,
     /// `--hot-reload`; `false` leaves what the other sources say.
     pub watch: bool,
+    /// `--cors-allow-origins`; none leaves what the other sources say.
+    pub cors_origins: Vec<String>,
+    /// `--ssl-certfile`
+    pub tls_certificate: Option<String>,
+    /// `--ssl-keyfile`
+    pub tls_key: Option<String>,
 }
 
 impl Sources {
@@ -147,6 +165,9 @@ impl Settings {
     pub fn load(sources: &Sources) -> Result<(Self, Vec<Finding>), SettingsErrors> {
         let mut findings = Findings::default();
         let mut values = Values::defaults(&mut findings);
+        if sources.mcpo.is_some() {
+            mcpo::add_defaults(&sources.environment, &mut values, &mut findings);
+        }
         if let Some(path) = &sources.settings
             && let Some(text) = read_file(path, &mut findings)
         {
@@ -162,7 +183,11 @@ impl Settings {
             // As given: a path need not be Unicode.
             start.store.data_dir.clone_from(data_dir);
         }
-        let servers = sources.servers.read(&sources.environment, &calls, &mut findings);
+        let mut servers = sources.servers.read(&sources.environment, &calls, sources.mcpo.as_ref(), &mut findings);
+        if let Some(mcpo) = &sources.mcpo {
+            mcpo.complete(&mut servers, &start.http, &mut findings);
+            start.mcpo = Some(mcpo.clone());
+        }
 
         let keys = values.fingerprints();
         let (problems, warnings) = findings.in_order();
@@ -202,19 +227,27 @@ impl StartSettings {
             embedder: EmbedderSettings::read(reader),
             logging: LoggingSettings::read(reader),
             reload: ReloadSettings::read(reader),
+            mcpo: None,
         }
     }
 }
 
 impl ServersSource {
-    fn read(&self, environment: &Environment, calls: &CallSettings, findings: &mut Findings) -> Vec<ServerSettings> {
+    fn read(
+        &self,
+        environment: &Environment,
+        calls: &CallSettings,
+        mcpo: Option<&McpoSettings>,
+        findings: &mut Findings,
+    ) -> Vec<ServerSettings> {
+        let context = mcp_file::Context { environment, calls, mcpo };
         match self {
             Self::Nothing => Vec::new(),
             Self::File(path) => match read_file(path, findings) {
-                Some(text) => mcp_file::read(path, &text, environment, calls, findings),
+                Some(text) => mcp_file::read(path, &text, context, findings),
                 None => Vec::new(),
             },
-            Self::Text { name, text } => mcp_file::read(Path::new(name), text, environment, calls, findings),
+            Self::Text { name, text } => mcp_file::read(Path::new(name), text, context, findings),
         }
     }
 }
@@ -228,6 +261,9 @@ impl Overrides {
             ("--insecure", "http.insecure", self.insecure.then_some(Value::Boolean(true))),
             ("--data-dir", "store.data_dir", self.data_dir.as_ref().map(|path| Value::String(path.to_string_lossy().into()))),
             ("--log-level", "logging.level", self.log_level.clone().map(Value::String)),
+            ("--cors-allow-origins", "http.cors_origins", self.origins()),
+            ("--ssl-certfile", "http.tls_certificate", self.tls_certificate.clone().map(Value::String)),
+            ("--ssl-keyfile", "http.tls_key", self.tls_key.clone().map(Value::String)),
             ("--hot-reload", "reload.watch", self.watch.then_some(Value::Boolean(true))),
         ];
         for (flag, key, value) in flags {
@@ -235,6 +271,13 @@ impl Overrides {
                 values.add_flag(flag, key, value, findings);
             }
         }
+    }
+}
+
+impl Overrides {
+    fn origins(&self) -> Option<Value> {
+        let origins = self.cors_origins.iter().cloned().map(Value::String).collect();
+        (!self.cors_origins.is_empty()).then_some(Value::Array(origins))
     }
 }
 

@@ -9,6 +9,8 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use crate::domain::tool::ServerName;
+use crate::settings::forwarding::HeaderForwarding;
+use crate::settings::oauth::OAuthSettings;
 
 /// A server of the `mcpServers` map, checked and with every `${VAR}` replaced.
 #[derive(Clone, Debug)]
@@ -23,6 +25,17 @@ pub struct ServerSettings {
     pub disabled_tools: Vec<String>,
     /// Largest result in bytes.
     pub max_result_bytes: usize,
+    /// For a server over HTTP.
+    pub remote: RemoteSettings,
+}
+
+/// What requests to a server over HTTP carry beside its configured headers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteSettings {
+    /// Headers of the caller; `None` lets nothing through.
+    pub forwarding: Option<HeaderForwarding>,
+    /// Where its token comes from.
+    pub oauth: Option<OAuthSettings>,
 }
 
 /// How a server is reached.
@@ -66,13 +79,15 @@ impl ServerSettings {
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         // Taken apart, so that a new field can't be forgotten here.
-        let Self { name: _, transport, call_timeout, start_timeout, disabled_tools, max_result_bytes } = self;
+        let Self { name: _, transport, call_timeout, start_timeout, disabled_tools, max_result_bytes, remote } = self;
         let mut found = transport.differences(&other.transport);
         let others = [
             ("timeout", *call_timeout != other.call_timeout),
             ("startTimeout", *start_timeout != other.start_timeout),
             ("disabledTools", *disabled_tools != other.disabled_tools),
             ("maxResultBytes", *max_result_bytes != other.max_result_bytes),
+            ("client_header_forwarding", remote.forwarding != other.remote.forwarding),
+            ("oauth", remote.oauth != other.remote.oauth),
         ];
         found.extend(others.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key));
         found
@@ -141,6 +156,7 @@ mod tests {
             start_timeout: Duration::from_secs(1),
             disabled_tools: disabled.iter().map(|name| (*name).to_owned()).collect(),
             max_result_bytes: 1,
+            remote: RemoteSettings::default(),
         };
         let one = server("hunter22", &[], 1);
         assert_eq!(one.differences(&server("hunter22", &[], 1)), Vec::<&str>::new());

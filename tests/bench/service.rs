@@ -23,7 +23,7 @@ use toolsieve::domain::tool::ServerName;
 use toolsieve::service::chats::Chats;
 use toolsieve::service::current::CurrentCatalog;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex, ToolServers as _};
-use toolsieve::service::publish::{Face, Publish};
+use toolsieve::service::publish::{Face, Publish, PublishOptions};
 use toolsieve::service::record::{Recorder, Retention};
 use toolsieve::service::refresh::Indexing;
 use toolsieve::service::retrieve::Retrieve;
@@ -71,7 +71,7 @@ fn tools(count: usize) -> Catalog {
             });
             Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
         });
-        CatalogServer { tools: tools.collect(), name: name.clone(), title: None, version: None, instructions: None }
+        CatalogServer { tools: tools.collect(), name: name.clone(), title: None, program: None, version: None, instructions: None }
     });
     Catalog::new(servers.collect())
 }
@@ -126,6 +126,10 @@ fn select(criterion: &mut Criterion) {
     }
 }
 
+fn options() -> PublishOptions {
+    PublishOptions { secured: true, ..PublishOptions::default() }
+}
+
 fn documents(criterion: &mut Criterion) {
     for count in [200, 2_000] {
         let current = Arc::new(CurrentCatalog::default());
@@ -133,12 +137,12 @@ fn documents(criterion: &mut Criterion) {
         let visibility = Visibility::default();
         criterion.bench_function(&format!("compose a document of {count} tools"), |bencher| {
             bencher.iter_batched(
-                || Publish::new(Arc::clone(&current), true),
+                || Publish::new(Arc::clone(&current), options()),
                 |publish| black_box(publish.document(&Face::Root, &visibility, Mode::Full)),
                 criterion::BatchSize::SmallInput,
             );
         });
-        let publish = Publish::new(Arc::clone(&current), true);
+        let publish = Publish::new(Arc::clone(&current), options());
         criterion.bench_function(&format!("a composed document of {count} tools again"), |bencher| {
             bencher.iter(|| black_box(publish.document(&Face::Root, &visibility, Mode::Full)));
         });
@@ -166,8 +170,12 @@ fn execute(criterion: &mut Criterion) {
         let application = Application::start(settings).await.unwrap();
         let (url, stop) = (application.url(), application.handle());
         let task = tokio::spawn(application.run());
-        let options =
-            mcp::Options { client: mcp::client_builder().build().unwrap(), inherit_environment: false, timing: mcp::Timing::default() };
+        let options = mcp::Options {
+            client: mcp::client_builder().build().unwrap(),
+            inherit_environment: false,
+            oauth: None,
+            timing: mcp::Timing::default(),
+        };
         let servers = mcp::McpServers::start(direct.live.servers, options);
         loop {
             let ready: Value = client.get(format!("{url}/readyz")).send().await.unwrap().json().await.unwrap();

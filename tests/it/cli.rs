@@ -154,3 +154,70 @@ async fn told_to_stop_it_ends_its_servers_and_is_code_0() {
     assert_eq!(served.process.wait().unwrap().code(), Some(0));
     assert!(!std::path::Path::new(&format!("/proc/{child}")).exists(), "the server's process is still there");
 }
+
+#[test]
+fn without_a_subcommand_the_flags_are_mcpo_s() {
+    for arguments in [&["--port", "8000"][..], &["--nonsense", "--", "x"], &["-c", "no/such/file.json"], &["mcpo", "-e", "BAD", "--", "x"]]
+    {
+        let output = toolsieve().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output));
+    }
+    let help = toolsieve().args(["mcpo", "--help"]).output().unwrap();
+    assert!(help.status.success() && text(&help).contains("--strict-auth"), "{}", text(&help));
+    let version = toolsieve().arg("--version").output().unwrap();
+    assert!(text(&version).contains(env!("CARGO_PKG_VERSION")), "{}", text(&version));
+}
+
+#[test]
+fn tools_and_documents_are_shown_without_the_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("mcp.json");
+    fs::write(&config, json!({"mcpServers": {"one": stdio(&[]), "gone": {"command": "no-such-command-here"}}}).to_string()).unwrap();
+    let run = |words: &[&str]| {
+        toolsieve().args(words).arg("--config").arg(&config).arg("--data-dir").arg(folder.path().join("data")).output().unwrap()
+    };
+
+    let output = run(&["tools", "--server", "one", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let listed: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(listed["tools"].as_array().unwrap().len(), 23);
+    assert!(
+        listed["tools"].as_array().unwrap().iter().any(|tool| tool["operation_id"] == "one__echo" && tool["tokens"].as_u64() > Some(10))
+    );
+    let table = run(&["tools", "--server", "one"]);
+    assert!(text(&table).contains("one__echo") && text(&table).contains("23 tools of 1 servers"), "{}", text(&table));
+
+    let all = run(&["tools"]);
+    assert_eq!(all.status.code(), Some(1), "a server does not answer");
+    assert!(text(&all).contains("no-such-command-here") && text(&all).contains("one__echo"), "{}", text(&all));
+    assert_eq!(run(&["tools", "--server", "two"]).status.code(), Some(2));
+    assert_eq!(run(&["tools", "--offline"]).status.code(), Some(1), "there was no service yet");
+
+    let document = |words: &[&str]| -> Value {
+        let output = run(&[&["openapi", "--server", "one"], words].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output)))
+    };
+    assert_eq!(document(&[])["paths"]["/echo"]["post"]["operationId"], "one__echo");
+    assert_eq!(document(&["--as-mcpo"])["paths"]["/echo"]["post"]["operationId"], "tool_echo_post");
+    assert_eq!(document(&["--mode", "meta"])["paths"].as_object().unwrap().len(), 2);
+}
+
+#[test]
+fn the_doctor_names_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("mcp.json");
+    let examine = |servers: Value, flag: &str| {
+        fs::write(&config, json!({"mcpServers": servers}).to_string()).unwrap();
+        let data = folder.path().join("data");
+        let output = toolsieve().args(["doctor", "--json", "--port", "0", flag]).arg(&config).arg("--data-dir").arg(data).output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
+        (output.status.code(), report)
+    };
+    let (code, report) = examine(json!({"one": stdio(&[])}), "--config");
+    assert_eq!((code, &report["fine"], report.get("mcpo")), (Some(0), &json!(true), None), "{report}");
+    let (code, report) = examine(json!({"one": stdio(&[]), "gone": {"command": "no-such-command-here"}}), "--from-mcpo");
+    assert_eq!((code, &report["fine"]), (Some(1), &json!(false)), "{report}");
+    let problems: Vec<&Value> = report["checks"].as_array().unwrap().iter().filter(|check| check["level"] == "problem").collect();
+    assert!(!problems.is_empty() && problems.iter().all(|check| check["subject"] == "gone"), "{report}");
+    assert_eq!((&report["mcpo"][0]["common"], &report["mcpo"][0]["only_mcpo"]), (&json!(23), &json!([])), "{report}");
+}

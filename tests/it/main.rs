@@ -12,6 +12,7 @@ mod index_contract;
 mod index_embedded;
 mod leaks;
 mod mcp_adapter;
+mod mcpo;
 mod relevance;
 mod reload;
 mod retrieval_quality;

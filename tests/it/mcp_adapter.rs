@@ -18,7 +18,7 @@ use toolsieve::adapters::mcp::{McpServers, Options, Timing, client_builder};
 use toolsieve::domain::principal::Principal;
 use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::service::ports::{CallContext, CallError, Progress, ServerEvent, ServerListing, ServerPhase, ServerState, ToolServers};
-use toolsieve::settings::servers::{ServerSettings, TransportSettings};
+use toolsieve::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
 /// Long enough for a loaded machine; nothing waits for it unless it fails.
 const LONG: Duration = Duration::from_secs(30);
@@ -50,6 +50,7 @@ fn settings(name: &str, transport: TransportSettings) -> ServerSettings {
         start_timeout: LONG,
         disabled_tools: Vec::new(),
         max_result_bytes: 16 << 20,
+        remote: RemoteSettings::default(),
     }
 }
 
@@ -132,7 +133,7 @@ fn start_with(settings: Vec<ServerSettings>, timing: Timing, inherit_environment
 }
 
 fn start_over(client: reqwest::Client, settings: Vec<ServerSettings>, timing: Timing, inherit_environment: bool) -> Running {
-    let servers = McpServers::start(settings, Options { client, inherit_environment, timing });
+    let servers = McpServers::start(settings, Options { client, inherit_environment, oauth: None, timing });
     let events = servers.events();
     Running { servers, events, kind: "", _http: None }
 }

@@ -41,6 +41,7 @@ fn answer(case: &Path) -> String {
         settings: existing("settings.toml"),
         environment: pairs(&text("environment")).collect(),
         overrides: flags(&text("flags")),
+        ..Sources::default()
     };
     let (result, warnings) = match Settings::load(&sources) {
         Ok((settings, warnings)) if existing("mcp.json").is_some() => (servers(&settings.live.servers), warnings),

@@ -52,6 +52,7 @@ pub(crate) fn listing(server: &str, tools: usize) -> ServerListing {
     ServerListing {
         server: ServerName::from(server),
         title: Some("A title".into()),
+        program: Some("a-program".into()),
         version: None,
         instructions: Some(String::new()),
         tools: (0..tools).map(tool).collect(),

@@ -1,11 +1,12 @@
 //! Calls one tool over a link.
 
-use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
+use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, GetExtensions};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use crate::adapters::mcp::connection::{Link, LinkError, Reply};
 use crate::adapters::mcp::exchange::Purpose;
+use crate::adapters::mcp::http::Forwarded;
 use crate::service::ports::Progress;
 
 /// Returns the raw result. The caller sets the time limit by dropping the future, which cancels the call at the
@@ -15,9 +16,13 @@ pub(super) async fn call(
     tool: &str,
     arguments: Map<String, Value>,
     progress: Option<mpsc::Sender<Progress>>,
+    forwarded: Option<Forwarded>,
 ) -> Result<Value, LinkError> {
     let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-    let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+    let mut request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+    if let Some(headers) = forwarded {
+        request.extensions_mut().insert(headers);
+    }
     let Reply { result, .. } = link.request(request, Purpose::Call, progress).await?;
     let unusable = |message: &str| LinkError::Unusable(message.to_owned());
     if !result.is_object() {

@@ -1,10 +1,11 @@
 //! A live link to one server: transport, handshake, requests with raw answers, and the end of it all.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::{HeaderMap, StatusCode};
+use ::http::StatusCode;
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig, ClientRequest, ErrorData, GetExtensions,
     Implementation, ListRootsRequestMethod, ProtocolVersion, RequestId, SubscriptionFilter,
@@ -27,7 +28,8 @@ use url::Url;
 
 use crate::adapters::mcp::child::{Child, Manners, Program, SpawnError};
 use crate::adapters::mcp::exchange::{Answer, Exchange, Purpose, Ticket};
-use crate::adapters::mcp::http::{self, HttpClient, HttpFailure};
+use crate::adapters::mcp::http::{self, HttpClient, HttpFailure, Sender};
+use crate::adapters::mcp::oauth::{TokenError, Tokens};
 use crate::adapters::mcp::sse::{Remote, SseFailure, SseTransport};
 use crate::adapters::mcp::stdio::StdioTransport;
 use crate::adapters::mcp::text::{Secrets, foreign};
@@ -84,6 +86,7 @@ pub(super) struct Connector<'a> {
     pub(super) inherit_environment: bool,
     /// What is tried first.
     pub(super) wire: Wire,
+    pub(super) oauth: Option<&'a Path>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +99,8 @@ pub(super) enum ConnectError {
     Sse(#[from] SseFailure),
     #[error("neither over SSE ({sse}) nor over streamable HTTP ({streamable})")]
     Neither { sse: Box<ConnectError>, streamable: Box<ConnectError> },
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// The server answered the handshake with an error: it may speak the other era.
     #[error("the server refused the handshake: {0}")]
     Refused(String),
@@ -117,6 +122,8 @@ pub(super) struct Connection {
 #[derive(Clone, Debug, Default)]
 pub(super) struct About {
     pub(super) title: Option<String>,
+    /// `serverInfo.name`.
+    pub(super) program: Option<String>,
     pub(super) version: Option<String>,
     pub(super) instructions: Option<String>,
 }
@@ -182,8 +189,9 @@ impl Connector<'_> {
                 Ok(connection)
             }
             TransportSettings::StreamableHttp { url, headers } | TransportSettings::Sse { url, headers } => {
-                let headers = http::configured(headers)?;
-                self.remote(url, &headers, era).await
+                let tokens = self.tokens().await?;
+                let sender = Sender { client: self.client.clone(), headers: http::configured(headers)?, tokens };
+                self.remote(url, &sender, era).await
             }
         }
     }
@@ -195,8 +203,8 @@ impl Connector<'_> {
 
     /// Tries one transport of HTTP and, where the answer hints at it, the other one (MCP specification, "Backwards
     /// Compatibility" of the transports).
-    async fn remote(&self, url: &Url, headers: &HeaderMap, era: Era) -> Result<Connection, ConnectError> {
-        let failure = match self.over(self.wire, url, headers, era).await {
+    async fn remote(&self, url: &Url, sender: &Sender, era: Era) -> Result<Connection, ConnectError> {
+        let failure = match self.over(self.wire, url, sender, era).await {
             Ok(connection) => return Ok(connection),
             Err(failure) => failure,
         };
@@ -205,7 +213,7 @@ impl Connector<'_> {
             (ConnectError::Http(HttpFailure::Status(status)), Wire::StreamableHttp) if MAY_BE_SSE.contains(status) => Wire::Sse,
             _ => return Err(failure),
         };
-        let (sse, streamable) = match self.over(other, url, headers, era).await {
+        let (sse, streamable) = match self.over(other, url, sender, era).await {
             Ok(connection) => return Ok(connection),
             Err(refused @ ConnectError::Refused(_)) => return Err(refused),
             Err(_) if matches!(self.settings.transport, TransportSettings::StreamableHttp { .. }) => return Err(failure),
@@ -215,18 +223,18 @@ impl Connector<'_> {
         Err(ConnectError::Neither { sse: Box::new(sse), streamable: Box::new(streamable) })
     }
 
-    async fn over(&self, wire: Wire, url: &Url, headers: &HeaderMap, era: Era) -> Result<Connection, ConnectError> {
-        let (exchange, limit, headers) = (Arc::<Exchange>::default(), self.limit(), headers.clone());
+    async fn over(&self, wire: Wire, url: &Url, sender: &Sender, era: Era) -> Result<Connection, ConnectError> {
+        let (exchange, limit, sender) = (Arc::<Exchange>::default(), self.limit(), sender.clone());
         match wire {
             Wire::Sse => {
                 let ServerSettings { start_timeout, call_timeout, .. } = *self.settings;
-                let remote = Remote { client: self.client, url, headers, start_timeout, call_timeout };
+                let remote = Remote { sender, url, start_timeout, call_timeout };
                 let transport = SseTransport::open(remote, Arc::clone(&exchange), limit).await?;
                 // The newer era came after this transport.
                 self.shake_hands(transport, exchange, Era::Initialize, wire).await
             }
             Wire::StreamableHttp | Wire::Stdio => {
-                let client = HttpClient::new(self.client.clone(), headers, Arc::clone(&exchange), limit);
+                let client = HttpClient::new(sender, Arc::clone(&exchange), limit);
                 let mut retry = FixedInterval::default();
                 retry.max_times = Some(1);
                 let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
@@ -237,6 +245,14 @@ impl Connector<'_> {
                 self.shake_hands(transport, exchange, era, Wire::StreamableHttp).await
             }
         }
+    }
+
+    /// Where the server asks for OAuth: its tokens, of which there is one.
+    async fn tokens(&self) -> Result<Option<Arc<Tokens>>, TokenError> {
+        let Some(oauth) = &self.settings.remote.oauth else { return Ok(None) };
+        let tokens = Tokens::new(self.client.clone(), oauth, self.oauth);
+        tokens.bearer().await?;
+        Ok(Some(Arc::new(tokens)))
     }
 
     async fn shake_hands<T, E, A>(&self, transport: T, exchange: Arc<Exchange>, era: Era, wire: Wire) -> Result<Connection, ConnectError>
@@ -258,6 +274,7 @@ impl Connector<'_> {
         if let Some(info) = info.as_deref() {
             let server = info.server_info.as_ref();
             about.title = server.map(|server| server.title.clone().unwrap_or_else(|| server.name.clone()));
+            about.program = server.map(|server| server.name.clone());
             about.version = server.map(|server| server.version.clone());
             about.instructions.clone_from(&info.instructions);
             protocol = info.protocol_version.clone();

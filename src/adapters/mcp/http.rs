@@ -13,17 +13,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt};
-use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use indexmap::IndexMap;
-use reqwest::{Response, redirect};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult};
+use reqwest::{RequestBuilder, Response, redirect};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
+};
 use rmcp::transport::streamable_http_client::{SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
 
 use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound};
+use crate::adapters::mcp::oauth::{TokenError, Tokens};
 
 const SESSION: &str = "mcp-session-id";
 const LAST_EVENT: &str = "last-event-id";
@@ -64,6 +67,8 @@ pub(super) enum HttpFailure {
     Status(StatusCode),
     #[error("the configured header `{0}` is not valid")]
     Header(String),
+    #[error(transparent)]
+    Token(#[from] TokenError),
 }
 
 impl From<reqwest::Error> for HttpFailure {
@@ -80,12 +85,31 @@ impl From<reqwest::Error> for HttpFailure {
 
 pub(super) type Failure = StreamableHttpError<HttpFailure>;
 
+/// Headers of the caller that go along with one request, in its extensions.
+#[derive(Clone, Debug)]
+pub(super) struct Forwarded(pub(super) HeaderMap);
+
+/// What goes along with this message.
+pub(super) fn forwarded(message: &ClientJsonRpcMessage) -> Option<Forwarded> {
+    match message {
+        JsonRpcMessage::Request(request) => request.request.extensions().get::<Forwarded>().cloned(),
+        _ => None,
+    }
+}
+
+/// Sends requests with what is configured for one server.
+#[derive(Clone)]
+pub(super) struct Sender {
+    pub(super) client: reqwest::Client,
+    pub(super) headers: HeaderMap,
+    pub(super) tokens: Option<Arc<Tokens>>,
+}
+
 #[derive(Clone)]
 pub(super) struct HttpClient(Arc<Inner>);
 
 struct Inner {
-    client: reqwest::Client,
-    headers: HeaderMap,
+    sender: Sender,
     exchange: Arc<Exchange>,
     limit: usize,
     initialized: AtomicBool,
@@ -115,10 +139,31 @@ struct Asked {
     answered: bool,
 }
 
+impl Sender {
+    /// What is given goes over what is configured: the caller's headers, where the server may have them, then its token.
+    pub(super) async fn send(&self, builder: RequestBuilder, forwarded: Option<Forwarded>) -> Result<Response, HttpFailure> {
+        let forwarded = forwarded.map(|Forwarded(headers)| headers).unwrap_or_default();
+        // Whoever forwards the caller's own credentials means them.
+        let tokens = self.tokens.as_ref().filter(|_| !forwarded.contains_key(AUTHORIZATION));
+        let builder = builder.headers(self.headers.clone()).headers(forwarded);
+        let Some(tokens) = tokens else { return Ok(builder.send().await?) };
+        let token = tokens.bearer().await?;
+        let again = builder.try_clone();
+        let response = builder.headers(bearer(&token)).send().await?;
+        match again {
+            Some(again) if response.status() == StatusCode::UNAUTHORIZED => {
+                let token = tokens.instead_of(&token).await?;
+                Ok(again.headers(bearer(&token)).send().await?)
+            }
+            _ => Ok(response),
+        }
+    }
+}
+
 impl HttpClient {
-    pub(super) fn new(client: reqwest::Client, headers: HeaderMap, exchange: Arc<Exchange>, limit: usize) -> Self {
+    pub(super) fn new(sender: Sender, exchange: Arc<Exchange>, limit: usize) -> Self {
         let initialized = AtomicBool::new(false);
-        Self(Arc::new(Inner { client, headers, exchange, limit, initialized }))
+        Self(Arc::new(Inner { sender, exchange, limit, initialized }))
     }
 
     async fn post(
@@ -128,7 +173,8 @@ impl HttpClient {
         session: Option<Arc<str>>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Failure> {
-        let Inner { client, exchange, initialized, .. } = &*self.0;
+        let Inner { sender: Sender { client, .. }, exchange, initialized, .. } = &*self.0;
+        let forwarded = forwarded(&message);
         exchange.outbound(&mut message);
         let (request, is_discover) = match &message {
             JsonRpcMessage::Request(request) => {
@@ -144,7 +190,7 @@ impl HttpClient {
         let has_session = session.is_some();
         let body = serde_json::to_vec(&message)?;
         let builder = client.post(uri).header(ACCEPT, "application/json, text/event-stream").header(CONTENT_TYPE, JSON);
-        let response = self.send(builder, session, headers, Some(body)).await?;
+        let response = self.send(builder, session, headers, forwarded, Some(body)).await?;
         let status = response.status();
         if !status.is_success() {
             return self.refused(response, request, has_session, is_discover).await;
@@ -167,12 +213,12 @@ impl HttpClient {
 
     async fn send(
         &self,
-        mut builder: reqwest::RequestBuilder,
+        mut builder: RequestBuilder,
         session: Option<Arc<str>>,
         headers: HashMap<HeaderName, HeaderValue>,
+        forwarded: Option<Forwarded>,
         body: Option<Vec<u8>>,
     ) -> Result<Response, Failure> {
-        builder = builder.headers(self.0.headers.clone());
         for (name, value) in headers {
             builder = builder.header(name, value);
         }
@@ -182,7 +228,7 @@ impl HttpClient {
         if let Some(body) = body {
             builder = builder.body(body);
         }
-        builder.send().await.map_err(|error| StreamableHttpError::Client(error.into()))
+        self.0.sender.send(builder, forwarded).await.map_err(StreamableHttpError::Client)
     }
 
     /// An answer in one piece.
@@ -301,6 +347,16 @@ fn finished_text(id: &RequestId, result: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
 }
 
+/// A header that takes the place of a configured one.
+fn bearer(token: &SecretString) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {}", token.expose_secret())) {
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    headers
+}
+
 pub(super) fn header(response: &Response, name: &str) -> Option<String> {
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
@@ -380,9 +436,9 @@ impl StreamableHttpClient for HttpClient {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Failure> {
-        let builder = self.0.client.delete(&*uri);
+        let builder = self.0.sender.client.delete(&*uri);
         // A server may know no such thing as ending a session, and none can be helped if it fails.
-        self.send(builder, Some(session_id), custom_headers, None).await.map(drop)
+        self.send(builder, Some(session_id), custom_headers, None, None).await.map(drop)
     }
 
     async fn get_stream(
@@ -393,14 +449,14 @@ impl StreamableHttpClient for HttpClient {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failure> {
-        let mut builder = self.0.client.get(&*uri).header(ACCEPT, EVENT_STREAM);
+        let mut builder = self.0.sender.client.get(&*uri).header(ACCEPT, EVENT_STREAM);
         if let Some(last_event_id) = last_event_id {
             builder = builder.header(LAST_EVENT, last_event_id);
         }
         let is_events = |response: &Response| {
             response.status().is_success() && header(response, CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(EVENT_STREAM))
         };
-        match self.send(builder, session_id, custom_headers, None).await {
+        match self.send(builder, session_id, custom_headers, None, None).await {
             Ok(response) if is_events(&response) => Ok(self.events(response, None)),
             Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
             // Any other error would make rmcp repeat this for ever, and calls on the stream wait as long. The

@@ -2,7 +2,7 @@
 //!
 //! Each server has a supervisor task of its own, so a server that is dead, slow or broken neither delays nor hides
 //! another. Calls read a shared link and never wait for a supervisor while the server is up. Absent on purpose:
-//! forwarding of the caller's headers, and everything of MCP but tools.
+//! everything of MCP but tools.
 
 mod call;
 mod child;
@@ -11,12 +11,14 @@ mod events;
 mod exchange;
 mod http;
 mod list;
+mod oauth;
 mod server;
 mod sse;
 mod stdio;
 mod supervisor;
 mod text;
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +36,7 @@ pub use self::http::client_builder;
 pub use self::supervisor::Timing;
 
 use self::connection::LinkError;
+use self::http::Forwarded;
 use self::server::{NoLink, Outlet, Patience, Server};
 use self::supervisor::Supervisor;
 use crate::domain::tool::{ServerName, ToolId};
@@ -58,6 +61,8 @@ pub struct Options {
     pub client: reqwest::Client,
     /// Give children the whole environment instead of the allow-list.
     pub inherit_environment: bool,
+    /// The folder for renewed OAuth tokens; without one they are forgotten.
+    pub oauth: Option<PathBuf>,
     pub timing: Timing,
 }
 
@@ -103,6 +108,7 @@ impl McpServers {
             server,
             client: self.options.client.clone(),
             inherit_environment: self.options.inherit_environment,
+            oauth: self.options.oauth.clone(),
             timing: self.options.timing,
             stop: stop.clone(),
             shutdown: self.stop.clone(),
@@ -219,7 +225,8 @@ impl ToolServers for McpServers {
                 Err(NoLink::Retired) => continue,
                 Err(NoLink::Unavailable { reason, retry_after }) => return Err(CallError::Unavailable { reason, retry_after }),
             };
-            let call = call::call(&held.link, &tool.name, arguments, context.progress.clone());
+            let forwarded = server.settings().remote.forwarding.as_ref().map(|rules| Forwarded(rules.select(&context.headers)));
+            let call = call::call(&held.link, &tool.name, arguments, context.progress.clone(), forwarded);
             let error = match timeout_at(deadline, call).await {
                 Ok(Ok(result)) => return Ok(result),
                 Ok(Err(error)) => error,
@@ -242,6 +249,10 @@ impl ToolServers for McpServers {
             };
             return Err(CallError::Unavailable { reason, retry_after: AFTER_LOSS });
         }
+    }
+
+    fn forwards_headers(&self, server: &ServerName) -> bool {
+        self.servers.load().get(server).is_some_and(|server| server.settings().remote.forwarding.is_some())
     }
 
     async fn shut_down(&self) {

@@ -128,9 +128,9 @@ impl Server {
     /// A new connection and its first list.
     pub(super) fn connected(&self, link: &Arc<Link>, about: About, tools: Tools) {
         let Tools { tools, skipped } = tools;
-        let About { title, version, instructions } = about;
+        let About { title, program, version, instructions } = about;
         let server = self.name.clone();
-        let listing = Arc::new(ServerListing { server, title, version, instructions, tools, skipped });
+        let listing = Arc::new(ServerListing { server, title, program, version, instructions, tools, skipped });
         self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| {
             status.phase = ServerPhase::Connected;
             status.protocol = Some(link.protocol.clone());

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, StatusCode};
 use rmcp::RoleClient;
 use rmcp::model::ServerResult;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
@@ -23,7 +23,7 @@ use url::Url;
 
 use crate::adapters::mcp::events::{Event, Events};
 use crate::adapters::mcp::exchange::{Exchange, Inbound};
-use crate::adapters::mcp::http::{EVENT_STREAM, Failure, HttpFailure, JSON, header, read};
+use crate::adapters::mcp::http::{EVENT_STREAM, Failure, Forwarded, HttpFailure, JSON, Sender, forwarded, header, read};
 
 /// How long the beginning of the stream may take, and then its first event. Servers of the newer transport may hold
 /// back either.
@@ -68,11 +68,9 @@ impl SseFailure {
 }
 
 /// How an address is asked.
-#[derive(Clone)]
 pub(super) struct Remote<'a> {
-    pub(super) client: &'a reqwest::Client,
+    pub(super) sender: Sender,
     pub(super) url: &'a Url,
-    pub(super) headers: HeaderMap,
     /// How long connecting may take.
     pub(super) start_timeout: Duration,
     /// How long the answer to a post may take; the answer to the message itself comes on the stream.
@@ -89,9 +87,8 @@ pub(super) struct SseTransport {
 
 /// Where and how messages are posted.
 struct Posts {
-    client: reqwest::Client,
+    sender: Sender,
     endpoint: Url,
-    headers: HeaderMap,
     timeout: Duration,
     exchange: Arc<Exchange>,
 }
@@ -105,9 +102,9 @@ impl SseTransport {
     }
 
     async fn connect(remote: Remote<'_>, exchange: Arc<Exchange>, limit: usize) -> Result<Self, SseFailure> {
-        let Remote { client, url, headers, call_timeout, .. } = remote;
-        let request = client.get(url.clone()).headers(headers.clone()).header(ACCEPT, EVENT_STREAM);
-        let response = request.send().await.map_err(HttpFailure::from)?;
+        let Remote { sender, url, call_timeout, .. } = remote;
+        let request = sender.client.get(url.clone()).header(ACCEPT, EVENT_STREAM);
+        let response = sender.send(request, None).await?;
         if !response.status().is_success() {
             return Err(HttpFailure::Status(response.status()).into());
         }
@@ -122,7 +119,7 @@ impl SseTransport {
             Some(Event::Whole { kind, data }) if kind == "endpoint" => endpoint(&base, &String::from_utf8_lossy(&data))?,
             _ => return Err(SseFailure::NoEndpoint),
         };
-        let posts = Posts { client: client.clone(), endpoint, headers, timeout: call_timeout, exchange: Arc::clone(&exchange) };
+        let posts = Posts { sender, endpoint, timeout: call_timeout, exchange: Arc::clone(&exchange) };
         Ok(Self { exchange, events: Some(events), posts: Arc::new(posts) })
     }
 }
@@ -140,10 +137,9 @@ fn endpoint(base: &Url, text: &str) -> Result<Url, SseFailure> {
 }
 
 impl Posts {
-    async fn post(&self, body: Vec<u8>) -> Result<(), Failure> {
-        let request = self.client.post(self.endpoint.clone()).headers(self.headers.clone()).header(CONTENT_TYPE, JSON);
-        let response = request.timeout(self.timeout).body(body).send().await;
-        let response = response.map_err(|error| StreamableHttpError::Client(HttpFailure::from(error)))?;
+    async fn post(&self, body: Vec<u8>, forwarded: Option<Forwarded>) -> Result<(), Failure> {
+        let request = self.sender.client.post(self.endpoint.clone()).header(CONTENT_TYPE, JSON).timeout(self.timeout).body(body);
+        let response = self.sender.send(request, forwarded).await.map_err(StreamableHttpError::Client)?;
         let status = response.status();
         if status.is_success() {
             // Read to its end, so that the connection can be used again.
@@ -162,9 +158,10 @@ impl Transport<RoleClient> for SseTransport {
     type Error = Failure;
 
     fn send(&mut self, mut item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        let forwarded = forwarded(&item);
         self.exchange.outbound(&mut item);
         let posts = Arc::clone(&self.posts);
-        async move { posts.post(serde_json::to_vec(&item)?).await }
+        async move { posts.post(serde_json::to_vec(&item)?, forwarded).await }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {

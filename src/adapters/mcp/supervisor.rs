@@ -1,5 +1,6 @@
 //! Keeps one server connected: connect, list, follow changes, and again after a failure, until it is told to stop.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +55,7 @@ pub(super) struct Supervisor {
     pub(super) server: Arc<Server>,
     pub(super) client: reqwest::Client,
     pub(super) inherit_environment: bool,
+    pub(super) oauth: Option<PathBuf>,
     pub(super) timing: Timing,
     /// Ends this server.
     pub(super) stop: CancellationToken,
@@ -159,6 +161,7 @@ impl Supervisor {
             client: &self.client,
             inherit_environment: self.inherit_environment,
             wire,
+            oauth: self.oauth.as_deref(),
         };
         let mut child = None;
         let mut connection = match timeout_at(deadline, connector.connect(era, &mut child)).await {

@@ -156,6 +156,7 @@ mod tests {
             start_timeout: Duration::ZERO,
             disabled_tools: Vec::new(),
             max_result_bytes: 0,
+            remote: crate::settings::RemoteSettings::default(),
         })
     }
 

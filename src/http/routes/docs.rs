@@ -6,7 +6,6 @@ use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use utoipa_swagger_ui::Config;
 
-use crate::domain::document;
 use crate::domain::principal::Visibility;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem};
@@ -17,10 +16,11 @@ use crate::http::state::State;
 /// # Errors
 /// 404 for an unknown server.
 pub async fn redirect(state: web::Data<State>, caller: Caller, server: Option<web::Path<String>>) -> Result<HttpResponse, Problem> {
-    let location = match server {
-        Some(server) => format!("/{}/docs/", known(&state, &caller, &server)?),
-        None => "/docs/".to_owned(),
+    let base = match server {
+        Some(server) => known(&state, &caller, &server)?,
+        None => state.publish.layout().root_path.clone(),
     };
+    let location = format!("{base}/docs/");
     Ok(HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, location)).finish())
 }
 
@@ -28,8 +28,8 @@ pub async fn redirect(state: web::Data<State>, caller: Caller, server: Option<we
 ///
 /// # Errors
 /// 404 for a file that is no part of the viewer.
-pub async fn root(file: web::Path<String>) -> Result<HttpResponse, Problem> {
-    serve(&file, "/openapi.json".to_owned())
+pub async fn root(state: web::Data<State>, file: web::Path<String>) -> Result<HttpResponse, Problem> {
+    serve(&file, format!("{}/openapi.json", state.publish.layout().root_path))
 }
 
 /// The viewer on one server's document.
@@ -38,15 +38,15 @@ pub async fn root(file: web::Path<String>) -> Result<HttpResponse, Problem> {
 /// 404 for an unknown server.
 pub async fn server(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
     let (server, file) = path.into_inner();
-    serve(&file, format!("/{}/openapi.json", known(&state, &caller, &server)?))
+    serve(&file, format!("{}/openapi.json", known(&state, &caller, &server)?))
 }
 
-/// The server's path segment, if this caller sees the server.
+/// The path of the server, if this caller sees the server.
 fn known(state: &State, caller: &Caller, server: &str) -> Result<String, Problem> {
     let visibility = Visibility::of(&caller.0);
     let catalog = state.select.catalog();
     let server = catalog.server(server).filter(|server| visibility.servers.contains(&server.name)).ok_or_else(Problem::not_found)?;
-    Ok(document::encoded(server.name.as_str()))
+    Ok(state.publish.layout().server(&server.name))
 }
 
 fn serve(file: &str, document: String) -> Result<HttpResponse, Problem> {

@@ -66,10 +66,25 @@ pub async fn server(
 
 fn answer(state: &State, caller: &Caller, face: &Face, mode: Mode, request: &HttpRequest) -> Result<HttpResponse, Problem> {
     let visibility = Visibility::of(&caller.0);
-    let Document { body, etag } = state.publish.document(face, &visibility, mode).ok_or_else(Problem::not_found)?;
+    let document = state.publish.document(face, &visibility, mode).ok_or_else(|| absent(state, face, &visibility))?;
+    let Document { body, etag } = document;
     let known = request.headers().get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let unchanged = known.is_some_and(|known| known == "*" || known.split(',').any(|tag| tag.trim().trim_start_matches("W/") == &*etag));
     let mut response = if unchanged { HttpResponse::NotModified() } else { HttpResponse::Ok() };
     response.insert_header((header::ETAG, &*etag)).insert_header((header::CACHE_CONTROL, "private, no-cache"));
     Ok(if unchanged { response.finish() } else { response.content_type("application/json").body(body) })
+}
+
+/// A server that is configured but has never answered is not the same as none: who comes again finds its document.
+fn absent(state: &State, face: &Face, visibility: &Visibility) -> Problem {
+    let name = match (face, &state.publish.layout().single) {
+        (Face::Server(name), _) | (Face::Root, Some(name)) => name,
+        (Face::Root, None) => return Problem::not_found(),
+    };
+    if !visibility.servers.contains(name) || !state.status.is_configured(name) {
+        return Problem::not_found();
+    }
+    let mut problem = Problem::new(Code::ServerUnavailable, "The MCP server has not listed its tools yet; /readyz says why.");
+    problem.retry_after = Some(2);
+    problem
 }

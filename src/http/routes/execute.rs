@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Map, Value};
 
-use crate::domain::tool::ToolId;
+use crate::domain::tool::{Tool, ToolId};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem, read_json};
@@ -34,9 +34,50 @@ pub async fn execute(
         "v1/tools/call" => return tools::run_call(&state, &caller, &request, &body.0).await,
         _ => {}
     }
-    let tool = state.execute.by_id(&ToolId::new(server.as_str(), tool), &caller.0)?;
-    let arguments = arguments(&body.0)?;
-    Ok(json(state.execute.call(&tool, arguments, context(&caller, &request)).await?))
+    run(&state, &caller, &request, ToolId::new(server.as_str(), tool), &body.0).await
+}
+
+/// `POST /{tool}` where one server lives at `/`.
+///
+/// # Errors
+/// The table in `problem.rs`.
+pub async fn execute_single(
+    state: web::Data<State>,
+    caller: Caller,
+    path: web::Path<String>,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
+    let server = state.publish.layout().single.clone().ok_or_else(Problem::not_found)?;
+    run(&state, &caller, &request, ToolId::new(server, path.into_inner()), &body.0).await
+}
+
+async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId, body: &[u8]) -> Result<HttpResponse, Problem> {
+    let tool = state.execute.by_id(&tool, &caller.0)?;
+    let arguments = arguments(body)?;
+    Ok(json(state.execute.call(&tool, arguments, for_tool(state, &tool, caller, request)).await?))
+}
+
+/// What a call of this tool carries of the request: headers too, where its server's configuration lets some through.
+pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpRequest) -> execute::Caller {
+    let mut context = context(caller, request);
+    if state.execute.forwards_headers(tool) {
+        context.headers = Arc::new(headers(request));
+    }
+    context
+}
+
+/// All headers of a request, in the types of the client's side.
+fn headers(request: &HttpRequest) -> http::HeaderMap {
+    let pairs = request.headers().iter().filter_map(|(name, value)| {
+        let name = http::HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
+        Some((name, http::HeaderValue::from_bytes(value.as_bytes()).ok()?))
+    });
+    let mut out = http::HeaderMap::new();
+    for (name, value) in pairs {
+        out.append(name, value);
+    }
+    out
 }
 
 /// An object; an empty body counts as one, since some clients send none for a tool without parameters.

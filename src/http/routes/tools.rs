@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem, read_json};
-use crate::http::routes::execute::{context, json};
+use crate::http::routes::execute::{context, for_tool, json};
 use crate::http::state::State;
 use crate::service::meta::{Detail, FindTools, MAX_LIMIT};
 
@@ -130,5 +130,5 @@ pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpReque
             serde_json::from_str(&text).map_err(|_| Problem::new(Code::InvalidArguments, "Send the arguments as a JSON object."))?
         }
     };
-    Ok(json(state.execute.call(&tool, arguments, context(caller, request)).await?))
+    Ok(json(state.execute.call(&tool, arguments, for_tool(state, &tool, caller, request)).await?))
 }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use toolsieve::app::Application;
 use toolsieve::service::reload::Reload;
-use toolsieve::settings::{Environment, Overrides, ServersSource, Settings, Sources};
+use toolsieve::settings::{Environment, McpoSettings, Overrides, ServersSource, Settings, Sources};
 
 /// Long enough for a loaded machine; nothing waits for it unless it fails.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
@@ -50,6 +50,8 @@ pub(crate) struct Start {
     pub(crate) environment: Vec<(&'static str, &'static str)>,
     /// Read from `mcp.json` and `toolsieve.toml` in the folder, which can change; otherwise from memory.
     pub(crate) from_files: bool,
+    /// As with mcpo's command line.
+    pub(crate) mcpo: Option<McpoSettings>,
 }
 
 impl Running {
@@ -137,6 +139,7 @@ impl Start {
                 data_dir: Some(folder.path().join("data")),
                 ..Overrides::default()
             },
+            mcpo: self.mcpo,
         };
         let (settings, _) = Settings::load(&sources).unwrap_or_else(|problems| panic!("{problems}"));
         let application = Application::start(settings).await.unwrap();

@@ -15,10 +15,12 @@ fn changed(keys: &[&'static str], reconnects: bool) -> ServerChangeKind {
     ServerChangeKind::Changed { keys: keys.to_vec(), reconnects }
 }
 
-/// A call in the background of a tool of the server `test`.
-fn call(server: &Running, tool: &'static str) -> tokio::task::JoinHandle<Result<Value, CallError>> {
+/// A call in the background of a tool of the server `test`; it has its connection when this returns.
+async fn call(server: &Running, tool: &'static str) -> tokio::task::JoinHandle<Result<Value, CallError>> {
     let servers = Arc::clone(&server.servers);
-    tokio::spawn(async move { servers.call(&ToolId::new("test", tool), Map::new(), context()).await })
+    let mut call = Box::pin(async move { servers.call(&ToolId::new("test", tool), Map::new(), context()).await });
+    assert!(futures::poll!(call.as_mut()).is_pending());
+    tokio::spawn(call)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -30,7 +32,7 @@ async fn calls_under_way_finish_on_the_former_server_while_new_ones_go_to_the_ne
         let former = server.number("process", "pid").await;
         let sleeping = server.sleeping(context()).await;
         // Comes back once the server has learnt that the sleeping one is cancelled.
-        let waiting = call(&server, "wait_cancelled");
+        let waiting = call(&server, "wait_cancelled").await;
 
         let plan = kinds(server.servers.configure(next.clone().into_iter().collect()));
         let expected = if next.is_some() { changed(&["args"], true) } else { ServerChangeKind::Removed };
@@ -111,9 +113,8 @@ async fn changed_credentials_make_a_new_connection() {
     let http = HttpServer::start(&["key=two"]);
     let sse = HttpServer::sse(&["key=two"]);
     let both = |key| vec![http.settings("http", &[("x-key", key)]), sse.sse_settings("sse", &[("x-key", key)])];
-    let mut server = start(both("one"));
-    server.failed("http").await;
-    server.failed("sse").await;
+    let server = start(both("one"));
+    until("a refusal of both", || ["http", "sse"].iter().all(|name| server.state(name).error.is_some())).await;
     let plan = kinds(server.servers.configure(both("two")));
     assert!(plan.iter().all(|(_, kind)| *kind == changed(&["headers"], true)), "{plan:?}");
     for name in ["http", "sse"] {

@@ -12,6 +12,7 @@ use crate::service::ports::ServerListing;
 struct Row {
     server: String,
     title: Option<String>,
+    program: Option<String>,
     version: Option<String>,
     instructions: Option<String>,
     tools: String,
@@ -19,22 +20,24 @@ struct Row {
 }
 
 pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<ServerListing>, sqlx::Error> {
-    let rows: Vec<Row> = sqlx::query_as("SELECT server, title, version, instructions, tools, skipped FROM listing ORDER BY server")
-        .fetch_all(readers)
-        .await?;
+    let rows: Vec<Row> =
+        sqlx::query_as("SELECT server, title, program, version, instructions, tools, skipped FROM listing ORDER BY server")
+            .fetch_all(readers)
+            .await?;
     Ok(rows.into_iter().filter_map(decode).collect())
 }
 
 pub(super) async fn save(writer: &SqlitePool, listing: &ServerListing) -> Result<(), sqlx::Error> {
     sqlx::query(
-        "INSERT INTO listing (server, title, version, instructions, tools, skipped, fetched_at) \
-         VALUES (?, ?, ?, ?, ?, ?, ?) \
-         ON CONFLICT (server) DO UPDATE SET title = excluded.title, version = excluded.version, \
+        "INSERT INTO listing (server, title, program, version, instructions, tools, skipped, fetched_at) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?) \
+         ON CONFLICT (server) DO UPDATE SET title = excluded.title, program = excluded.program, version = excluded.version, \
          instructions = excluded.instructions, tools = excluded.tools, skipped = excluded.skipped, \
          fetched_at = excluded.fetched_at",
     )
     .bind(listing.server.as_str())
     .bind(&listing.title)
+    .bind(&listing.program)
     .bind(&listing.version)
     .bind(&listing.instructions)
     .bind(encode(&listing.tools)?)
@@ -61,6 +64,7 @@ fn decode(row: Row) -> Option<ServerListing> {
         Ok((tools, skipped)) => Some(ServerListing {
             server: ServerName::new(row.server),
             title: row.title,
+            program: row.program,
             version: row.version,
             instructions: row.instructions,
             tools,

@@ -1,0 +1,146 @@
+//! What can be checked of a configuration on this machine, each with what to do.
+
+use std::env;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::adapters::data_dir::{DataDir, DataDirError};
+use crate::cli::catalog::Known;
+use crate::settings::{Finding, HttpSettings, ServerSettings, TransportSettings};
+
+/// How something was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Level {
+    Fine,
+    Warning,
+    Problem,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Check {
+    pub(super) level: Level,
+    /// What was looked at.
+    pub(super) subject: String,
+    pub(super) finding: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<String>,
+}
+
+impl Check {
+    fn new(level: Level, subject: impl Into<String>, finding: impl Into<String>, remedy: Option<String>) -> Self {
+        Self { level, subject: subject.into(), finding: finding.into(), remedy }
+    }
+
+    pub(super) fn is_problem(&self) -> bool {
+        self.level == Level::Problem
+    }
+}
+
+/// What is doubtful in the configuration.
+pub(super) fn warning(finding: &Finding) -> Check {
+    Check::new(Level::Warning, finding.place.to_string(), finding.message.clone(), Some(finding.remedy.clone()))
+}
+
+/// Whether the address can be listened on. Before a change of services the old one may still have it.
+pub(super) fn port(http: &HttpSettings, may_be_taken: bool) -> Check {
+    let subject = format!("{}:{}", http.host, http.port);
+    match TcpListener::bind((http.host, http.port)) {
+        Ok(_) => Check::new(Level::Fine, subject, "free", None),
+        Err(error) if may_be_taken => {
+            let remedy = "if that is mcpo: stop it before the start; otherwise choose another port with --port";
+            Check::new(Level::Warning, subject, format!("can't be listened on now: {error}"), Some(remedy.to_owned()))
+        }
+        Err(error) => {
+            let remedy = "stop what listens there, or choose another port with --port";
+            Check::new(Level::Problem, subject, format!("can't be listened on: {error}"), Some(remedy.to_owned()))
+        }
+    }
+}
+
+/// Whether the data folder can be used, without making it.
+pub(super) fn data_dir(path: &Path) -> Check {
+    let subject = path.display().to_string();
+    if !path.exists() {
+        let parent = std::path::absolute(path).ok().and_then(|path| path.ancestors().find(|folder| folder.exists()).map(Path::to_owned));
+        let writable = parent.is_some_and(|folder| tempfile_in(&folder));
+        return if writable {
+            Check::new(Level::Fine, subject, "is made at the first start", None)
+        } else {
+            let remedy = "give this user the right to, or choose another folder with --data-dir";
+            Check::new(Level::Problem, subject, "the data folder can't be made", Some(remedy.to_owned()))
+        };
+    }
+    match DataDir::open(path) {
+        Ok(_) => Check::new(Level::Fine, subject, "can be written", None),
+        Err(error @ DataDirError::InUse { .. }) => {
+            Check::new(Level::Warning, subject, error.to_string(), Some("nothing, if that is the service itself".to_owned()))
+        }
+        Err(error) => Check::new(Level::Problem, subject, error.to_string(), None),
+    }
+}
+
+/// Whether this user can make a file there.
+fn tempfile_in(folder: &Path) -> bool {
+    let probe = folder.join(format!(".toolsieve-doctor-{}", std::process::id()));
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&probe).is_ok();
+    made && std::fs::remove_file(probe).is_ok()
+}
+
+/// Whether the program of a server is there. What is in order is said by the server's answer.
+pub(super) fn command(server: &ServerSettings) -> Option<Check> {
+    let TransportSettings::Stdio { command, directory, .. } = &server.transport else { return None };
+    if let Some(directory) = directory.as_ref().filter(|directory| !directory.is_dir()) {
+        let finding = format!("its working directory {} does not exist", directory.display());
+        return Some(Check::new(Level::Problem, server.name.as_str(), finding, Some("correct `cwd`".to_owned())));
+    }
+    let is_there = if command.contains('/') {
+        let path = directory.as_ref().map_or_else(|| PathBuf::from(command), |directory| directory.join(command));
+        path.is_file()
+    } else {
+        env::split_paths(&env::var_os("PATH").unwrap_or_default()).any(|folder| folder.join(command).is_file())
+    };
+    if is_there {
+        return None;
+    }
+    let remedy = match command.as_str() {
+        "npx" | "node" | "npm" => "install Node.js",
+        "uvx" | "uv" => "install uv",
+        "docker" => "install Docker, or run the service where it is",
+        _ => "install it, or write its whole path",
+    };
+    Some(Check::new(Level::Problem, server.name.as_str(), format!("the command `{command}` is not found"), Some(remedy.to_owned())))
+}
+
+/// What mcpo reads and does not do.
+pub(super) fn takes_effect(server: &ServerSettings) -> Option<Check> {
+    let rules = server.remote.forwarding.as_ref()?;
+    let which = if rules.whitelist.is_empty() { "all headers but credentials".to_owned() } else { rules.whitelist.join(", ") };
+    let finding = format!("`client_header_forwarding` has no effect in mcpo; here the server gets of every caller: {which}");
+    let remedy = "shorten its whitelist if that is more than the server should know".to_owned();
+    Some(Check::new(Level::Warning, server.name.as_str(), finding, Some(remedy)))
+}
+
+/// Which servers answer, with how much.
+pub(super) fn answers(servers: &[ServerSettings], known: &Known) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for server in servers {
+        let name = server.name.as_str();
+        if let Some(answered) = known.catalog.server(name) {
+            let tokens: u64 = answered.tools.iter().map(|tool| u64::from(tool.tokens)).sum();
+            checks.push(Check::new(Level::Fine, name, format!("answers: {} tools, {tokens} tokens", answered.tools.len()), None));
+        } else {
+            let reason = known.missing.iter().find(|(missing, _)| missing.as_str() == name);
+            let reason = reason.map_or("it does not answer", |(_, reason)| reason.as_str());
+            checks.push(Check::new(Level::Problem, name, reason, Some("start it by hand to see what it says".to_owned())));
+        }
+    }
+    for (server, tool) in &known.skipped {
+        let finding = format!("the tool {} can't be published: {}", tool.tool, tool.reason);
+        checks.push(Check::new(Level::Problem, server.as_str(), finding, Some("ask the server's author to correct it".to_owned())));
+    }
+    checks
+}

@@ -1,0 +1,108 @@
+//! The operations of a server's document: ours, those of a running mcpo, and those that mcpo would publish.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+
+use crate::domain::catalog::CatalogServer;
+use crate::domain::document::{self, Mode};
+use crate::domain::mcpo;
+use crate::domain::principal::Visibility;
+use crate::domain::tool::ServerName;
+use crate::service::publish::{Face, Publish};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// One operation, as far as who calls it and the model notice.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Operation {
+    pub(super) id: String,
+    pub(super) summary: String,
+    /// The schema of the body, with references to components replaced.
+    pub(super) body: Value,
+}
+
+/// By path, decoded.
+pub(super) type Operations = BTreeMap<String, Operation>;
+
+/// What our document of a server holds.
+pub(super) fn ours(publish: &Publish, server: &ServerName) -> Result<Operations, String> {
+    let document = publish
+        .document(&Face::Server(server.clone()), &Visibility::default(), Mode::Full)
+        .ok_or_else(|| "the server does not answer, so nothing of it is published".to_owned())?;
+    serde_json::from_slice(&document.body).map(|document| operations(&document)).map_err(|error| error.to_string())
+}
+
+/// What a running mcpo publishes of a server.
+pub(super) async fn fetched(url: &str, server: &ServerName, key: Option<&SecretString>) -> Result<Operations, String> {
+    let address = format!("{}/{}/openapi.json", url.trim_end_matches('/'), document::encoded(server.as_str()));
+    let client = reqwest::Client::builder().timeout(TIMEOUT).build().map_err(|error| error.to_string())?;
+    let mut request = client.get(&address);
+    if let Some(key) = key {
+        request = request.bearer_auth(key.expose_secret());
+    }
+    let response = request.send().await.map_err(|error| format!("{address} can't be read: {}", error.without_url()))?;
+    let status = response.status();
+    if !status.is_success() {
+        let hint = if matches!(status.as_u16(), 401 | 403) { "; give mcpo's key with --mcpo-key" } else { "" };
+        return Err(format!("{address} answers with HTTP {status}{hint}"));
+    }
+    let text = response.bytes().await.map_err(|error| error.without_url().to_string())?;
+    let document: Value = serde_json::from_slice(&text).map_err(|_| format!("{address} is no OpenAPI document"))?;
+    if !document.get("paths").is_some_and(Value::is_object) {
+        return Err(format!("{address} is no OpenAPI document"));
+    }
+    Ok(operations(&document))
+}
+
+/// What mcpo 0.0.20 would publish of these tools.
+pub(super) fn computed(server: &CatalogServer) -> Result<Operations, String> {
+    let operations = server.tools.iter().map(|tool| {
+        let body = mcpo::schema::published(&tool.id.name, &tool.input.source)
+            .map_err(|error| format!("mcpo publishes nothing of this server, for the schema of its tool {}: {error}", tool.id.name))?;
+        let operation = Operation {
+            id: mcpo::their_operation_id(&tool.id.name),
+            summary: mcpo::summary(&tool.id.name),
+            body: body.unwrap_or_default(),
+        };
+        Ok((format!("/{}", tool.id.name), operation))
+    });
+    operations.collect()
+}
+
+fn operations(document: &Value) -> Operations {
+    let paths = document.get("paths").and_then(Value::as_object).into_iter().flatten();
+    let operations = paths.filter_map(|(path, item)| {
+        let post = item.get("post")?;
+        let text = |key: &str| post.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let schema = post.pointer("/requestBody/content/application~1json/schema").cloned().unwrap_or_default();
+        let path = percent_decode_str(path).decode_utf8_lossy().into_owned();
+        Some((path, Operation { id: text("operationId"), summary: text("summary"), body: inlined(&schema, document, 0) }))
+    });
+    operations.collect()
+}
+
+/// The schema with its references to components replaced; a cycle ends after some levels.
+fn inlined(schema: &Value, document: &Value, depth: usize) -> Value {
+    const DEEPEST: usize = 24;
+    match schema {
+        Value::Object(keys) => {
+            let mut out = serde_json::Map::new();
+            let target = keys.get("$ref").and_then(Value::as_str).and_then(|reference| document.pointer(reference.strip_prefix('#')?));
+            if let Some(target) = target.filter(|_| depth < DEEPEST)
+                && let Value::Object(target) = inlined(target, document, depth + 1)
+            {
+                out.extend(target);
+            }
+            for (key, value) in keys.iter().filter(|(key, _)| *key != "$ref") {
+                out.insert(key.clone(), inlined(value, document, depth));
+            }
+            Value::Object(out)
+        }
+        Value::Array(items) => items.iter().map(|item| inlined(item, document, depth)).collect(),
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,112 @@
+//! `toolsieve doctor`: what would keep the service from working here, and what changes for who comes from mcpo.
+//!
+//! It starts the configured MCP servers and ends them, and writes nothing but renewed tokens.
+
+mod checks;
+mod compare;
+mod documents;
+mod print;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use secrecy::SecretString;
+use serde::Serialize;
+
+use crate::app;
+use crate::cli::{self, Failure, Outcome, ServiceArgs, catalog, runtime};
+use crate::service::current::CurrentCatalog;
+use crate::service::publish::Publish;
+use crate::settings::{McpoSettings, ServersSource, Settings};
+
+use self::checks::Check;
+use self::compare::ServerComparison;
+
+#[derive(Args)]
+pub(super) struct Doctor {
+    /// The MCP servers: a JSON file with an `mcpServers` map
+    #[arg(short, long, value_name = "FILE", env = "TOOLSIEVE_CONFIG", conflicts_with = "from_mcpo")]
+    config: Option<PathBuf>,
+    /// The file that mcpo is started with: compare its documents with ours, tool by tool
+    #[arg(long, value_name = "FILE")]
+    from_mcpo: Option<PathBuf>,
+    /// A running mcpo to compare with, such as <http://127.0.0.1:8000>; without it, what it would publish is computed
+    #[arg(long, value_name = "URL", requires = "from_mcpo")]
+    mcpo_url: Option<String>,
+    /// The key of that mcpo, where it is started with --strict-auth
+    #[arg(long, value_name = "KEY", requires = "mcpo_url", env = "MCPO_API_KEY", hide_env_values = true)]
+    mcpo_key: Option<SecretString>,
+    #[command(flatten)]
+    service: ServiceArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything that was found.
+#[derive(Serialize)]
+struct Report {
+    /// Whether nothing is a problem.
+    fine: bool,
+    checks: Vec<Check>,
+    /// Per server, with `--from-mcpo`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mcpo: Vec<ServerComparison>,
+}
+
+impl Doctor {
+    pub(super) fn run(self) -> Outcome {
+        let (file, mcpo) = match (&self.from_mcpo, &self.config) {
+            (Some(file), _) => (file.clone(), Some(McpoSettings::default())),
+            (None, Some(file)) => (file.clone(), None),
+            (None, None) => {
+                return Err(Failure::invalid(
+                    "error: nothing to look at. Name the file of the MCP servers with --config mcp.json, or with --from-mcpo \
+                     config.json to compare with mcpo.",
+                ));
+            }
+        };
+        let (settings, warnings) = self.service.load_as(ServersSource::File(file), mcpo)?;
+        let mut report = Report { fine: false, checks: warnings.iter().map(checks::warning).collect(), mcpo: Vec::new() };
+        runtime()?.block_on(self.examine(&settings, &mut report))?;
+        report.fine = !report.checks.iter().any(Check::is_problem) && !report.mcpo.iter().any(ServerComparison::is_problem);
+        if self.json {
+            cli::print(&serde_json::to_string_pretty(&report).map_err(|error| Failure::failed(format!("error: {error}")))?)?;
+        } else {
+            cli::print(&print::report(&report))?;
+        }
+        if report.fine { Ok(()) } else { Err(Failure::failed("")) }
+    }
+
+    async fn examine(&self, settings: &Settings, report: &mut Report) -> Outcome {
+        let replaces_mcpo = self.from_mcpo.is_some();
+        report.checks.push(checks::port(&settings.start.http, replaces_mcpo));
+        report.checks.push(checks::data_dir(&settings.start.store.data_dir));
+        report.checks.extend(settings.live.servers.iter().filter_map(checks::command));
+        if replaces_mcpo {
+            report.checks.extend(settings.live.servers.iter().filter_map(checks::takes_effect));
+        }
+        let known = catalog::ask(settings).await?;
+        report.checks.extend(checks::answers(&settings.live.servers, &known));
+        if !replaces_mcpo {
+            return Ok(());
+        }
+        let current = Arc::new(CurrentCatalog::default());
+        current.swap(known.catalog);
+        let publish = Publish::new(Arc::clone(&current), app::publish_options(&settings.start));
+        let catalog = current.snapshot();
+        for server in &settings.live.servers {
+            let ours = documents::ours(&publish, &server.name);
+            let theirs = match &self.mcpo_url {
+                Some(url) => documents::fetched(url, &server.name, self.mcpo_key.as_ref()).await,
+                None => catalog
+                    .server(server.name.as_str())
+                    .ok_or_else(|| "the server does not answer, so mcpo would publish nothing of it".to_owned())
+                    .and_then(documents::computed),
+            };
+            report.mcpo.push(ServerComparison::of(&server.name, theirs, ours));
+        }
+        Ok(())
+    }
+}

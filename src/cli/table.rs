@@ -1,0 +1,22 @@
+//! Tables for people. Programs ask for `--json`.
+
+use std::io::IsTerminal;
+
+use comfy_table::{ContentArrangement, Table, presets};
+
+/// A table with these columns: lines around it on a terminal, plain columns elsewhere.
+pub(super) fn table(head: &[&str]) -> Table {
+    let mut table = Table::new();
+    if std::io::stdout().is_terminal() {
+        table.load_preset(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    } else {
+        table.load_preset(presets::NOTHING);
+    }
+    table.set_header(head);
+    table
+}
+
+/// Its lines without the blanks that fill them up.
+pub(super) fn text(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}

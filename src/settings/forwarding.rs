@@ -1,0 +1,160 @@
+//! Which headers of a caller reach an MCP server: `client_header_forwarding`.
+
+use http::{HeaderMap, HeaderName};
+use serde_json::Value;
+
+use crate::settings::json_text::child;
+use crate::settings::mcp_file::Entry;
+
+const KEYS: [&str; 4] = ["enabled", "whitelist", "blacklist", "debug_headers"];
+/// Headers of one connection, or of this very request to us: with them the request to the server would be wrong.
+const OWN: [&str; 22] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "origin",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "x-toolsieve-selection-id",
+];
+/// Headers that let somebody in: only who names one in full means it.
+const CREDENTIALS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
+
+/// The rules of one server. Names are compared without regard to case; a `*` ends a pattern for every header that begins
+/// so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderForwarding {
+    /// Empty: every header but credentials.
+    pub whitelist: Vec<String>,
+    /// Goes before the whitelist.
+    pub blacklist: Vec<String>,
+    /// Whether the names of forwarded headers are logged.
+    pub debug: bool,
+}
+
+impl HeaderForwarding {
+    /// Reads the key of a server's entry; `None` where it is missing, wrong or not enabled.
+    pub(super) fn read(entry: &mut Entry<'_, '_>) -> Option<Self> {
+        const KEY: &str = "client_header_forwarding";
+        let path = child(entry.path(), KEY);
+        let keys = entry.object(KEY)?;
+        entry.check_known(&path, &keys, &KEYS);
+        let mut switch = |name: &str| match keys.get(name) {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(value)) => *value,
+            Some(_) => entry.wrong_kind::<()>(&child(&path, name), "true or false").is_some(),
+        };
+        let (enabled, debug) = (switch("enabled"), switch("debug_headers"));
+        let mut patterns = |name: &str| -> Vec<String> {
+            let path = child(&path, name);
+            match keys.get(name) {
+                None | Some(Value::Null) => Vec::new(),
+                Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
+                    items.iter().filter_map(Value::as_str).map(str::to_lowercase).collect()
+                }
+                Some(_) => entry.wrong_kind(&path, "a list of header names").unwrap_or_default(),
+            }
+        };
+        let (whitelist, blacklist) = (patterns("whitelist"), patterns("blacklist"));
+        for name in whitelist.iter().filter(|name| OWN.contains(&name.as_str())) {
+            let remedy = "remove it: this header belongs to the one connection on which it came";
+            entry.warning(&child(&path, "whitelist"), format!("`{name}` is never forwarded"), remedy);
+        }
+        enabled.then_some(Self { whitelist, blacklist, debug })
+    }
+
+    #[must_use]
+    pub fn passes(&self, header: &str) -> bool {
+        let header = header.to_lowercase();
+        let matches = |pattern: &String| pattern.strip_suffix('*').map_or(*pattern == header, |start| header.starts_with(start));
+        if OWN.contains(&header.as_str()) || self.blacklist.iter().any(matches) {
+            return false;
+        }
+        if CREDENTIALS.contains(&header.as_str()) {
+            return self.whitelist.contains(&header);
+        }
+        self.whitelist.is_empty() || self.whitelist.iter().any(matches)
+    }
+
+    /// The headers that reach the server.
+    #[must_use]
+    pub fn select(&self, headers: &HeaderMap) -> HeaderMap {
+        let mut out = HeaderMap::new();
+        for (name, value) in headers.iter().filter(|(name, _)| self.passes(name.as_str())) {
+            let mut value = value.clone();
+            value.set_sensitive(true);
+            out.append(name.clone(), value);
+        }
+        if self.debug {
+            let names: Vec<&str> = out.keys().map(HeaderName::as_str).collect();
+            tracing::debug!(headers = names.join(", "), "headers of the caller forwarded");
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+
+    use super::HeaderForwarding;
+
+    fn rules(whitelist: &[&str], blacklist: &[&str]) -> HeaderForwarding {
+        let list = |names: &[&str]| names.iter().map(|name| name.to_lowercase()).collect();
+        HeaderForwarding { whitelist: list(whitelist), blacklist: list(blacklist), debug: false }
+    }
+
+    #[test]
+    fn the_blacklist_wins_and_a_star_ends_a_pattern() {
+        let rules = rules(&["X-User-*", "X-Team"], &["x-user-secret*"]);
+        for (header, passes) in [
+            ("x-user-id", true),
+            ("X-USER-ID", true),
+            ("x-team", true),
+            ("x-teams", false),
+            ("x-user-secret-one", false),
+            ("x-other", false),
+        ] {
+            assert_eq!(rules.passes(header), passes, "{header}");
+        }
+    }
+
+    #[test]
+    fn credentials_must_be_named_and_headers_of_the_connection_never_pass() {
+        let everything = rules(&["*"], &[]);
+        for header in ["authorization", "Cookie", "host", "content-length", "Mcp-Session-Id", "connection"] {
+            assert!(!everything.passes(header) && !rules(&[], &[]).passes(header), "{header}");
+        }
+        assert!(everything.passes("x-anything") && rules(&[], &[]).passes("x-anything"));
+        assert!(rules(&["Authorization"], &[]).passes("authorization"));
+        assert!(!rules(&["auth*"], &[]).passes("authorization"));
+        assert!(!rules(&["Authorization"], &["*"]).passes("authorization"));
+        assert!(!rules(&["Host"], &[]).passes("host"));
+    }
+
+    #[test]
+    fn selected_headers_are_kept_out_of_logs() {
+        let headers: HeaderMap = [("x-user-id", "u1"), ("accept", "a")]
+            .map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value)))
+            .into_iter()
+            .collect();
+        let selected = rules(&[], &[]).select(&headers);
+        assert_eq!(selected.len(), 1);
+        assert!(selected["x-user-id"].is_sensitive() && selected["x-user-id"] == "u1");
+    }
+}

@@ -1,0 +1,55 @@
+//! `oauth` of a server: where its tokens come from. Signing in is mcpo's part; what it stored is taken over.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use url::Url;
+
+use crate::settings::json_text::child;
+use crate::settings::mcp_file::Entry;
+
+const KEYS: [&str; 5] = ["server_url", "storage_type", "callback_port", "use_loopback", "client_metadata"];
+
+/// OAuth of one server over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OAuthSettings {
+    /// Whose tokens these are: the place where the authorisation server is asked for.
+    pub server_url: Url,
+    /// mcpo's folder with the tokens; `None` where it kept none.
+    pub tokens: Option<PathBuf>,
+    /// The server's name as mcpo knows it.
+    pub stored_as: String,
+}
+
+impl OAuthSettings {
+    /// Reads the key of a server's entry; `None` where it is missing or wrong.
+    pub(super) fn read(entry: &mut Entry<'_, '_>, server: &str) -> Option<Self> {
+        const KEY: &str = "oauth";
+        let path = child(entry.path(), KEY);
+        let keys = entry.object(KEY)?;
+        entry.check_known(&path, &keys, &KEYS);
+        let text = |entry: &mut Entry<'_, '_>, name: &str| match keys.get(name) {
+            None | Some(Value::Null) => None,
+            Some(Value::String(text)) => entry.replaced(&child(&path, name), text),
+            Some(_) => entry.wrong_kind(&child(&path, name), "a text in quotes"),
+        };
+        let Some(url) = text(entry, "server_url") else {
+            entry.problem(&path, "has no `server_url`", "add the address of the MCP server, whose sign-in it is");
+            return None;
+        };
+        let Some(server_url) = Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https")) else {
+            entry.problem(&child(&path, "server_url"), "not an http or https address", "write it as https://host/path");
+            return None;
+        };
+        let storage = text(entry, "storage_type");
+        let tokens = match storage.as_deref() {
+            Some("memory") => {
+                let remedy = "let mcpo sign in once with \"storage_type\": \"file\", or give a token in `headers`";
+                entry.warning(&child(&path, "storage_type"), "tokens in memory can't be taken over from mcpo", remedy);
+                None
+            }
+            _ => entry.variable("HOME").map(|home| PathBuf::from(home).join(".mcpo/tokens")),
+        };
+        Some(Self { server_url, tokens, stored_as: server.to_owned() })
+    }
+}
