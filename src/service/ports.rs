@@ -188,7 +188,7 @@ pub struct IndexContents {
 pub struct IndexDocument {
     pub tool: ToolId,
     pub class: VisibilityClass,
-    /// One or more unit vectors; a query's dense score is the largest cosine over them. Empty: not embedded yet,
+    /// One or more unit vectors; a query's dense score is the largest cosine over them, to a thousandth. Empty: not embedded yet,
     /// found lexically only.
     pub dense: Vec<Arc<[f32]>>,
     /// Term weights without the inverse document frequency, which the index applies.

@@ -10,7 +10,7 @@ pub(crate) mod fixtures;
 
 use fixtures::{
     Random, assert_matches_definition, by_name, classes, close, collection, document, named, names, only_classes, only_servers, replace,
-    search, search_as, servers, text,
+    same, search, search_as, servers, text,
 };
 
 /// An empty index and what must live as long as it does.
@@ -175,8 +175,8 @@ pub(crate) async fn a_rare_term_beats_a_frequent_one(index: &Index) {
     let found = by_name(search(index, &[text(None, &[(1, 1.0), (2, 1.0)])], 20).await);
     assert_eq!(found.len(), 10);
     // ln(1 + (n - df + 0.5) / (df + 0.5)) over the ten documents that have terms.
-    close(Some(found["s/9"].lexical[0]), (1.0_f32 + 9.5 / 1.5).ln());
-    close(Some(found["s/0"].lexical[0]), (1.0_f32 + 1.5 / 9.5).ln());
+    same(found["s/9"].lexical[0], (1.0_f32 + 9.5 / 1.5).ln());
+    same(found["s/0"].lexical[0], (1.0_f32 + 1.5 / 9.5).ln());
 }
 
 pub(crate) async fn document_frequencies_are_those_of_the_whole_collection(index: &Index) {
@@ -189,7 +189,7 @@ pub(crate) async fn document_frequencies_are_those_of_the_whole_collection(index
     for visibility in [only_servers(&["few"]), only_classes(&[2])] {
         let few = search_as(index, &query, &visibility, 20).await;
         assert_eq!(few.len(), 1);
-        close(Some(few[0].lexical[0]), all["few/tool"].lexical[0]);
+        same(few[0].lexical[0], all["few/tool"].lexical[0]);
     }
 }
 
@@ -202,7 +202,7 @@ pub(crate) async fn equal_terms_are_added(index: &Index) {
     .await;
     let once = search(index, &[text(None, &[(5, 3.0)])], 5).await;
     let twice = search(index, &[text(None, &[(5, 1.0), (9, 1.0), (5, 2.0)])], 5).await;
-    close(Some(once[0].lexical[0]), 3.0 * 1.5 * 2.0_f32.ln());
+    same(once[0].lexical[0], 3.0 * 1.5 * 2.0_f32.ln());
     assert_eq!(once, twice);
 }
 

@@ -11,7 +11,7 @@ use crate::domain::principal::VisibilityClass;
 use crate::domain::tool::ToolId;
 
 /// Raised when an older release could misread the folder, or when this one could misread an older folder.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 const FILE: &str = "generation.json";
 

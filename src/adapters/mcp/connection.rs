@@ -139,6 +139,8 @@ pub(super) struct Link {
     pub(super) wire: Wire,
     /// The calls under way; those that list are not among them.
     pub(super) calls: TaskTracker,
+    /// Cancelled once rmcp has let go of the connection.
+    closed: CancellationToken,
     result_limit: usize,
 }
 
@@ -298,6 +300,7 @@ impl Connector<'_> {
             has_tools,
             wire,
             calls: TaskTracker::new(),
+            closed: closed.clone(),
             result_limit: self.settings.max_result_bytes,
         };
         let listener = listener.map(AbortOnDropHandle::new);
@@ -372,7 +375,12 @@ impl Link {
             return Err(LinkError::Closed { reason: "the connection is closed".into(), sent: false });
         };
         let mut abandoned = CancelOnDrop { peer: &self.peer, id: Some(handle.id.clone()) };
-        let outcome = handle.rx.await;
+        let outcome = tokio::select! {
+            biased;
+            outcome = handle.rx => Some(outcome),
+            // A request that reaches rmcp's queue in the moment that it lets go of it stays there without an answer.
+            () = self.closed.cancelled() => None,
+        };
         abandoned.id = None;
         match ticket.take() {
             Some(Answer::Result { result, bytes }) => Ok(Reply { result, bytes }),
@@ -383,9 +391,9 @@ impl Link {
             }
             None => {
                 let mut error = match outcome {
-                    Ok(Err(error)) => link_error(error),
+                    Some(Ok(Err(error))) => link_error(error),
                     // An answer on a resumed stream that was not asked for here, or none at all.
-                    Ok(Ok(_)) | Err(_) => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
+                    Some(Ok(Ok(_)) | Err(_)) | None => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
                 };
                 if let LinkError::Closed { sent, .. } = &mut error
                     && self.wire == Wire::Stdio

@@ -10,6 +10,9 @@ use toolsieve::service::ports::{IndexCandidate, IndexContents, IndexDocument, In
 
 use super::Index;
 
+/// What a cosine may be off by: an index may keep vectors in half precision.
+const COSINE_ERROR: f32 = 1e-3;
+
 /// The port's definition, computed without an index.
 pub(crate) fn assert_matches_definition(
     found: &[IndexCandidate],
@@ -20,20 +23,33 @@ pub(crate) fn assert_matches_definition(
 ) {
     let shown: Vec<_> = documents.iter().filter(|document| visible(document)).collect();
     let mut expected: BTreeMap<&ToolId, Vec<f32>> = BTreeMap::new();
+    // Too near to the last place of a list to say who has it.
+    let mut doubtful: BTreeSet<&ToolId> = BTreeSet::new();
     for (position, text) in query.iter().enumerate() {
-        let dense = text.dense.as_deref().map_or_else(Vec::new, |vector| {
-            best(shown.iter().filter_map(|document| Some((&document.tool, cosine(document, vector)?))), limit)
-        });
-        for (tool, _) in dense {
-            expected.entry(tool).or_insert_with(|| vec![0.0; query.len()]);
+        if let Some(vector) = text.dense.as_deref() {
+            let scores: Vec<_> = shown.iter().filter_map(|document| Some((&document.tool, cosine(document, vector)?))).collect();
+            let listed = best(scores.iter().copied(), limit);
+            let last = if scores.len() > limit { listed.last().map_or(f32::MIN, |(_, score)| *score) } else { f32::MIN };
+            for (tool, score) in scores {
+                if (score - last).abs() <= 2.0 * COSINE_ERROR {
+                    doubtful.insert(tool);
+                } else if score > last {
+                    expected.entry(tool).or_insert_with(|| vec![0.0; query.len()]);
+                }
+            }
         }
         let lexical = shown.iter().map(|document| (&document.tool, lexical(documents, document, &text.sparse)));
         for (tool, score) in best(lexical.filter(|(_, score)| *score > 0.0), limit) {
             expected.entry(tool).or_insert_with(|| vec![0.0; query.len()])[position] = score;
         }
     }
-    assert_eq!(names(found), expected.keys().map(ToString::to_string).collect());
-    assert_eq!(found.len(), expected.len(), "every tool is there once");
+    let sure: BTreeSet<String> = expected.keys().map(ToString::to_string).collect();
+    let doubtful: BTreeSet<String> = doubtful.iter().map(ToString::to_string).collect();
+    let found_names = names(found);
+    assert_eq!(found.len(), found_names.len(), "every tool is there once");
+    let wrong: Vec<_> = sure.symmetric_difference(&found_names).filter(|name| !doubtful.contains(*name)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(doubtful.len() <= 2 + found.len() / 4, "{} of {} can't be compared", doubtful.len(), found.len());
     assert!(!found.is_empty(), "nothing was compared");
     for candidate in found {
         let document = documents.iter().find(|document| document.tool == candidate.tool).unwrap();
@@ -41,7 +57,8 @@ pub(crate) fn assert_matches_definition(
             let score = text.dense.as_deref().and_then(|vector| cosine(document, vector));
             assert_eq!(candidate.dense[position].is_some(), score.is_some());
             close(candidate.dense[position].or(Some(0.0)), score.unwrap_or(0.0));
-            close(Some(candidate.lexical[position]), expected[&candidate.tool][position]);
+            let lexical = expected.get(&candidate.tool).map_or(0.0, |scores| scores[position]);
+            same(candidate.lexical[position], lexical);
         }
     }
 }
@@ -139,8 +156,14 @@ pub(crate) fn by_name(found: Vec<IndexCandidate>) -> BTreeMap<String, IndexCandi
     found.into_iter().map(|candidate| (candidate.tool.to_string(), candidate)).collect()
 }
 
+/// A cosine as exact as the port says.
 pub(crate) fn close(score: Option<f32>, expected: f32) {
     let score = score.expect("a score");
+    assert!((score - expected).abs() <= COSINE_ERROR, "{score} is not {expected}");
+}
+
+/// A lexical score.
+pub(crate) fn same(score: f32, expected: f32) {
     assert!((score - expected).abs() <= 1e-5 * expected.abs().max(1.0), "{score} is not {expected}");
 }
 
