@@ -19,6 +19,7 @@ use utoipa_actix_web::AppExt;
 use crate::adapters::data_dir::{DataDir, DataDirError};
 use crate::adapters::embed::BuiltinEmbedder;
 use crate::adapters::embed::builtin::ModelError;
+use crate::adapters::files::FileFolder;
 use crate::adapters::hangup::{Hangup, Hangups};
 use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use crate::adapters::mcp::{self, McpServers};
@@ -33,6 +34,7 @@ use crate::http::state::State;
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::execute::Execute;
+use crate::service::files::Files;
 use crate::service::meta::Meta;
 use crate::service::ports::{Embedder, IndexError, Store, ToolIndex, ToolServers};
 use crate::service::publish::{Publish, PublishOptions};
@@ -73,6 +75,8 @@ pub enum StartError {
     Index(#[from] IndexError),
     #[error("the built-in model: {0}")]
     Model(#[from] ModelError),
+    #[error("the folder for files: {0}")]
+    Files(io::Error),
     #[error("no HTTP client: {0}")]
     Client(reqwest::Error),
     #[error("SIGHUP can't be heard: {0}")]
@@ -109,9 +113,10 @@ impl Application {
         let count_tokens = Arc::new(move |texts: &[String]| counter.count(texts));
         let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), count_tokens, catalog_changes);
         let server_count = live.servers.len();
-        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers, mcp_options(&start, &data_dir)?);
+        let files = files(&data_dir, &start).map_err(StartError::Files)?;
+        let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, &data_dir)?);
         let known = refresh.load_last_good().await;
-        let selection: LiveSelection = Arc::new(ArcSwap::from_pointee(live.selection));
+        let selection: LiveSelection = Arc::new(ArcSwap::from_pointee(live.selection.clone()));
 
         let retention = Retention { chats: start.store.chat_retention, events: start.store.event_retention };
         let (recorder, recording) = Recorder::start(Arc::clone(&store), retention, stop.clone());
@@ -134,8 +139,13 @@ impl Application {
         let teacher = Arc::clone(&retrieve);
         let examples = Arc::clone(&store);
         let teaching = tokio::spawn(async move { teacher.teach_gate(examples.as_ref()).await });
-        let applied = Arc::clone(&selection);
-        let apply = Box::new(move |live: &LiveSettings| applied.store(Arc::new(live.selection.clone())));
+        let execute = Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), files.clone()));
+        execute.configure(&live);
+        let (executing, selecting) = (Arc::clone(&execute), Arc::clone(&selection));
+        let apply = Box::new(move |live: &LiveSettings| {
+            executing.configure(live);
+            selecting.store(Arc::new(live.selection.clone()));
+        });
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
         let status = Status {
             current: Arc::clone(&current),
@@ -151,7 +161,8 @@ impl Application {
             access: access(&start),
             body_limit: start.http.max_body_bytes,
             publish: Publish::new(Arc::clone(&current), publish_options(&start)),
-            execute: Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), live.calls.validate_arguments)),
+            execute,
+            files,
             meta: Meta { current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
             select: Select::new(current, retrieve, chats, recorder, selection),
             status,
@@ -276,6 +287,14 @@ fn follow_changes(
         }
     });
     (reloading, watching)
+}
+
+/// Files can only be handed out under an address that callers know.
+fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Option<Arc<Files>>> {
+    let Some(public_url) = &start.http.public_url else { return Ok(None) };
+    let folder = FileFolder::open(data_dir.files(), start.files.max_total_bytes)?;
+    let key = folder.signing_key()?;
+    Ok(Some(Arc::new(Files::new(Arc::new(folder), key, public_url, start.files.lifetime))))
 }
 
 fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Result<mcp::Options, StartError> {

@@ -11,6 +11,7 @@ const LOCK_FILE: &str = "toolsieve.lock";
 const DATABASE_FILE: &str = "toolsieve.db";
 const INDEX_FOLDER: &str = "index";
 const OAUTH_FOLDER: &str = "oauth";
+const FILES_FOLDER: &str = "files";
 
 /// A locked data folder. Dropping it releases the lock: keep it as long as anything in it is open.
 #[derive(Debug)]
@@ -91,6 +92,12 @@ impl DataDir {
     #[must_use]
     pub fn index(&self) -> PathBuf {
         self.path.join(INDEX_FOLDER)
+    }
+
+    /// The folder of what tools returned as files. It is made by its store.
+    #[must_use]
+    pub fn files(&self) -> PathBuf {
+        self.path.join(FILES_FOLDER)
     }
 }
 

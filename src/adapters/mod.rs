@@ -3,6 +3,7 @@
 
 pub mod data_dir;
 pub mod embed;
+pub mod files;
 pub mod hangup;
 pub mod index;
 pub mod mcp;

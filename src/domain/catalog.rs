@@ -11,7 +11,7 @@ use crate::domain::arguments::ArgumentsValidator;
 use crate::domain::canonical::{self, Fingerprint};
 use crate::domain::naming::OperationId;
 use crate::domain::principal::{Visibility, VisibilityClass};
-use crate::domain::schema::InputSchema;
+use crate::domain::schema::{self, InputSchema};
 use crate::domain::tool::{ServerName, Tool, ToolId};
 
 /// The answer of one server: who it is and its tools, raw, in the order in which it listed them.
@@ -184,6 +184,7 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
     let id = ToolId::new(server.clone(), name);
     let title = text(raw.get("title")).or_else(|| text(raw.pointer("/annotations/title")));
     let input = InputSchema::compile(Arc::new(schema.clone()));
+    let output = raw.get("outputSchema").filter(|schema| schema.is_object()).map(|schema| Arc::new(schema::output(schema)));
     let mut description = text(raw.get("description")).or_else(|| title.clone()).unwrap_or_else(|| name.to_owned());
     if let Some(hint) = &input.hint {
         description.push_str("\n\n");
@@ -194,6 +195,7 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
         description,
         title,
         input,
+        output,
         fingerprint: canonical::fingerprint(raw),
         raw: Arc::clone(raw),
         tokens: 0,

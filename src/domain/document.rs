@@ -10,6 +10,9 @@ use crate::domain::catalog::CatalogServer;
 use crate::domain::naming::{FIND_TOOLS, RUN_TOOL};
 use crate::domain::tool::{Tool, summary};
 
+/// The schema of any result.
+const CONTENT: &str = "#/components/schemas/Content";
+
 /// Which tools a document shows beside the meta-tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
@@ -54,10 +57,15 @@ pub fn tool_path_on_server(tool: &Tool) -> String {
 #[must_use]
 pub fn tool_operation(tool: &Tool) -> Value {
     let title = tool.title.clone().unwrap_or_else(|| title_case(&tool.id.name));
-    operation(tool.operation_id.as_str(), &title, &tool.description, tool.id.server.as_str(), &tool.input.published)
+    let result = match &tool.output {
+        // What else a tool answers (an image beside it, a text in its place) must not make the document untrue.
+        Some(output) => json!({"anyOf": [output, {"$ref": CONTENT}]}),
+        None => json!({"$ref": CONTENT}),
+    };
+    operation(tool.operation_id.as_str(), &title, &tool.description, tool.id.server.as_str(), &tool.input.published, &result)
 }
 
-fn operation(id: &str, title: &str, description: &str, tag: &str, schema: &Value) -> Value {
+fn operation(id: &str, title: &str, description: &str, tag: &str, schema: &Value, result: &Value) -> Value {
     json!({
         "operationId": id,
         "summary": title,
@@ -65,8 +73,10 @@ fn operation(id: &str, title: &str, description: &str, tag: &str, schema: &Value
         "tags": [tag],
         "requestBody": {"required": true, "content": {"application/json": {"schema": schema}}},
         "responses": {
-            "200": {"description": "The tool's result", "content": {"application/json": {"schema": {}}}},
-            "default": {"description": "A problem (RFC 9457)", "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+            "200": {"description": "The tool's result", "content": {"application/json": {"schema": result}}},
+            "422": {"$ref": "#/components/responses/InvalidArguments"},
+            "502": {"$ref": "#/components/responses/ToolError"},
+            "default": {"$ref": "#/components/responses/Problem"}
         }
     })
 }
@@ -84,7 +94,7 @@ pub struct MetaTool {
 impl MetaTool {
     #[must_use]
     pub fn path_item(&self) -> String {
-        path_item(self.path, &operation(self.name, self.title, &self.description, "toolsieve", &self.parameters))
+        path_item(self.path, &operation(self.name, self.title, &self.description, "toolsieve", &self.parameters, &json!({"$ref": CONTENT})))
     }
 
     /// The function definition that a model gets.
@@ -173,21 +183,7 @@ fn behind<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> Stri
 #[must_use]
 pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a str>) -> String {
     let info = json!({"title": heading.title, "version": heading.version, "description": heading.description});
-    let mut components = json!({
-        "schemas": {"Problem": {
-            "type": "object",
-            "description": "RFC 9457",
-            "properties": {
-                "type": {"type": "string"},
-                "title": {"type": "string"},
-                "status": {"type": "integer"},
-                "detail": {"type": "string"},
-                "code": {"type": "string"},
-                "request_id": {"type": "string"}
-            },
-            "required": ["title", "status", "code"]
-        }}
-    });
+    let mut components = components();
     let mut out = String::with_capacity(1 << 16);
     let _ = write!(out, "{{\"openapi\":\"3.1.0\",\"info\":{info}");
     if let Some(base) = heading.base {
@@ -210,6 +206,58 @@ pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a s
     }
     let _ = write!(out, ",\"components\":{components}}}");
     out
+}
+
+/// What every operation refers to.
+fn components() -> Value {
+    let problem = |description: &str| {
+        json!({
+            "description": description,
+            "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+        })
+    };
+    json!({
+        "schemas": {
+            "Content": {
+                "title": "Content",
+                "description": "What a tool returned: a text as a string; JSON as it is; an image as a data URI; a file as an \
+                                object with its type, size and, where the service has a public address, a link; several of \
+                                these as an array."
+            },
+            "Problem": {
+                "type": "object",
+                "description": "RFC 9457",
+                "properties": {
+                    "detail": {"type": "string", "description": "What happened and what to do next; for `tool_error`, the tool's own words"},
+                    "type": {"type": "string"},
+                    "title": {"type": "string"},
+                    "status": {"type": "integer"},
+                    "code": {"type": "string", "description": "Stable, for programs"},
+                    "request_id": {"type": "string"},
+                    "errors": {
+                        "type": "array",
+                        "description": "What is wrong with each argument",
+                        "items": {
+                            "type": "object",
+                            "properties": {
+                                "pointer": {"type": "string", "description": "JSON Pointer (RFC 6901) to the argument"},
+                                "message": {"type": "string"},
+                                "expected": {"type": "string"},
+                                "did_you_mean": {"type": "string"}
+                            },
+                            "required": ["pointer", "message"]
+                        }
+                    }
+                },
+                "required": ["title", "status", "code"]
+            }
+        },
+        "responses": {
+            "InvalidArguments": problem("The arguments do not fit the tool's schema"),
+            "ToolError": problem("The tool reported an error, or its server did"),
+            "Problem": problem("Any other problem")
+        }
+    })
 }
 
 /// A path segment: everything but unreserved characters (RFC 3986, section 2.3) is encoded, `{` above all, which

@@ -76,6 +76,8 @@ pub struct Tool {
     /// Never empty: a tool without a description gets its name.
     pub description: String,
     pub input: InputSchema,
+    /// The published form of the tool's output schema, if it declares one.
+    pub output: Option<Arc<Value>>,
     /// SHA-256 over the canonical form of [`Tool::raw`]: equal tools of two listings share it.
     pub fingerprint: Fingerprint,
     /// cl100k tokens of the minified function definition, see [`Tool::function`].

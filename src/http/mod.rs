@@ -23,6 +23,7 @@ use crate::domain::layout::Layout;
         (name = "operations", description = "Whether the service is alive and ready"),
         (name = "filter", description = "Which tools matter for a message"),
         (name = "tools", description = "Find and run tools"),
+        (name = "files", description = "Files that tools returned"),
         (name = "documents", description = "What a caller may see, as OpenAPI documents")
     )
 )]
@@ -36,7 +37,8 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::documents::root)
         .service(routes::filter::filter)
         .service(routes::tools::search)
-        .service(routes::tools::call);
+        .service(routes::tools::call)
+        .service(routes::files::file);
 }
 
 /// Registers what depends on the catalog: everything below a server's name. Comes last.

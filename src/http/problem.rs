@@ -80,10 +80,11 @@ pub struct Problem {
 /// The body of a problem (RFC 9457).
 #[derive(Serialize, ToSchema)]
 pub struct ProblemBody<'a> {
+    /// What happened and what to do next. First, because chats hand the whole body to a model as one line.
+    detail: &'a str,
     r#type: String,
     title: &'a str,
     status: u16,
-    detail: &'a str,
     /// Stable name of the error, for programs.
     code: &'a str,
     /// Names this very request; it is in the log too.
@@ -133,10 +134,10 @@ impl ResponseError for Problem {
             response.append_header((header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"toolsieve\"")));
         }
         response.json(ProblemBody {
+            detail: &self.detail,
             r#type: format!("urn:toolsieve:problem:{}", self.code.name()),
             title: self.code.title(),
             status: self.code.status().as_u16(),
-            detail: &self.detail,
             code: self.code.name(),
             request_id,
             errors: &self.errors,
@@ -147,13 +148,15 @@ impl ResponseError for Problem {
 impl From<ExecuteError> for Problem {
     fn from(error: ExecuteError) -> Self {
         match error {
-            ExecuteError::NotFound => Self::not_found(),
-            ExecuteError::Invalid(errors) => Self {
-                code: Code::InvalidArguments,
-                detail: errors.iter().map(|error| format!("{}: {}", place(&error.pointer), error.message)).collect::<Vec<_>>().join("; "),
-                errors,
-                retry_after: None,
-            },
+            ExecuteError::NotFound { did_you_mean: None } => Self::not_found(),
+            ExecuteError::NotFound { did_you_mean: Some(name) } => {
+                Self::new(Code::NotFound, format!("Did you mean `{name}`? Look at /openapi.json for what there is."))
+            }
+            ExecuteError::Invalid(errors) => {
+                let detail =
+                    errors.iter().map(|error| format!("{} {}", place(&error.pointer), error.message)).collect::<Vec<_>>().join("; ");
+                Self { code: Code::InvalidArguments, detail, errors, retry_after: None }
+            }
             ExecuteError::Tool(text) => Self::new(Code::ToolError, text),
             ExecuteError::Call(error) => Self::from(error),
         }
@@ -189,7 +192,7 @@ fn whole_seconds(time: Duration) -> u64 {
 ///
 /// # Errors
 /// [`Code::NotJson`] for what is not JSON, [`Code::InvalidRequest`] for JSON of another shape.
-pub fn read_json<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+pub fn read_json<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
         let code = if error.is_data() { Code::InvalidRequest } else { Code::NotJson };
         Problem::new(code, error.to_string())

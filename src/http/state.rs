@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::http::caller::Access;
 use crate::service::execute::Execute;
+use crate::service::files::Files;
 use crate::service::meta::Meta;
 use crate::service::publish::Publish;
 use crate::service::select::Select;
@@ -15,6 +16,8 @@ pub struct State {
     pub body_limit: usize,
     pub publish: Publish,
     pub execute: Arc<Execute>,
+    /// `None`: there is no address for links.
+    pub files: Option<Arc<Files>>,
     pub meta: Meta,
     pub select: Select,
     pub status: Status,

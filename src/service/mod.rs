@@ -3,6 +3,7 @@
 pub mod chats;
 pub mod current;
 pub mod execute;
+pub mod files;
 pub mod meta;
 mod offer;
 pub mod ports;

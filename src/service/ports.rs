@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::domain::canonical::Fingerprint;
 pub use crate::domain::catalog::{ServerListing, SkippedTool};
@@ -35,13 +37,14 @@ pub trait ToolServers: Send + Sync {
     /// The present state of every configured server, in configured order.
     fn states(&self) -> Vec<ServerState>;
 
-    /// Calls one tool and returns the raw result object (MCP specification, `CallToolResult`).
+    /// Calls one tool and returns the raw result object (MCP specification, `CallToolResult`). Arguments, an object, and
+    /// result are JSON text that nobody touches on the way.
     ///
     /// Dropping the future cancels the call at the server.
     ///
     /// # Errors
     /// See [`CallError`]. A result with `isError` is not an error here: it is a result.
-    async fn call(&self, tool: &ToolId, arguments: Map<String, Value>, context: CallContext) -> Result<Value, CallError>;
+    async fn call(&self, tool: &ToolId, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, CallError>;
 
     /// Whether the configuration of a server lets headers of callers through.
     fn forwards_headers(&self, _server: &ServerName) -> bool {
@@ -359,4 +362,40 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+// ---------------------------------------------------------------------------------------------------- files
+
+/// Keeps files that tools returned until their links run out.
+#[async_trait]
+pub trait FileStore: Send + Sync {
+    /// Keeps a file under a new id.
+    ///
+    /// # Errors
+    /// [`FileStoreError`]
+    async fn save(&self, id: Uuid, file: StoredFile) -> Result<(), FileStoreError>;
+
+    /// The file, if it is still there.
+    ///
+    /// # Errors
+    /// [`FileStoreError`]
+    async fn read(&self, id: Uuid) -> Result<Option<StoredFile>, FileStoreError>;
+}
+
+/// A file and what its readers need to know.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoredFile {
+    /// `type/subtype`.
+    pub mime_type: String,
+    pub name: Option<String>,
+    pub expires: SystemTime,
+    pub bytes: Bytes,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FileStoreError {
+    #[error("the file is larger than all files together may be")]
+    TooLarge,
+    #[error("the folder for files: {0}")]
+    Io(#[from] std::io::Error),
 }

@@ -1,8 +1,14 @@
-//! Limits of tool calls, for servers that have none of their own.
+//! Limits and rules of tool calls, for servers that have none of their own.
 
 use std::time::Duration;
 
+use indexmap::IndexMap;
+
+use crate::settings::finding::suggestion;
+use crate::settings::servers::ServerSettings;
 use crate::settings::values::Reader;
+
+const EXCEPTIONS: &str = "calls.validation_exceptions";
 
 /// Section `[calls]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,9 +16,39 @@ pub struct CallSettings {
     pub timeout: Duration,
     /// For connecting to a server and its first listing.
     pub start_timeout: Duration,
+    /// Above it a result is an error.
     pub max_result_bytes: usize,
-    /// Whether arguments are checked against the tool's input schema before the call.
-    pub validate_arguments: bool,
+    /// Above it the text of a result is cut; `None`: never.
+    pub max_text_bytes: Option<usize>,
+    pub validation: Validation,
+    /// Servers, by name, for which another rule holds.
+    pub validation_exceptions: IndexMap<String, Validation>,
+}
+
+/// What happens to arguments that do not fit the tool's input schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Validation {
+    /// They are not looked at.
+    Off,
+    /// They are logged and sent.
+    Warn,
+    /// They are refused.
+    #[default]
+    Strict,
+}
+
+impl Validation {
+    const NAMES: [&str; 3] = ["off", "warn", "strict"];
+
+    /// Reads the name of a rule.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        match name {
+            "off" => Some(Self::Off),
+            "warn" => Some(Self::Warn),
+            "strict" => Some(Self::Strict),
+            _ => None,
+        }
+    }
 }
 
 impl CallSettings {
@@ -21,7 +57,52 @@ impl CallSettings {
             timeout: reader.seconds("calls.timeout_seconds", 1..=86_400),
             start_timeout: reader.seconds("calls.start_timeout_seconds", 1..=3600),
             max_result_bytes: reader.whole("calls.max_result_bytes", 1024..=1 << 30),
-            validate_arguments: reader.switch("calls.validate_arguments"),
+            max_text_bytes: max_text_bytes(reader),
+            validation: validation(reader),
+            validation_exceptions: exceptions(reader),
         }
     }
+
+    /// An exception for a server that nobody configured is most likely misspelt.
+    pub(super) fn check_exceptions(&self, servers: &[ServerSettings], reader: &mut Reader<'_>) {
+        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        for name in self.validation_exceptions.keys().filter(|name| !names.is_empty() && !names.contains(&name.as_str())) {
+            reader.warning(EXCEPTIONS, "names a server that is not configured, or disabled", suggestion(name, &names));
+        }
+    }
+}
+
+fn max_text_bytes(reader: &mut Reader<'_>) -> Option<usize> {
+    const LEAST: usize = 256;
+    let bytes = reader.whole("calls.max_text_bytes", 0..=1 << 30);
+    if (1..LEAST).contains(&bytes) {
+        reader.problem("calls.max_text_bytes", "too small to say anything", format!("write {LEAST} or more, or 0 to cut nothing"));
+    }
+    (bytes > 0).then_some(bytes)
+}
+
+fn validation(reader: &mut Reader<'_>) -> Validation {
+    let name = reader.text("calls.validation");
+    Validation::named(&name).unwrap_or_else(|| {
+        reader.problem("calls.validation", "no known rule", suggestion(&name, &Validation::NAMES));
+        Validation::default()
+    })
+}
+
+/// `name=rule`, split at the last sign: a server's name may hold one.
+fn exceptions(reader: &mut Reader<'_>) -> IndexMap<String, Validation> {
+    let mut exceptions = IndexMap::new();
+    for text in reader.list(EXCEPTIONS) {
+        match text.rsplit_once('=').map(|(server, rule)| (server.trim(), Validation::named(rule.trim()))) {
+            Some((server, Some(rule))) if !server.is_empty() => {
+                exceptions.insert(server.to_owned(), rule);
+            }
+            _ => reader.problem(
+                EXCEPTIONS,
+                "holds something that is no exception",
+                "write each as \"server=off\", \"server=warn\" or \"server=strict\"",
+            ),
+        }
+    }
+    exceptions
 }

@@ -15,7 +15,7 @@ use url::Url;
 
 use crate::domain::naming::RESERVED_SERVER_NAMES;
 use crate::domain::tool::ServerName;
-use crate::settings::calls::CallSettings;
+use crate::settings::calls::{CallSettings, Validation};
 use crate::settings::finding::{Findings, Place, nearest, suggestion};
 use crate::settings::forwarding::HeaderForwarding;
 use crate::settings::interpolate::{self, Environment};
@@ -25,7 +25,7 @@ use crate::settings::oauth::OAuthSettings;
 use crate::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
 /// What this version reads of a server's entry.
-const SERVER_KEYS: [&str; 20] = [
+const SERVER_KEYS: [&str; 23] = [
     "args",
     "client_header_forwarding",
     "command",
@@ -38,6 +38,8 @@ const SERVER_KEYS: [&str; 20] = [
     "headers",
     "maxResultBytes",
     "max_result_bytes",
+    "maxTextBytes",
+    "max_text_bytes",
     "oauth",
     "startTimeout",
     "start_timeout",
@@ -46,6 +48,7 @@ const SERVER_KEYS: [&str; 20] = [
     "type",
     "url",
     "description",
+    "validation",
 ];
 const EXAMPLE: &str = r#"{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}"#;
 /// Above it a `timeout` is taken for milliseconds.
@@ -202,6 +205,10 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
     let call_timeout = entry.first_of(["timeout", "timeout"], timeout).unwrap_or(calls.timeout);
     let start_timeout = entry.first_of(["startTimeout", "start_timeout"], timeout).unwrap_or(calls.start_timeout);
     let max_result_bytes = entry.first_of(["maxResultBytes", "max_result_bytes"], bytes).unwrap_or(calls.max_result_bytes);
+    let max_text_bytes = entry.first_of(["maxTextBytes", "max_text_bytes"], text_bytes);
+    let max_text_bytes = max_text_bytes.map_or(calls.max_text_bytes, |bytes| (bytes > 0).then_some(bytes));
+    let exception = calls.validation_exceptions.get(name).copied();
+    let validation = entry.first_of(["validation", "validation"], validation).or(exception).unwrap_or(calls.validation);
     let disabled_tools = entry.first_of(["disabledTools", "disabled_tools"], Entry::texts).unwrap_or_default();
     (entry.file.findings.problems.len() == before).then_some(ServerSettings {
         name: ServerName::new(name),
@@ -210,6 +217,8 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
         start_timeout,
         disabled_tools,
         max_result_bytes,
+        max_text_bytes,
+        validation,
         remote,
     })
 }
@@ -512,6 +521,24 @@ fn bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
     match number.filter(|number| (1024..=1 << 30).contains(number)) {
         Some(number) => Some(number),
         None => entry.wrong_kind(&path, "a whole number of bytes from 1024 to 1073741824"),
+    }
+}
+
+/// 0 cuts nothing.
+fn text_bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
+    let path = child(entry.path, key);
+    let number = entry.get(key)?.as_u64().and_then(|number| usize::try_from(number).ok());
+    match number.filter(|number| *number == 0 || (256..=1 << 30).contains(number)) {
+        Some(number) => Some(number),
+        None => entry.wrong_kind(&path, "a whole number of bytes from 256 to 1073741824, or 0 to cut nothing"),
+    }
+}
+
+fn validation(entry: &mut Entry<'_, '_>, key: &str) -> Option<Validation> {
+    let path = child(entry.path, key);
+    match entry.get(key)?.as_str().and_then(Validation::named) {
+        Some(validation) => Some(validation),
+        None => entry.wrong_kind(&path, "\"off\", \"warn\" or \"strict\""),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod calls;
 mod embedder;
+mod files;
 mod finding;
 mod forwarding;
 mod http;
@@ -29,8 +30,9 @@ use std::path::{Path, PathBuf};
 use secrecy::{ExposeSecret, SecretString};
 use toml::Value;
 
-pub use self::calls::CallSettings;
+pub use self::calls::{CallSettings, Validation};
 pub use self::embedder::{EmbedderProvider, EmbedderSettings};
+pub use self::files::FileSettings;
 pub use self::finding::{Finding, Place, SettingsErrors};
 pub use self::forwarding::HeaderForwarding;
 pub use self::http::HttpSettings;
@@ -73,6 +75,7 @@ impl fmt::Debug for Settings {
 pub struct StartSettings {
     pub http: HttpSettings,
     pub store: StoreSettings,
+    pub files: FileSettings,
     pub embedder: EmbedderSettings,
     pub logging: LoggingSettings,
     pub reload: ReloadSettings,
@@ -91,8 +94,6 @@ pub struct LiveSettings {
 
 /// Sections that [`LiveSettings`] holds.
 const LIVE_SECTIONS: [&str; 2] = ["calls", "selection"];
-/// A key in there that is read once all the same.
-const NOT_LIVE: [&str; 1] = ["calls.validate_arguments"];
 
 /// Where the configuration comes from.
 #[derive(Clone, Default)]
@@ -188,6 +189,8 @@ impl Settings {
             mcpo.complete(&mut servers, &start.http, &mut findings);
             start.mcpo = Some(mcpo.clone());
         }
+        let mut reader = Reader::new(&mut values, &mut findings);
+        calls.check_exceptions(&servers, &mut reader);
 
         let keys = values.fingerprints();
         let (problems, warnings) = findings.in_order();
@@ -213,7 +216,7 @@ impl Settings {
     pub fn needing_restart(&self, started: &BTreeMap<String, Fingerprint>) -> Vec<String> {
         let is_live = |key: &str| {
             let section = key.split_once('.').map_or(key, |(section, _)| section);
-            LIVE_SECTIONS.contains(&section) && !NOT_LIVE.contains(&key)
+            LIVE_SECTIONS.contains(&section)
         };
         self.keys.iter().filter(|(key, value)| started.get(*key) != Some(value) && !is_live(key)).map(|(key, _)| key.clone()).collect()
     }
@@ -224,6 +227,7 @@ impl StartSettings {
         Self {
             http: HttpSettings::read(reader),
             store: StoreSettings::read(reader),
+            files: FileSettings::read(reader),
             embedder: EmbedderSettings::read(reader),
             logging: LoggingSettings::read(reader),
             reload: ReloadSettings::read(reader),

@@ -9,6 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use crate::domain::tool::ServerName;
+use crate::settings::calls::Validation;
 use crate::settings::forwarding::HeaderForwarding;
 use crate::settings::oauth::OAuthSettings;
 
@@ -25,6 +26,9 @@ pub struct ServerSettings {
     pub disabled_tools: Vec<String>,
     /// Largest result in bytes.
     pub max_result_bytes: usize,
+    /// Above it the text of a result is cut; `None`: never.
+    pub max_text_bytes: Option<usize>,
+    pub validation: Validation,
     /// For a server over HTTP.
     pub remote: RemoteSettings,
 }
@@ -79,7 +83,8 @@ impl ServerSettings {
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         // Taken apart, so that a new field can't be forgotten here.
-        let Self { name: _, transport, call_timeout, start_timeout, disabled_tools, max_result_bytes, remote } = self;
+        let Self { name: _, transport, call_timeout, start_timeout, disabled_tools, max_result_bytes, max_text_bytes, validation, remote } =
+            self;
         let mut found = transport.differences(&other.transport);
         let others = [
             ("timeout", *call_timeout != other.call_timeout),
@@ -88,6 +93,8 @@ impl ServerSettings {
             ("maxResultBytes", *max_result_bytes != other.max_result_bytes),
             ("client_header_forwarding", remote.forwarding != other.remote.forwarding),
             ("oauth", remote.oauth != other.remote.oauth),
+            ("maxTextBytes", *max_text_bytes != other.max_text_bytes),
+            ("validation", *validation != other.validation),
         ];
         found.extend(others.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key));
         found
@@ -96,7 +103,7 @@ impl ServerSettings {
     /// Whether a change of this key can be taken over by a connection that stands.
     #[must_use]
     pub fn keeps_connection(key: &str) -> bool {
-        matches!(key, "timeout" | "startTimeout" | "disabledTools")
+        matches!(key, "timeout" | "startTimeout" | "disabledTools" | "maxTextBytes" | "validation")
     }
 }
 
@@ -157,6 +164,8 @@ mod tests {
             disabled_tools: disabled.iter().map(|name| (*name).to_owned()).collect(),
             max_result_bytes: 1,
             remote: RemoteSettings::default(),
+            max_text_bytes: None,
+            validation: Validation::Strict,
         };
         let one = server("hunter22", &[], 1);
         assert_eq!(one.differences(&server("hunter22", &[], 1)), Vec::<&str>::new());
@@ -164,6 +173,10 @@ mod tests {
         assert_eq!(differences, ["env", "timeout", "disabledTools"]);
         assert_eq!(differences.iter().filter(|key| !ServerSettings::keeps_connection(key)).collect::<Vec<_>>(), [&"env"]);
         let url: Url = "http://h/".parse().unwrap();
+        let lenient = ServerSettings { max_text_bytes: Some(256), validation: Validation::Warn, ..one.clone() };
+        let differences = one.differences(&lenient);
+        assert_eq!(differences, ["maxTextBytes", "validation"]);
+        assert!(differences.into_iter().all(ServerSettings::keeps_connection));
         let remote = ServerSettings { transport: TransportSettings::Sse { url, headers: IndexMap::new() }, ..one.clone() };
         assert_eq!(one.differences(&remote), ["type"]);
     }

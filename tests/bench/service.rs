@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use criterion::{Criterion, criterion_group, criterion_main};
-use serde_json::{Map, Value, json};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::embed::BuiltinEmbedder;
@@ -186,8 +187,7 @@ fn execute(criterion: &mut Criterion) {
         }
         (url, stop, task, servers)
     });
-    let mut arguments = Map::new();
-    arguments.insert("text".into(), "hello".into());
+    let arguments: Arc<RawValue> = RawValue::from_string("{\"text\":\"hello\"}".to_owned()).unwrap().into();
     let id = toolsieve::domain::tool::ToolId::new("one", "echo");
     let context = || toolsieve::service::ports::CallContext {
         principal: Arc::new(Principal::anyone()),
@@ -196,7 +196,7 @@ fn execute(criterion: &mut Criterion) {
         progress: None,
     };
     criterion.bench_function("execute: the call itself", |bencher| {
-        bencher.iter(|| runtime.block_on(servers.call(&id, arguments.clone(), context())).unwrap());
+        bencher.iter(|| runtime.block_on(servers.call(&id, Arc::clone(&arguments), context())).unwrap());
     });
     let echo = format!("{url}/one/echo");
     criterion.bench_function("execute: over HTTP", |bencher| {

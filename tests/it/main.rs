@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic and print")]
 
 mod architecture;
+mod arguments;
 mod cli;
 mod deploy;
 mod encoder;
@@ -15,6 +16,7 @@ mod mcp_adapter;
 mod mcpo;
 mod relevance;
 mod reload;
+mod results;
 mod retrieval_quality;
 mod settings;
 mod sqlite_store;

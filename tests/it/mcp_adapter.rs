@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use secrecy::SecretString;
-use serde_json::{Map, Value, json};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use toolsieve::adapters::mcp::{McpServers, Options, Timing, client_builder};
 use toolsieve::domain::principal::Principal;
 use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::service::ports::{CallContext, CallError, Progress, ServerEvent, ServerListing, ServerPhase, ServerState, ToolServers};
+use toolsieve::settings::Validation;
 use toolsieve::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
 /// Long enough for a loaded machine; nothing waits for it unless it fails.
@@ -51,6 +53,8 @@ fn settings(name: &str, transport: TransportSettings) -> ServerSettings {
         disabled_tools: Vec::new(),
         max_result_bytes: 16 << 20,
         remote: RemoteSettings::default(),
+        max_text_bytes: None,
+        validation: Validation::Strict,
     }
 }
 
@@ -169,9 +173,12 @@ fn context() -> CallContext {
     CallContext { principal: Arc::new(Principal::anyone()), headers: Arc::default(), deadline: None, progress: None }
 }
 
-fn object(value: Value) -> Map<String, Value> {
-    let Value::Object(object) = value else { panic!("not an object: {value}") };
-    object
+fn raw(json: &str) -> Arc<RawValue> {
+    RawValue::from_string(json.to_owned()).unwrap().into()
+}
+
+fn read(result: &RawValue) -> Value {
+    serde_json::from_str(result.get()).unwrap()
 }
 
 impl Running {
@@ -214,8 +221,9 @@ impl Running {
 
     async fn try_call(&self, server: &str, tool: &str, arguments: Value) -> Result<Value, CallError> {
         let id = ToolId::new(server, tool);
-        let call = self.servers.call(&id, object(arguments), context());
-        timeout(LONG, call).await.unwrap_or_else(|_| panic!("{}: {tool} hangs", self.kind))
+        let call = self.servers.call(&id, raw(&arguments.to_string()), context());
+        let result = timeout(LONG, call).await.unwrap_or_else(|_| panic!("{}: {tool} hangs", self.kind));
+        result.map(|result| read(&result))
     }
 
     async fn call(&self, tool: &str, arguments: Value) -> Value {
@@ -231,9 +239,9 @@ impl Running {
     }
 
     /// A call in the background that the server does not answer; the server has it when this returns.
-    async fn sleeping(&self, call: CallContext) -> tokio::task::JoinHandle<Result<Value, CallError>> {
+    async fn sleeping(&self, call: CallContext) -> tokio::task::JoinHandle<Result<Box<RawValue>, CallError>> {
         let servers = Arc::clone(&self.servers);
-        let task = tokio::spawn(async move { servers.call(&ToolId::new("test", "sleep"), Map::new(), call).await });
+        let task = tokio::spawn(async move { servers.call(&ToolId::new("test", "sleep"), raw("{}"), call).await });
         self.call("wait_sleeping", json!({})).await;
         task
     }
@@ -327,6 +335,20 @@ async fn a_result_is_kept_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn arguments_and_results_are_never_touched() {
+    let odd = r#"{"b": 12345678901234567890123, "a": [1.0, 1e999, 0.10, 9007199254740993], "é": "\u00e9\/"}"#;
+    for server in each(&["results"], |_| {}).await {
+        let call = async |tool: &str, arguments: &str| {
+            server.servers.call(&ToolId::new("test", tool), raw(arguments), context()).await.unwrap().get().to_owned()
+        };
+        let got = call("raw_arguments", odd).await;
+        assert_eq!(read(&raw(&got))["content"][0]["text"], format!("got {odd}"), "{}", server.kind);
+        let result = format!(r#"{{"content":[ ],"structuredContent":{odd}}}"#);
+        assert_eq!(call("raw_result", &json!({"result": result}).to_string()).await, result, "{}", server.kind);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn errors_and_rubbish_end_one_call_at_once_and_only_that() {
     for server in each(&[], |_| {}).await {
         let error = server.try_call("test", "error", json!({})).await.unwrap_err();
@@ -341,7 +363,7 @@ async fn errors_and_rubbish_end_one_call_at_once_and_only_that() {
         assert!(matches!(error, CallError::Protocol { code: -32700, .. }), "{}: {error:?}", server.kind);
         assert!(start.elapsed() < PROMPT, "{}", server.kind);
         assert_eq!(server.text("junk", json!({})).await, "after junk", "{}", server.kind);
-        let error = server.servers.call(&ToolId::new("nobody", "echo"), Map::new(), context()).await.unwrap_err();
+        let error = server.servers.call(&ToolId::new("nobody", "echo"), raw("{}"), context()).await.unwrap_err();
         assert!(matches!(error, CallError::UnknownServer));
     }
 }
@@ -367,7 +389,7 @@ async fn calls_do_not_wait_for_each_other() {
         let tasks: Vec<_> = (0..40)
             .map(|_| {
                 let servers = Arc::clone(&server.servers);
-                tokio::spawn(async move { servers.call(&ToolId::new("test", "sleep"), Map::new(), context()).await })
+                tokio::spawn(async move { servers.call(&ToolId::new("test", "sleep"), raw("{}"), context()).await })
             })
             .collect();
         server.call("wait_sleeping", json!({"count": 40})).await;
@@ -387,8 +409,8 @@ async fn progress_reaches_the_caller_in_order() {
         let (sender, mut receiver) = mpsc::channel(64);
         let call = CallContext { progress: Some(sender), ..context() };
         let tool = ToolId::new("test", "progress");
-        let result = server.servers.call(&tool, object(json!({"steps": 20})), call).await.unwrap();
-        assert_eq!(result["content"][0]["text"], "false");
+        let result = server.servers.call(&tool, raw(r#"{"steps":20}"#), call).await.unwrap();
+        assert_eq!(read(&result)["content"][0]["text"], "false");
         let mut steps = Vec::new();
         receiver.close();
         while let Some(Progress { progress, total, message }) = receiver.recv().await {
@@ -570,7 +592,7 @@ async fn a_call_waits_for_the_first_start_but_not_for_a_server_that_is_down() {
     assert_eq!(server.state("test").phase, ServerPhase::Starting);
     let deadline = Some(Instant::now() + Duration::from_millis(50));
     let call = CallContext { deadline, ..context() };
-    let error = server.servers.call(&ToolId::new("test", "echo"), Map::new(), call).await.unwrap_err();
+    let error = server.servers.call(&ToolId::new("test", "echo"), raw("{}"), call).await.unwrap_err();
     assert!(matches!(&error, CallError::Unavailable { reason, .. } if reason == "it is still starting"), "{error:?}");
     server.call("echo", json!({})).await;
 
@@ -813,8 +835,8 @@ async fn servers_can_be_added_changed_and_removed() {
     until("the other", || server.state("other").phase == ServerPhase::Connected).await;
     let pid = server.number("process", "pid").await;
     let other = ToolId::new("other", "process");
-    let process = server.servers.call(&other, Map::new(), context()).await.unwrap();
-    let former = process["structuredContent"]["pid"].as_u64().unwrap();
+    let process = server.servers.call(&other, raw("{}"), context()).await.unwrap();
+    let former = read(&process)["structuredContent"]["pid"].as_u64().unwrap();
 
     server.servers.configure(vec![stdio("new", &[]), stdio("other", &["tools=1"]), stdio("test", &[])]);
     while !names(&server.listed("other").await).contains(&"extra_1") {}

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// Where messages to the client go.
@@ -81,6 +82,15 @@ impl Behaviour {
         }
     }
 
+    /// Takes a message as it came. Some tools work on its very text, which a tree of values would change.
+    pub fn receive(self: &Arc<Self>, text: &str, client: Client) {
+        if let Some(answer) = raw_answer(text) {
+            client.send(&answer);
+        } else if let Ok(message) = serde_json::from_str(text) {
+            self.handle(message, client);
+        }
+    }
+
     /// Handles one message of the client; a call runs in a thread of its own.
     pub fn handle(self: &Arc<Self>, message: Value, client: Client) {
         let id = message.get("id").cloned();
@@ -154,6 +164,9 @@ impl Behaviour {
                 "type": "object", "required": ["count"],
                 "properties": {"count": {"type": "integer"}, "mode": {"enum": ["a", "b"]}},
             }}));
+        }
+        if self.options.has("results") {
+            tools.extend(raw_tools());
         }
         let extra = self.options.number("tools").unwrap_or(0) + self.seen().added;
         tools.extend((1..=extra).map(|number| tool(&format!("extra_{number}"))));
@@ -300,6 +313,54 @@ const TOOLS: [&str; 23] = [
 
 fn tool(name: &str) -> Value {
     json!({"name": name, "description": format!("The tool {name}."), "inputSchema": {"type": "object"}})
+}
+
+/// What a call of one of [`raw_tools`] is answered: `raw_result` and `declared` with the result that they are given as a
+/// text, the others with the text of their arguments.
+fn raw_answer(message: &str) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Call<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+        method: String,
+        #[serde(borrow)]
+        params: Params<'a>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Params<'a> {
+        name: String,
+        #[serde(borrow)]
+        arguments: &'a RawValue,
+    }
+    let Call { id, method, params: Params { name, arguments } } = serde_json::from_str(message).ok()?;
+    let result = match name.as_str() {
+        _ if method != "tools/call" => return None,
+        "raw_result" | "declared" => serde_json::from_str::<Value>(arguments.get()).unwrap()["result"].as_str().unwrap().to_owned(),
+        "raw_arguments" | "strict_arguments" | "invalid_schema" => {
+            json!({"content": [{"type": "text", "text": format!("got {arguments}")}]}).to_string()
+        }
+        _ => return None,
+    };
+    Some(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}"))
+}
+
+fn raw_tools() -> Vec<Value> {
+    let result = json!({"type": "object", "properties": {"result": {"type": "string"}}, "required": ["result"]});
+    let output =
+        json!({"type": "object", "properties": {"n": {"$ref": "#/$defs/N"}}, "required": ["n"], "$defs": {"N": {"type": "integer"}}});
+    let strict = json!({"type": "object", "additionalProperties": false, "properties": {
+        "count": {"type": "integer"}, "labels": {"type": "array", "items": {"type": "string"}},
+        "remark": {"type": "string"}, "mode": {"enum": ["fast", "careful"]},
+    }});
+    vec![
+        json!({"name": "raw_result", "description": "Returns a result.", "inputSchema": result}),
+        json!({"name": "declared", "description": "Returns a result.", "inputSchema": result, "outputSchema": output}),
+        json!({"name": "raw_arguments", "description": "Says the arguments again.", "inputSchema":
+            {"type": "object", "additionalProperties": true}}),
+        json!({"name": "strict_arguments", "description": "Says the arguments again.", "inputSchema": strict}),
+        json!({"name": "invalid_schema", "description": "Says the arguments again.", "inputSchema":
+            {"type": "object", "properties": {"a": {"type": "integre"}}}}),
+    ]
 }
 
 /// A small list of tools whose words tell them apart: `list=time`, `list=mail`, `list=files`; or just

@@ -37,9 +37,7 @@ fn main() {
     behaviour.listeners.lock().unwrap().push(Arc::clone(&client));
     for line in std::io::stdin().lock().lines() {
         let Ok(line) = line else { break };
-        if let Ok(message) = serde_json::from_str(&line) {
-            behaviour.handle(message, Arc::clone(&client));
-        }
+        behaviour.receive(&line, Arc::clone(&client));
     }
     if ignores_end {
         loop {

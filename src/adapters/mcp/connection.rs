@@ -19,7 +19,7 @@ use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfi
 use rmcp::transport::worker::WorkerTransport;
 use rmcp::transport::{DynamicTransportError, IntoTransport};
 use rmcp::{ClientHandler, RoleClient};
-use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -147,7 +147,7 @@ pub(super) struct Link {
 /// What a request brought.
 #[derive(Debug)]
 pub(super) struct Reply {
-    pub(super) result: Value,
+    pub(super) result: Box<RawValue>,
     /// The size of the message.
     pub(super) bytes: usize,
 }

@@ -10,12 +10,16 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use indexmap::IndexMap;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, RequestId};
+use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 
 use crate::adapters::mcp::text::foreign;
+use crate::domain::json;
 use crate::service::ports::Progress;
 
 /// What a message may hold beside the result that has the limit.
@@ -26,9 +30,9 @@ const PURGE_FROM: usize = 64;
 /// What came back for a request that holds a ticket.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The `result` member, whole, and the size of the message.
+    /// The `result` member, as it was written, and the size of the message.
     Result {
-        result: Value,
+        result: Box<RawValue>,
         bytes: usize,
     },
     Error {
@@ -112,6 +116,48 @@ impl Ticket {
     }
 }
 
+/// The arguments of a call as the caller wrote them, in the extensions of its request. rmcp keeps arguments as a tree,
+/// which rounds numbers, so [`encode`] takes these in their place.
+#[derive(Clone, Debug)]
+pub(super) struct RawArguments(pub(super) Arc<RawValue>);
+
+/// A message as it goes over the wire.
+pub(super) fn encode(message: &mut ClientJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
+    #[derive(Serialize)]
+    struct Call<'a> {
+        #[serde(flatten)]
+        rest: &'a Map<String, Value>,
+        params: Params<'a>,
+    }
+    #[derive(Serialize)]
+    struct Params<'a> {
+        #[serde(flatten)]
+        rest: Map<String, Value>,
+        arguments: &'a RawValue,
+    }
+    let raw = match message {
+        JsonRpcMessage::Request(request) => match &mut request.request {
+            ClientRequest::CallToolRequest(call) => {
+                let raw = call.extensions.get::<RawArguments>().cloned();
+                if raw.is_some() {
+                    call.params.arguments = None;
+                }
+                raw
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(RawArguments(arguments)) = raw else { return serde_json::to_vec(message) };
+    let mut message = serde_json::to_value(message)?;
+    let params = message.get_mut("params").map(Value::take);
+    let (Value::Object(mut rest), Some(Value::Object(params))) = (message, params) else {
+        return Err(serde::ser::Error::custom("no call"));
+    };
+    rest.shift_remove("params");
+    serde_json::to_vec(&Call { rest: &rest, params: Params { rest: params, arguments: &arguments } })
+}
+
 /// The requests of one connection that wait for a raw answer, and what its messages tell beside answers.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
@@ -161,15 +207,28 @@ impl Exchange {
         Some(Ticket(ticket))
     }
 
-    /// Reads one message.
+    /// Reads one message. Nothing of an answer to a call is parsed: a tree would round its numbers.
     pub(super) fn inbound(&self, message: &[u8]) -> Inbound {
-        let Some(Value::Object(mut object)) = parse(message) else {
-            return self.fail_unreadable(message, message, false, |_| Answer::Malformed);
-        };
-        if let Some(method) = object.get("method").and_then(Value::as_str) {
-            return match method {
+        // A server that writes another encoding than UTF-8 still gets its message through, and one that writes JSON as
+        // Python does.
+        let text = String::from_utf8_lossy(message);
+        if let Some(members) = json::members(&text) {
+            return self.read(&text, &members, message.len());
+        }
+        let mended = json::with_quoted_literals(&text);
+        match mended.as_deref().and_then(|text| Some((text, json::members(text)?))) {
+            Some((text, members)) => self.read(text, &members, message.len()),
+            None => self.fail_unreadable(message, message, false, |_| Answer::Malformed),
+        }
+    }
+
+    fn read(&self, text: &str, members: &IndexMap<String, &RawValue>, length: usize) -> Inbound {
+        let member = |name: &str| members.get(name).and_then(|value| serde_json::from_str::<Value>(value.get()).ok());
+        let forward = || serde_json::from_str(text).map_or(Inbound::Junk, Inbound::Forward);
+        if let Some(method) = members.get("method").and_then(|method| json::text(method.get())) {
+            return match method.as_str() {
                 "notifications/progress" => {
-                    self.forward_progress(object.get("params"));
+                    self.forward_progress(member("params").as_ref());
                     Inbound::Consumed
                 }
                 "notifications/tools/list_changed" => {
@@ -181,26 +240,26 @@ impl Exchange {
                 | "notifications/resources/list_changed"
                 | "notifications/prompts/list_changed"
                 | "notifications/resources/updated" => Inbound::Consumed,
-                _ => Inbound::Forward(Value::Object(object)),
+                _ => forward(),
             };
         }
-        if !object.contains_key("result") && !object.contains_key("error") {
+        if !members.contains_key("result") && !members.contains_key("error") {
             return Inbound::Junk;
         }
-        let Some((id, ticket)) = object.get("id").and_then(request_id).and_then(|id| self.claim(id)) else {
-            return Inbound::Forward(Value::Object(object));
+        let Some((id, ticket)) = member("id").as_ref().and_then(request_id).and_then(|id| self.claim(id)) else {
+            return forward();
         };
         let mut for_rmcp = json!({});
-        let answer = if message.len() > ticket.limit.saturating_add(ENVELOPE) {
+        let answer = if length > ticket.limit.saturating_add(ENVELOPE) {
             Answer::TooLarge { limit: ticket.limit }
-        } else if let Some(error) = object.get("error").filter(|error| !error.is_null()) {
-            Answer::error(error)
+        } else if let Some(error) = members.get("error").filter(|error| error.get() != "null") {
+            Answer::error(&json::readable(error.get()).unwrap_or_default())
         } else {
-            let result = object.remove("result").unwrap_or_default();
+            let result = members.get("result").map_or(RawValue::NULL, |result| *result);
             if matches!(ticket.purpose, Purpose::List) {
-                for_rmcp = header_annotations(&result);
+                for_rmcp = member("result").as_ref().map_or_else(|| json!({}), header_annotations);
             }
-            Answer::Result { result, bytes: message.len() }
+            Answer::Result { result: result.to_owned(), bytes: length }
         };
         *lock(&ticket.answer) = Some(answer);
         Inbound::Answered { id, result: for_rmcp }
@@ -284,15 +343,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn parse(message: &[u8]) -> Option<Value> {
-    match serde_json::from_slice(message) {
-        Ok(value) => Some(value),
-        // A server that writes another encoding than UTF-8 still gets its message through.
-        Err(_) if std::str::from_utf8(message).is_err() => serde_json::from_str(&String::from_utf8_lossy(message)).ok(),
-        Err(_) => None,
-    }
-}
-
 fn request_id(value: &Value) -> Option<RequestId> {
     match value {
         Value::Number(number) => number.as_i64().map(RequestId::Number),
@@ -368,6 +418,8 @@ fn id_after_key(text: &[u8]) -> Option<RequestId> {
 
 #[cfg(test)]
 mod tests {
+    use rmcp::model::{CallToolRequest, CallToolRequestParams};
+
     use super::*;
 
     #[test]
@@ -377,6 +429,16 @@ mod tests {
         assert_eq!(id_in_head(br#"{"result":{"id":1,"#), None);
         assert_eq!(id_in_head(br#"{"a\"id":1,"#), None);
         assert_eq!(id_in_tail(br#"xxxx"}]},"id":12}"#), Some(RequestId::Number(12)));
+    }
+
+    #[test]
+    fn arguments_go_over_the_wire_as_they_were_written() {
+        let arguments = r#"{"id": 12345678901234567890123, "x": 1e999}"#;
+        let mut request = CallToolRequest::new(CallToolRequestParams::new("t").with_arguments(Map::new()));
+        request.extensions.insert(RawArguments(Arc::from(RawValue::from_string(arguments.to_owned()).unwrap())));
+        let mut message = ClientJsonRpcMessage::request(ClientRequest::CallToolRequest(request), RequestId::Number(7));
+        let text = String::from_utf8(encode(&mut message).unwrap()).unwrap();
+        assert_eq!(text, format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"t","arguments":{arguments}}}}}"#));
     }
 
     #[test]

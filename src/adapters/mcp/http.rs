@@ -25,7 +25,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
 
-use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound};
+use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound, encode};
 use crate::adapters::mcp::oauth::{TokenError, Tokens};
 
 const SESSION: &str = "mcp-session-id";
@@ -188,7 +188,7 @@ impl HttpClient {
             _ => (None, false),
         };
         let has_session = session.is_some();
-        let body = serde_json::to_vec(&message)?;
+        let body = encode(&mut message)?;
         let builder = client.post(uri).header(ACCEPT, "application/json, text/event-stream").header(CONTENT_TYPE, JSON);
         let response = self.send(builder, session, headers, forwarded, Some(body)).await?;
         let status = response.status();

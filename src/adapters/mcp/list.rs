@@ -48,6 +48,7 @@ pub(super) async fn list(link: &Link) -> Result<Tools, ListError> {
             Err(LinkError::Protocol { code: METHOD_NOT_FOUND, .. }) if !link.has_tools => return Ok(Tools::default()),
             Err(error) => return Err(error.into()),
         };
+        let page = serde_json::from_str(page.get()).map_err(|_| ListError::NoList)?;
         cursor = collected.add(page, bytes)?;
         if cursor.is_none() {
             return Ok(collected.found);

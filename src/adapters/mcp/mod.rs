@@ -25,7 +25,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use indexmap::IndexMap;
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -207,12 +207,11 @@ impl ToolServers for McpServers {
         self.servers.load().values().map(|server| server.state()).collect()
     }
 
-    async fn call(&self, tool: &ToolId, arguments: Map<String, Value>, context: CallContext) -> Result<Value, CallError> {
+    async fn call(&self, tool: &ToolId, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, CallError> {
         let start = Instant::now();
         let timing = self.options.timing;
         // A request that can't have reached the server is made once more.
-        let mut spare = Some(arguments.clone());
-        let (mut arguments, mut failed) = (arguments, None);
+        let (mut is_spare, mut failed) = (true, None);
         loop {
             let server = self.servers.load().get(&tool.server).cloned().ok_or(CallError::UnknownServer)?;
             let call_timeout = server.settings().call_timeout;
@@ -226,7 +225,7 @@ impl ToolServers for McpServers {
                 Err(NoLink::Unavailable { reason, retry_after }) => return Err(CallError::Unavailable { reason, retry_after }),
             };
             let forwarded = server.settings().remote.forwarding.as_ref().map(|rules| Forwarded(rules.select(&context.headers)));
-            let call = call::call(&held.link, &tool.name, arguments, context.progress.clone(), forwarded);
+            let call = call::call(&held.link, &tool.name, Arc::clone(&arguments), context.progress.clone(), forwarded);
             let error = match timeout_at(deadline, call).await {
                 Ok(Ok(result)) => return Ok(result),
                 Ok(Err(error)) => error,
@@ -239,9 +238,8 @@ impl ToolServers for McpServers {
                 LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message }),
                 LinkError::Closed { reason, sent } => {
                     held.link.exchange.suspect.notify_one();
-                    if let (false, Some(again)) = (sent, spare.take()) {
+                    if !sent && std::mem::take(&mut is_spare) {
                         failed = Some(Arc::clone(&held.link));
-                        arguments = again;
                         continue;
                     }
                     reason.into_owned()

@@ -22,7 +22,7 @@ use tokio_util::io::StreamReader;
 use url::Url;
 
 use crate::adapters::mcp::events::{Event, Events};
-use crate::adapters::mcp::exchange::{Exchange, Inbound};
+use crate::adapters::mcp::exchange::{Exchange, Inbound, encode};
 use crate::adapters::mcp::http::{EVENT_STREAM, Failure, Forwarded, HttpFailure, JSON, Sender, forwarded, header, read};
 
 /// How long the beginning of the stream may take, and then its first event. Servers of the newer transport may hold
@@ -161,7 +161,8 @@ impl Transport<RoleClient> for SseTransport {
         let forwarded = forwarded(&item);
         self.exchange.outbound(&mut item);
         let posts = Arc::clone(&self.posts);
-        async move { posts.post(serde_json::to_vec(&item)?, forwarded).await }
+        let body = encode(&mut item);
+        async move { posts.post(body?, forwarded).await }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {

@@ -13,7 +13,7 @@ use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 
-use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket};
+use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket, encode};
 use crate::domain::tool::ServerName;
 
 /// Messages that may wait until the child reads its standard input.
@@ -78,13 +78,22 @@ async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Out
     }
 }
 
+/// A message is a line. Arguments go as their caller wrote them, so a break between two tokens must not end it: what
+/// follows would be a message of the caller's own making. Strings hold none, JSON has them escaped.
+fn one_line(message: &mut Vec<u8>) {
+    for byte in message.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    message.push(b'\n');
+}
+
 impl<R: AsyncRead + Send + Unpin> Transport<RoleClient> for StdioTransport<R> {
     type Error = io::Error;
 
     fn send(&mut self, mut item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let ticket = self.exchange.outbound(&mut item);
-        let queued = serde_json::to_vec(&item).map_err(io::Error::from).and_then(|mut line| {
-            line.push(b'\n');
+        let queued = encode(&mut item).map_err(io::Error::from).and_then(|mut line| {
+            one_line(&mut line);
             let queue = self.outgoing.clone().ok_or(io::ErrorKind::BrokenPipe)?;
             // Queued at once, not in the future: rmcp runs these futures concurrently, and order matters.
             match queue.try_send(Outgoing { line, ticket }) {

@@ -157,6 +157,8 @@ mod tests {
             disabled_tools: Vec::new(),
             max_result_bytes: 0,
             remote: crate::settings::RemoteSettings::default(),
+            max_text_bytes: None,
+            validation: crate::settings::Validation::Off,
         })
     }
 

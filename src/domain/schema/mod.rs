@@ -35,6 +35,12 @@ pub struct InputSchema {
     pub losses: Vec<String>,
 }
 
+/// The published form of an `outputSchema`: self-contained, and looser than the source where something can't be said.
+#[must_use]
+pub fn output(source: &Value) -> Value {
+    Value::Object(Translation::new(source).root())
+}
+
 impl InputSchema {
     /// Translates an `inputSchema`. Never fails: what can't be expressed is named in [`InputSchema::losses`].
     #[must_use]

@@ -2,19 +2,24 @@
 
 use std::sync::Arc;
 
-use actix_web::{HttpRequest, HttpResponse, web};
-use serde_json::{Map, Value};
+use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::{HttpRequest, HttpResponse, ResponseError, web};
+use serde_json::value::RawValue;
 
+use crate::domain::arguments::Repair;
 use crate::domain::tool::{Tool, ToolId};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Problem, read_json};
 use crate::http::routes::tools;
 use crate::http::state::State;
-use crate::service::execute;
+use crate::service::execute::{self, Executed};
 
 /// Longest id of a chat or a selection that is taken over.
 const MAX_ID_BYTES: usize = 256;
+/// Says what was put right in the arguments, by JSON Pointer.
+const REPAIRS: HeaderName = HeaderName::from_static("x-toolsieve-repairs");
+const MAX_HEADER_BYTES: usize = 2_000;
 
 /// `POST /{server}/{tool}`: the body is the arguments, the answer is the tool's result.
 ///
@@ -55,7 +60,7 @@ pub async fn execute_single(
 async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId, body: &[u8]) -> Result<HttpResponse, Problem> {
     let tool = state.execute.by_id(&tool, &caller.0)?;
     let arguments = arguments(body)?;
-    Ok(json(state.execute.call(&tool, arguments, for_tool(state, &tool, caller, request)).await?))
+    Ok(answer(state.execute.call(&tool, arguments, for_tool(state, &tool, caller, request)).await))
 }
 
 /// What a call of this tool carries of the request: headers too, where its server's configuration lets some through.
@@ -80,15 +85,12 @@ fn headers(request: &HttpRequest) -> http::HeaderMap {
     out
 }
 
-/// An object; an empty body counts as one, since some clients send none for a tool without parameters.
-fn arguments(body: &[u8]) -> Result<Map<String, Value>, Problem> {
+/// JSON; an empty body counts as such, since some clients send none for a tool without parameters.
+fn arguments(body: &[u8]) -> Result<&str, Problem> {
     if body.iter().all(u8::is_ascii_whitespace) {
-        return Ok(Map::new());
+        return Ok("");
     }
-    match read_json(body)? {
-        Value::Object(arguments) => Ok(arguments),
-        _ => Err(Problem::new(Code::InvalidArguments, "Send the arguments as a JSON object.")),
-    }
+    read_json::<&RawValue>(body).map(RawValue::get)
 }
 
 /// What a call carries of the request.
@@ -111,6 +113,29 @@ fn is_kept(chat: &str) -> bool {
     !["local:", "temporary:", "channel:"].iter().any(|prefix| chat.starts_with(prefix))
 }
 
-pub fn json(body: String) -> HttpResponse {
-    HttpResponse::Ok().content_type("application/json").body(body)
+/// The answer to a call, with what was put right in its arguments.
+pub fn answer(executed: Executed) -> HttpResponse {
+    let mut response = match executed.result {
+        Ok(body) => HttpResponse::Ok().content_type("application/json").body(body),
+        Err(error) => Problem::from(error).error_response(),
+    };
+    if let Some(repairs) = header_value(&executed.repairs) {
+        response.headers_mut().insert(REPAIRS, repairs);
+    }
+    response
+}
+
+/// `/count=text-to-number, /labels=value-to-list`: as many as fit.
+fn header_value(repairs: &[Repair]) -> Option<HeaderValue> {
+    let mut text = String::new();
+    for repair in repairs.iter().map(ToString::to_string) {
+        if text.len() + repair.len() > MAX_HEADER_BYTES {
+            break;
+        }
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        text.push_str(&repair);
+    }
+    HeaderValue::try_from(text).ok().filter(|_| !repairs.is_empty())
 }

@@ -3,6 +3,7 @@
 pub mod docs;
 pub mod documents;
 pub mod execute;
+pub mod files;
 pub mod filter;
 pub mod health;
 pub mod tools;

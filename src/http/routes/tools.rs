@@ -3,13 +3,13 @@
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem, read_json};
-use crate::http::routes::execute::{context, for_tool, json};
+use crate::http::routes::execute::{answer, context, for_tool};
 use crate::http::state::State;
 use crate::service::meta::{Detail, FindTools, MAX_LIMIT};
 
@@ -47,15 +47,7 @@ struct CallBody {
     /// The tool's arguments.
     #[serde(default)]
     #[schema(value_type = Object)]
-    arguments: Option<Arguments>,
-}
-
-/// Models send an object, or the object as a string.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Arguments {
-    Object(Map<String, Value>),
-    Text(String),
+    arguments: Option<Box<RawValue>>,
 }
 
 /// The best tools for what is described, best first.
@@ -122,13 +114,6 @@ pub(super) async fn run_search(state: &State, caller: &Caller, request: &HttpReq
 pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
     let body: CallBody = read_json(body)?;
     let tool = state.execute.by_name(&body.name, &caller.0)?;
-    let arguments = match body.arguments {
-        None => Map::new(),
-        Some(Arguments::Object(arguments)) => arguments,
-        Some(Arguments::Text(text)) if text.trim().is_empty() => Map::new(),
-        Some(Arguments::Text(text)) => {
-            serde_json::from_str(&text).map_err(|_| Problem::new(Code::InvalidArguments, "Send the arguments as a JSON object."))?
-        }
-    };
-    Ok(json(state.execute.call(&tool, arguments, for_tool(state, &tool, caller, request)).await?))
+    let arguments = body.arguments.as_deref().map_or("", RawValue::get);
+    Ok(answer(state.execute.call(&tool, arguments, for_tool(state, &tool, caller, request)).await))
 }

@@ -16,9 +16,9 @@ fn changed(keys: &[&'static str], reconnects: bool) -> ServerChangeKind {
 }
 
 /// A call in the background of a tool of the server `test`; it has its connection when this returns.
-async fn call(server: &Running, tool: &'static str) -> tokio::task::JoinHandle<Result<Value, CallError>> {
+async fn call(server: &Running, tool: &'static str) -> tokio::task::JoinHandle<Result<Box<RawValue>, CallError>> {
     let servers = Arc::clone(&server.servers);
-    let mut call = Box::pin(async move { servers.call(&ToolId::new("test", tool), Map::new(), context()).await });
+    let mut call = Box::pin(async move { servers.call(&ToolId::new("test", tool), raw("{}"), context()).await });
     assert!(futures::poll!(call.as_mut()).is_pending());
     tokio::spawn(call)
 }

@@ -1,0 +1,100 @@
+//! Arguments as data: every file below `tests/cases/arguments` is one case.
+//!
+//! `arguments` are what was sent, looked at as text so that no reader touches them. Then one of: `valid`, `repaired`
+//! with its `repairs`, `problems`.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::{ArgumentsValidator, Verdict, object, unwrapped};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    #[serde(rename = "why")]
+    _why: String,
+    schema: Value,
+    arguments: Box<RawValue>,
+    #[serde(default)]
+    valid: bool,
+    repaired: Option<Box<RawValue>>,
+    #[serde(default)]
+    repairs: Vec<String>,
+    #[serde(default)]
+    problems: Vec<Value>,
+}
+
+#[test]
+fn cases() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/arguments");
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() > 20, "{} cases", paths.len());
+    let mut failed = Vec::new();
+    for path in paths {
+        let case: Case = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        let verdict = ArgumentsValidator::default().check(&case.schema, case.arguments.get());
+        let is_right = match &verdict {
+            Verdict::Valid => case.valid,
+            Verdict::Repaired { arguments, repairs } => {
+                let repairs: Vec<String> = repairs.iter().map(ToString::to_string).collect();
+                case.repaired.as_ref().is_some_and(|expected| expected.get() == arguments) && case.repairs == repairs
+            }
+            Verdict::Invalid(problems) => serde_json::to_value(problems).unwrap().as_array() == Some(&case.problems),
+            Verdict::Unchecked { .. } => false,
+        };
+        if !is_right {
+            failed.push(format!("{}\n  found {verdict:#?}", path.display()));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn a_schema_that_is_itself_invalid_checks_nothing_and_says_so_once() {
+    for schema in [json!({"type": 7}), json!({"$ref": "https://example.org/schema.json"}), json!({"properties": {"a": {"pattern": "("}}})] {
+        let validator = ArgumentsValidator::default();
+        let first = |verdict| matches!(verdict, Verdict::Unchecked { first: true, .. });
+        assert!(first(validator.check(&schema, r#"{"a":1}"#)), "{schema}");
+        let again = validator.check(&schema, r#"{"a":1}"#);
+        assert!(matches!(&again, Verdict::Unchecked { first: false, reason } if !reason.is_empty()), "{again:?}");
+    }
+}
+
+#[test]
+fn a_schema_of_an_older_draft_that_does_not_say_so_is_used() {
+    let tuple = json!({"properties": {"a": {"items": [{"type": "integer"}, {"type": "string"}]}}});
+    let bounds = json!({"properties": {"a": {"minimum": 1, "exclusiveMinimum": true}}});
+    for (schema, good, bad) in [(tuple, r#"{"a":[1,"x"]}"#, r#"{"a":["x",1]}"#), (bounds, r#"{"a":2}"#, r#"{"a":1}"#)] {
+        let validator = ArgumentsValidator::default();
+        assert_eq!(validator.check(&schema, good), Verdict::Valid);
+        assert!(matches!(validator.check(&schema, bad), Verdict::Invalid(_)), "{schema}");
+    }
+}
+
+#[test]
+fn arguments_are_an_object_whatever_they_come_as() {
+    let object = |sent| object(sent).map(|(text, repair)| (text.into_owned(), repair.is_some()));
+    assert_eq!(object(" "), Ok(("{}".into(), false)));
+    assert_eq!(object(r#" {"a":1e999} "#), Ok((r#"{"a":1e999}"#.into(), false)));
+    assert_eq!(object(r#""{\"a\": 1e999}""#), Ok((r#"{"a": 1e999}"#.into(), true)));
+    assert_eq!(object(r#""""#), Ok(("{}".into(), true)));
+    for wrong in ["[1]", "null", "7", "true", r#""text""#, r#""{broken""#] {
+        let problems = object(wrong).unwrap_err();
+        assert!(problems[0].message.ends_with("expected an object") && problems[0].pointer.is_empty(), "{wrong}: {problems:?}");
+    }
+}
+
+#[test]
+fn only_a_lone_wrapper_is_taken_off() {
+    let unwrap = |sent: &'static str| unwrapped(sent.into()).map(|(text, repair)| (text.into_owned(), repair.map(|it| it.pointer)));
+    assert_eq!(unwrap(r#"{"arguments": {"x": 12345678901234567890123}}"#), Ok((r#"{"x": 12345678901234567890123}"#.into(), None)));
+    assert_eq!(unwrap(r#"{"arguments": "{\"x\": 1}"}"#), Ok((r#"{"x": 1}"#.into(), Some("/arguments".into()))));
+    assert_eq!(unwrap(r#"{"arguments": {"x": 1}, "y": 2}"#), Ok((r#"{"arguments": {"x": 1}, "y": 2}"#.into(), None)));
+    assert_eq!(unwrap(r#"{"x": 1}"#), Ok((r#"{"x": 1}"#.into(), None)));
+    assert_eq!(unwrap(r#"{"arguments": [1]}"#).unwrap_err()[0].pointer, "/arguments");
+}

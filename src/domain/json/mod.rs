@@ -1,0 +1,197 @@
+//! JSON as text. Trees of values round numbers, so what must not change stays as its writer wrote it, and edits leave
+//! every other byte alone.
+
+mod edit;
+mod scan;
+
+use std::borrow::Cow;
+
+use indexmap::IndexMap;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+pub use self::edit::{Edit, at, edit};
+use self::scan::{Scan, Token};
+
+/// The largest whole number up to which every one has a value of its own in every reader (RFC 8259, section 6).
+const LARGEST_WHOLE: u64 = 1 << 53;
+/// Digits that every double keeps.
+const SAFE_DIGITS: usize = 15;
+
+/// The members of an object, each as it was written. Of two members with one name the last counts.
+#[must_use]
+pub fn members(json: &str) -> Option<IndexMap<String, &RawValue>> {
+    serde_json::from_str(json).ok()
+}
+
+/// The items of an array, each as it was written.
+#[must_use]
+pub fn items(json: &str) -> Option<Vec<&RawValue>> {
+    serde_json::from_str(json).ok()
+}
+
+/// The text that a JSON string stands for.
+#[must_use]
+pub fn text(json: &str) -> Option<String> {
+    serde_json::from_str(json).ok()
+}
+
+/// A text as JSON.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+/// Whether every reader gets out of a valid JSON text what its writer put in: no number that a double changes, no name
+/// twice in an object (RFC 8259, sections 4 and 6).
+#[must_use]
+pub fn survives_reading(json: &str) -> bool {
+    let (mut names, mut starts): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
+    for token in Scan::new(json) {
+        match token {
+            Token::Open => starts.push(names.len()),
+            Token::Close => {
+                let start = starts.pop().unwrap_or_default();
+                names[start..].sort_unstable();
+                if names[start..].windows(2).any(|pair| pair[0] == pair[1]) {
+                    return false;
+                }
+                names.truncate(start);
+            }
+            Token::Name(name) => names.push(name),
+            Token::Number { text, .. } if !number_survives(text) => return false,
+            Token::Number { .. } => {}
+        }
+    }
+    true
+}
+
+/// Whether a double holds the number that a JSON number stands for.
+#[must_use]
+pub fn number_survives(number: &str) -> bool {
+    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, ""));
+    let is_whole = exponent.is_empty() && !mantissa.contains('.');
+    if is_whole {
+        let digits = mantissa.trim_start_matches('-');
+        return digits.len() <= SAFE_DIGITS || digits.parse().is_ok_and(|whole: u64| whole <= LARGEST_WHOLE);
+    }
+    let Ok(double) = number.parse::<f64>() else { return false };
+    if !double.is_finite() {
+        return false;
+    }
+    let written = significant(mantissa);
+    // The shortest digits that mean the same double are the written ones, unless the double could not hold them.
+    let read = format!("{double:e}");
+    written == significant(read.split('e').next().unwrap_or_default())
+}
+
+/// The digits that count, without sign, point and the zeros around them.
+fn significant(mantissa: &str) -> String {
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    digits.trim_matches('0').to_owned()
+}
+
+/// A tree of the value, with numbers beyond the largest double cut down to that one: for looking, not for handing on.
+///
+/// # Errors
+/// What is not JSON.
+pub fn readable(json: &str) -> Result<Value, serde_json::Error> {
+    serde_json::from_str(json).or_else(|error| {
+        let is_beyond = |number: &str| number.parse::<f64>().is_ok_and(f64::is_infinite);
+        let mut out = String::with_capacity(json.len());
+        let mut copied = 0;
+        for token in Scan::new(json) {
+            if let Token::Number { text, start } = token
+                && is_beyond(text)
+            {
+                out.push_str(&json[copied..start]);
+                out.push_str(if text.starts_with('-') { "-1.7976931348623157e308" } else { "1.7976931348623157e308" });
+                copied = start + text.len();
+            }
+        }
+        if copied == 0 {
+            return Err(error);
+        }
+        out.push_str(&json[copied..]);
+        serde_json::from_str(&out)
+    })
+}
+
+/// JSON as Python writes it, with `NaN`, `Infinity` and `-Infinity` in quotes, if there are any.
+#[must_use]
+pub fn with_quoted_literals(json: &str) -> Option<String> {
+    scan::literals(json).map(|found| {
+        let mut out = String::with_capacity(json.len() + 2 * found.len());
+        let mut copied = 0;
+        for literal in found {
+            out.push_str(&json[copied..literal.start]);
+            out.push('"');
+            out.push_str(&json[literal.clone()]);
+            out.push('"');
+            copied = literal.end;
+        }
+        out.push_str(&json[copied..]);
+        out
+    })
+}
+
+/// The text with every half of a surrogate pair that stands alone replaced: valid as JSON, and yet many readers stop
+/// at it.
+#[must_use]
+pub fn without_lone_surrogates(json: String) -> String {
+    match scan::lone_surrogates(&json) {
+        Cow::Borrowed(_) => json,
+        Cow::Owned(mended) => mended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_a_double_holds_survive() {
+        for number in ["0", "-7", "9007199254740992", "1.50", "0.1", "1e5", "-2.5E-3", "0.30000000000000004", "100.0", "0.0", "1.0e10"] {
+            assert!(number_survives(number), "{number}");
+        }
+        for number in
+            ["9007199254740993", "12345678901234567890123", "1e999", "-1e999", "3.14159265358979323846", "1e-999", "12345678901234567.89"]
+        {
+            assert!(!number_survives(number), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_text_survives_if_all_of_it_does() {
+        for json in
+            [r#"{"a":{"b":1},"b":[1,{"a":2},{"a":3}]}"#, r#"["12345678901234567890","{\"a\":1e999}"]"#, "[]", r#"{"a":"x:y","b":"\\"}"#]
+        {
+            assert!(survives_reading(json), "{json}");
+        }
+        for json in [r#"{"a":1,"b":2,"a":3}"#, r#"[[{"n":1e999}]]"#, r#"{"x":{"q":1, "q" :1}}"#, r#"{"id":1234567890123456789}"#] {
+            assert!(!survives_reading(json), "{json}");
+        }
+    }
+
+    #[test]
+    fn what_no_double_holds_can_be_looked_at() {
+        assert_eq!(readable(r#"{"a":1e999,"b":"1e999"}"#).unwrap()["a"], serde_json::json!(f64::MAX));
+        assert_eq!(readable("[-1e999]").unwrap()[0], serde_json::json!(f64::MIN));
+        assert!(readable("{").is_err() && readable("[1e999").is_err());
+    }
+
+    #[test]
+    fn literals_of_python_are_put_in_quotes() {
+        let quoted = with_quoted_literals(r#"{"NaN":NaN,"b":[-Infinity, Infinity],"c":"NaN"}"#);
+        assert_eq!(quoted.as_deref(), Some(r#"{"NaN":"NaN","b":["-Infinity", "Infinity"],"c":"NaN"}"#));
+        assert_eq!(with_quoted_literals(r#"{"a":"NaN"}"#), None);
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_is_replaced_and_a_whole_one_is_not() {
+        let mend = |json: &str| without_lone_surrogates(json.to_owned());
+        assert_eq!(mend(r#""\ud83d\ude00 \ud83d x \ude00""#), r#""\ud83d\ude00 \ufffd x \ufffd""#);
+        assert_eq!(mend(r#""\\ud83d é""#), r#""\\ud83d é""#);
+        assert_eq!(mend(r#"{"a\uD83d":1}"#), r#"{"a\ufffd":1}"#);
+    }
+}

@@ -1,0 +1,147 @@
+//! Walks over JSON text without making anything of it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// What is of interest in a valid JSON text.
+pub(super) enum Token<'a> {
+    /// An object begins.
+    Open,
+    /// An object ends.
+    Close,
+    /// The name of a member, as it was written.
+    Name(&'a str),
+    Number {
+        text: &'a str,
+        start: usize,
+    },
+}
+
+/// The tokens of a valid JSON text, in order.
+pub(super) struct Scan<'a> {
+    json: &'a str,
+    position: usize,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(json: &'a str) -> Self {
+        Self { json, position: 0 }
+    }
+}
+
+impl<'a> Iterator for Scan<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        let bytes = self.json.as_bytes();
+        loop {
+            let start = self.position;
+            match bytes.get(start)? {
+                b'"' => {
+                    self.position = end_of_string(bytes, start);
+                    let next = bytes[self.position..].iter().find(|byte| !byte.is_ascii_whitespace());
+                    if next == Some(&b':') {
+                        return Some(Token::Name(&self.json[start..self.position]));
+                    }
+                }
+                b'{' => {
+                    self.position += 1;
+                    return Some(Token::Open);
+                }
+                b'}' => {
+                    self.position += 1;
+                    return Some(Token::Close);
+                }
+                b'-' | b'0'..=b'9' => {
+                    let length = bytes[start..].iter().take_while(|byte| matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9'));
+                    self.position += length.count();
+                    return Some(Token::Number { text: &self.json[start..self.position], start });
+                }
+                _ => self.position += 1,
+            }
+        }
+    }
+}
+
+/// The position after the closing quote of the string that begins here.
+fn end_of_string(bytes: &[u8], start: usize) -> usize {
+    let mut position = start + 1;
+    while let Some(byte) = bytes.get(position) {
+        match byte {
+            b'"' => return position + 1,
+            b'\\' => position += 2,
+            _ => position += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// Where `NaN`, `Infinity` and `-Infinity` stand outside of strings; `None`: nowhere.
+pub(super) fn literals(json: &str) -> Option<Vec<Range<usize>>> {
+    const LITERALS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
+    let bytes = json.as_bytes();
+    let mut found = Vec::new();
+    let mut position = 0;
+    while let Some(byte) = bytes.get(position) {
+        match byte {
+            b'"' => position = end_of_string(bytes, position),
+            b'N' | b'I' | b'-' => match LITERALS.iter().find(|literal| bytes[position..].starts_with(literal.as_bytes())) {
+                Some(literal) => {
+                    found.push(position..position + literal.len());
+                    position += literal.len();
+                }
+                None => position += 1,
+            },
+            _ => position += 1,
+        }
+    }
+    (!found.is_empty()).then_some(found)
+}
+
+/// The text with `\ufffd` for each escape of half a surrogate pair. Escapes stand in strings only.
+pub(super) fn lone_surrogates(json: &str) -> Cow<'_, str> {
+    if !json.contains("\\ud") && !json.contains("\\uD") {
+        return json.into();
+    }
+    let bytes = json.as_bytes();
+    let mut out = String::new();
+    let (mut copied, mut position) = (0, 0);
+    while let Some(byte) = bytes.get(position) {
+        if *byte != b'\\' {
+            position += 1;
+            continue;
+        }
+        let length = match (surrogate(bytes, position), surrogate(bytes, position + 6)) {
+            (Some(Half::First), Some(Half::Second)) => 12,
+            (Some(_), _) => {
+                out.push_str(&json[copied..position]);
+                out.push_str("\\ufffd");
+                copied = position + 6;
+                6
+            }
+            (None, _) => 2,
+        };
+        position += length;
+    }
+    if copied == 0 {
+        return json.into();
+    }
+    out.push_str(&json[copied..]);
+    out.into()
+}
+
+#[derive(Clone, Copy)]
+enum Half {
+    First,
+    Second,
+}
+
+/// Half of a pair, if its escape begins here.
+fn surrogate(bytes: &[u8], position: usize) -> Option<Half> {
+    let escape = bytes.get(position..position + 6)?.strip_prefix(b"\\u")?;
+    match (escape[0].to_ascii_lowercase(), escape[1].to_ascii_lowercase()) {
+        (b'd', b'8' | b'9' | b'a' | b'b') => Some(Half::First),
+        (b'd', b'c' | b'd' | b'e' | b'f') => Some(Half::Second),
+        _ => None,
+    }
+}

@@ -1,0 +1,137 @@
+//! Files inside a result: images that models take, and all the rest.
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use serde_json::{Map, Value};
+
+/// What every provider takes as an image. Another one (SVG, TIFF) would fail the whole chat.
+const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// How the base64 form of those begins.
+const BEGINNINGS: [(&str, &str); 4] =
+    [("iVBORw0KGgo", "image/png"), ("/9j/", "image/jpeg"), ("R0lGOD", "image/gif"), ("UklGR", "image/webp")];
+const UNKNOWN: &str = "application/octet-stream";
+/// Longest name of a kind of file that is believed.
+const LONGEST_MIME_TYPE: usize = 100;
+
+const LENIENT: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent));
+
+/// What a file was sent as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BinaryKind {
+    Image,
+    Audio,
+    Resource,
+}
+
+impl BinaryKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Audio => "audio",
+            Self::Resource => "resource",
+        }
+    }
+}
+
+/// A file of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binary {
+    pub kind: BinaryKind,
+    /// Lower case, without parameters.
+    pub mime_type: String,
+    /// The address of an embedded resource.
+    pub uri: Option<String>,
+    pub name: Option<String>,
+    /// Base64 with the letters of RFC 4648, section 4.
+    pub(super) data: String,
+}
+
+/// What a resource is by its type.
+pub(super) fn kind_of(mime_type: Option<&str>) -> BinaryKind {
+    match mime_type.map(str::to_ascii_lowercase) {
+        Some(mime_type) if mime_type.starts_with("image/") => BinaryKind::Image,
+        Some(mime_type) if mime_type.starts_with("audio/") => BinaryKind::Audio,
+        _ => BinaryKind::Resource,
+    }
+}
+
+impl Binary {
+    /// Takes the forms of base64 that servers send: in lines, for URLs, and a whole data URI.
+    pub(super) fn new(kind: BinaryKind, data: Option<String>, mime_type: Option<String>) -> Self {
+        let mut data = data.unwrap_or_default();
+        let mut mime_type = mime_type.map(|mime_type| essence(&mime_type)).filter(|it| !it.is_empty());
+        let uri = data.strip_prefix("data:").and_then(|data| data.split_once(','));
+        if let Some((head, rest)) = uri.map(|(head, rest)| (essence(head), rest.to_owned())) {
+            mime_type = mime_type.or(Some(head).filter(|it| !it.is_empty()));
+            data = rest;
+        }
+        if !data.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')) {
+            data.retain(|character| !character.is_ascii_whitespace());
+            data = data.replace('-', "+").replace('_', "/");
+        }
+        let beginning = || BEGINNINGS.iter().find(|(beginning, _)| data.starts_with(beginning)).map(|(_, kind)| (*kind).to_owned());
+        let mime_type = match mime_type.as_deref() {
+            None | Some(UNKNOWN) => beginning().or(mime_type),
+            Some("image/jpg") => Some("image/jpeg".to_owned()),
+            Some(_) => mime_type,
+        };
+        Self { kind, mime_type: mime_type.unwrap_or_else(|| UNKNOWN.to_owned()), uri: None, name: None, data }
+    }
+
+    /// As Open WebUI turns into an image for the model; `None` for other files.
+    pub(super) fn data_uri(&self) -> Option<String> {
+        let data = self.data.trim_end_matches('=');
+        let is_base64 = !data.is_empty() && data.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
+        (IMAGES.contains(&self.mime_type.as_str()) && is_base64).then(|| {
+            let padding = "=".repeat((4 - data.len() % 4) % 4);
+            format!("data:{};base64,{data}{padding}", self.mime_type)
+        })
+    }
+
+    /// Bytes of the file.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.data.trim_end_matches('=').len() * 3 / 4
+    }
+
+    /// The file itself; `None` if its data is not base64.
+    #[must_use]
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        LENIENT.decode(&self.data).ok()
+    }
+
+    /// Stands for the file in an answer, with what else there is to say about it.
+    #[must_use]
+    pub fn description(&self, more: &[(&str, Value)]) -> String {
+        let mut object = Map::new();
+        object.insert("type".into(), self.kind.name().into());
+        for (name, value) in [("uri", &self.uri), ("name", &self.name)] {
+            if let Some(value) = value {
+                object.insert(name.into(), value.as_str().into());
+            }
+        }
+        object.insert("mimeType".into(), self.mime_type.as_str().into());
+        object.insert("size".into(), self.size().into());
+        object.extend(more.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        Value::Object(object).to_string()
+    }
+
+    /// A name for the file: its own, or the last part of its address.
+    #[must_use]
+    pub fn file_name(&self) -> Option<&str> {
+        let of_address =
+            || self.uri.as_deref().map(|uri| uri.split(['?', '#']).next().unwrap_or(uri)).and_then(|uri| uri.rsplit('/').next());
+        self.name.as_deref().or_else(of_address).map(str::trim).filter(|name| !name.is_empty())
+    }
+}
+
+/// `type/subtype` in lower case; empty where it is not of that form.
+fn essence(mime_type: &str) -> String {
+    let essence = mime_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let is_token = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte));
+    let is_valid = essence.split_once('/').is_some_and(|(kind, of_kind)| is_token(kind) && is_token(of_kind));
+    if is_valid && essence.len() <= LONGEST_MIME_TYPE { essence } else { String::new() }
+}

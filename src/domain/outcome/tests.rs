@@ -1,0 +1,65 @@
+//! Results as data: every file below `tests/cases/results` is one case.
+//!
+//! `result` is the server's raw result, as text so that no reader touches it; `body` or `error` is what becomes of it.
+//! `declares_output` and `limit` are what [`answer`] and [`body`] are told besides. A file in a result is described
+//! without a link.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Limit, Part, ToolAnswer, answer, body};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    #[serde(rename = "why")]
+    _why: String,
+    result: Box<RawValue>,
+    #[serde(default)]
+    declares_output: bool,
+    limit: Option<usize>,
+    body: Option<Box<RawValue>>,
+    error: Option<String>,
+}
+
+#[test]
+fn cases() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/results");
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(paths.len() > 30, "{} cases", paths.len());
+    let mut failed = Vec::new();
+    for path in paths {
+        let case: Case = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        let expected = match (case.body, case.error) {
+            (Some(body), None) => Ok(body.get().to_owned()),
+            (None, Some(error)) => Err(error),
+            _ => panic!("{path:?}: body or error"),
+        };
+        let found = match answer(&case.result, case.declares_output) {
+            ToolAnswer::Error(text) => Err(text),
+            ToolAnswer::Result(parts) => {
+                let described = parts.into_iter().map(|part| match part {
+                    Part::Binary(binary) => Part::Json(binary.description(&[]).into()),
+                    part => part,
+                });
+                Ok(body(described.collect(), case.limit.map(|bytes| Limit { bytes, setting: "the.setting" })))
+            }
+        };
+        if found != expected {
+            failed.push(format!("{}\n  expected {expected:?}\n  found    {found:?}", path.display()));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn an_error_is_cut_where_it_is_too_long_for_a_message() {
+    let long = serde_json::json!({"isError": true, "content": [{"type": "text", "text": "é".repeat(5_000)}]}).to_string();
+    let long: Box<RawValue> = serde_json::from_str(&long).unwrap();
+    let ToolAnswer::Error(text) = answer(&long, false) else { panic!("an error") };
+    assert!(text.ends_with("é… (cut, 10000 bytes in all)") && text.chars().count() < 4_040, "{}", text.chars().count());
+}

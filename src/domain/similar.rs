@@ -1,0 +1,45 @@
+//! What a wrong name was most likely meant to be. Only ever said, never done.
+
+/// Names longer than this are not compared: nobody misspells them.
+const LONGEST: usize = 128;
+
+/// The known name that is nearest to a wrong one, if any is near.
+#[must_use]
+pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    best(wrong, known, strsim::jaro_winkler, 0.8)
+}
+
+/// As [`nearest`], for names that share long beginnings, where a common beginning says nothing.
+#[must_use]
+pub fn nearest_of_family<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    best(wrong, known, strsim::normalized_damerau_levenshtein, 0.7)
+}
+
+fn best<'a>(wrong: &str, known: impl Iterator<Item = &'a str>, similarity: impl Fn(&str, &str) -> f64, least: f64) -> Option<&'a str> {
+    if wrong.is_empty() || wrong.len() > LONGEST {
+        return None;
+    }
+    let wrong = wrong.to_lowercase();
+    known
+        .filter(|name| name.len() <= LONGEST)
+        .map(|name| (similarity(&wrong, &name.to_lowercase()), name))
+        // The first of those that are equally near.
+        .fold(None, |best: Option<(f64, &str)>, next| if best.is_none_or(|best| next.0 > best.0) { Some(next) } else { best })
+        .and_then(|(similarity, name)| (similarity >= least).then_some(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_found_and_far_ones_are_not() {
+        let known = ["title", "body", "labels"];
+        assert_eq!(nearest("Titel", known.into_iter()), Some("title"));
+        assert_eq!(nearest("assignee", known.into_iter()), None);
+        let tools = ["github__create_issue", "github__list_issues", "jira__create_issue"];
+        assert_eq!(nearest_of_family("github__create_isue", tools.into_iter()), Some("github__create_issue"));
+        assert_eq!(nearest_of_family("github__delete_repository", tools.into_iter()), None);
+        assert_eq!(nearest_of_family(&"x".repeat(1000), tools.into_iter()), None);
+    }
+}

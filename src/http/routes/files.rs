@@ -1,0 +1,82 @@
+//! Files that tools returned, behind signed links.
+#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, get, web};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::http::problem::{Code, Problem};
+use crate::http::state::State;
+use crate::service::ports::StoredFile;
+
+/// What a page may show in place; anything else is saved. Nothing among these can run.
+const SHOWN: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// Whatever a file turns out to be, it runs nothing and loads nothing here.
+const POLICY: &str = "default-src 'none'; media-src 'self'; img-src 'self'; sandbox";
+const LONGEST_NAME: usize = 100;
+
+#[derive(Deserialize, IntoParams)]
+pub struct Link {
+    /// When the link ends, in seconds since 1970.
+    expires: u64,
+    /// Made by this service; the link works without a key.
+    signature: String,
+}
+
+/// A file that a tool returned, while its link works.
+#[utoipa::path(
+    tag = "files",
+    params(("id" = String, Path, description = "From the link"), Link),
+    responses(
+        (status = 200, description = "The file", content_type = "application/octet-stream", body = String),
+        (status = 404, description = "The link is wrong or has run out")
+    ),
+    security(())
+)]
+#[get("/v1/files/{id}")]
+pub async fn file(state: web::Data<State>, id: web::Path<String>, link: Option<web::Query<Link>>) -> Result<HttpResponse, Problem> {
+    let found = match (&state.files, link) {
+        (Some(files), Some(link)) => {
+            files.open(&id, link.expires, &link.signature).await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?
+        }
+        _ => None,
+    };
+    let gone = || Problem::new(Code::NotFound, "The link is wrong or has run out. Call the tool again for a new one.");
+    let StoredFile { mime_type, name, bytes, .. } = found.ok_or_else(gone)?;
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, mime_type.as_str()))
+        .insert_header((header::CONTENT_DISPOSITION, disposition(&mime_type, name.as_deref())))
+        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
+        .insert_header((header::CACHE_CONTROL, "private, no-store"))
+        .body(bytes))
+}
+
+/// Sounds, films and plain images are shown, all else is saved, under its name (RFC 6266).
+fn disposition(mime_type: &str, name: Option<&str>) -> String {
+    let is_shown = SHOWN.contains(&mime_type) || mime_type.starts_with("audio/") || mime_type.starts_with("video/");
+    let kind = if is_shown { "inline" } else { "attachment" };
+    let Some(name) = name.map(|name| name.chars().filter(|letter| !letter.is_control()).take(LONGEST_NAME).collect::<String>()) else {
+        return kind.to_owned();
+    };
+    let plain: String =
+        name.chars().map(|letter| if letter.is_ascii_alphanumeric() || "-_. ".contains(letter) { letter } else { '_' }).collect();
+    let encoded = percent_encoding::utf8_percent_encode(&name, percent_encoding::NON_ALPHANUMERIC);
+    format!("{kind}; filename=\"{plain}\"; filename*=UTF-8''{encoded}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::disposition;
+
+    #[test]
+    fn what_could_run_is_saved_and_no_name_breaks_the_header() {
+        assert_eq!(disposition("audio/wav", None), "inline");
+        for active in ["text/html", "image/svg+xml", "application/pdf", "text/xml"] {
+            assert_eq!(disposition(active, None), "attachment", "{active}");
+        }
+        let named = disposition("application/zip", Some("a\"b\r\n;é.zip"));
+        assert_eq!(named, "attachment; filename=\"a_b__.zip\"; filename*=UTF-8''a%22b%3B%C3%A9%2Ezip");
+    }
+}

@@ -1,0 +1,233 @@
+//! Execution: find the tool that the caller means, check the arguments, call it, tell how it went.
+
+mod answer;
+mod policy;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::value::RawValue;
+
+use crate::domain::arguments::{self, ArgumentProblem, Repair, Verdict};
+use crate::domain::outcome::{self, ToolAnswer};
+use crate::domain::principal::{Principal, Visibility};
+use crate::domain::similar::nearest_of_family;
+use crate::domain::tool::{Tool, ToolId};
+use crate::service::current::CurrentCatalog;
+use crate::service::execute::policy::{Policies, Policy};
+use crate::service::files::Files;
+use crate::service::ports::{CallContext, CallError, CallOutcome, SelectionEvent, SelectionEventKind, ToolServers};
+use crate::service::record::Recorder;
+use crate::settings::{LiveSettings, Validation};
+
+/// Who calls, in which chat.
+#[derive(Clone)]
+pub struct Caller {
+    pub principal: Arc<Principal>,
+    pub headers: Arc<http::HeaderMap>,
+    pub chat: Option<String>,
+    pub selection: Option<String>,
+}
+
+/// Why an execution brought no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecuteError {
+    /// Unknown, or denied: the two look the same.
+    #[error("there is no such tool")]
+    NotFound {
+        /// A tool that this caller may use and that was most likely meant.
+        did_you_mean: Option<String>,
+    },
+    #[error("the arguments do not fit the tool's schema")]
+    Invalid(Vec<ArgumentProblem>),
+    /// MCP `isError`, with the tool's own words.
+    #[error("{0}")]
+    Tool(String),
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// How an execution ended.
+#[derive(Debug)]
+pub struct Executed {
+    /// The body: JSON text.
+    pub result: Result<String, ExecuteError>,
+    /// What was put right in the arguments before the call.
+    pub repairs: Vec<Repair>,
+}
+
+pub struct Execute {
+    current: Arc<CurrentCatalog>,
+    servers: Arc<dyn ToolServers>,
+    recorder: Recorder,
+    /// `None`: there is no address for links.
+    files: Option<Arc<Files>>,
+    policies: Policies,
+}
+
+impl Execute {
+    #[must_use]
+    pub fn new(current: Arc<CurrentCatalog>, servers: Arc<dyn ToolServers>, recorder: Recorder, files: Option<Arc<Files>>) -> Self {
+        Self { current, servers, recorder, files, policies: Policies::default() }
+    }
+
+    /// What holds for calls from now on.
+    pub fn configure(&self, live: &LiveSettings) {
+        self.policies.replace(&live.calls, &live.servers);
+    }
+
+    /// The tool of a server, if this caller may use it.
+    ///
+    /// # Errors
+    /// [`ExecuteError::NotFound`]: unknown, or denied.
+    pub fn by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
+        let (catalog, visibility) = (self.current.snapshot(), Visibility::of(principal));
+        catalog.tool(id).filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
+            let of_server = catalog.visible(&visibility).filter(|tool| tool.id.server == id.server);
+            let did_you_mean = nearest_of_family(&id.name, of_server.map(|tool| &*tool.id.name)).map(str::to_owned);
+            ExecuteError::NotFound { did_you_mean }
+        })
+    }
+
+    /// The tool of a published name, if this caller may use it.
+    ///
+    /// # Errors
+    /// [`ExecuteError::NotFound`]: unknown, or denied.
+    pub fn by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
+        let (catalog, visibility) = (self.current.snapshot(), Visibility::of(principal));
+        catalog.operation(name).filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
+            // Models leave the server's name out.
+            let same_name = || catalog.visible(&visibility).find(|tool| *tool.id.name == *name).map(|tool| tool.operation_id.as_str());
+            let near = nearest_of_family(name, catalog.visible(&visibility).map(|tool| tool.operation_id.as_str()));
+            ExecuteError::NotFound { did_you_mean: near.or_else(same_name).map(str::to_owned) }
+        })
+    }
+
+    /// Whether a call of this tool can use the caller's headers.
+    #[must_use]
+    pub fn forwards_headers(&self, tool: &Tool) -> bool {
+        self.servers.forwards_headers(&tool.id.server)
+    }
+
+    /// Calls a tool with what was sent as its arguments, JSON text. Dropping the future cancels the call at the server.
+    pub async fn call(&self, tool: &Tool, sent: &str, caller: Caller) -> Executed {
+        // Who could see the tool a moment ago may still see it: the answer of the policy counts at the call.
+        if !Visibility::of(&caller.principal).allows(tool) {
+            return Executed { result: Err(ExecuteError::NotFound { did_you_mean: None }), repairs: Vec::new() };
+        }
+        let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
+        let mut record =
+            Record { recorder: &self.recorder, caller, tool: &tool.id, started: Instant::now(), outcome: CallOutcome::Cancelled };
+        let policy = self.policies.of(&tool.id.server);
+        let (result, repairs) = match prepare(tool, sent, policy) {
+            Ok((arguments, repairs)) => (self.send(tool, &arguments, policy, principal, headers).await, repairs),
+            Err(problems) => (Err(ExecuteError::Invalid(problems)), Vec::new()),
+        };
+        record.outcome = outcome(&result);
+        log(tool, &result, record.started.elapsed());
+        Executed { result, repairs }
+    }
+
+    async fn send(
+        &self,
+        tool: &Tool,
+        arguments: &str,
+        policy: Policy,
+        principal: Arc<Principal>,
+        headers: Arc<http::HeaderMap>,
+    ) -> Result<String, ExecuteError> {
+        let invalid = |error: serde_json::Error| ExecuteError::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]);
+        let arguments: Box<RawValue> = serde_json::from_str(arguments).map_err(invalid)?;
+        let context = CallContext { principal, headers, deadline: None, progress: None };
+        let result = self.servers.call(&tool.id, arguments.into(), context).await?;
+        match outcome::answer(&result, tool.output.is_some()) {
+            ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), policy.max_text_bytes).await),
+            ToolAnswer::Error(text) => Err(ExecuteError::Tool(text)),
+        }
+    }
+}
+
+/// The arguments as they go to the server, and what was put right in them.
+fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, str>, Vec<Repair>), Vec<ArgumentProblem>> {
+    let (mut arguments, repair) = arguments::object(sent)?;
+    let mut repairs: Vec<Repair> = repair.into_iter().collect();
+    if tool.input.wrapped {
+        let repair;
+        (arguments, repair) = arguments::unwrapped(arguments)?;
+        repairs.extend(repair);
+    }
+    if policy.validation != Validation::Off {
+        match tool.validator.check(&tool.input.source, &arguments) {
+            Verdict::Repaired { arguments: repaired, repairs: more } => {
+                arguments = repaired.into();
+                repairs.extend(more);
+            }
+            Verdict::Invalid(problems) if policy.validation == Validation::Strict => return Err(problems),
+            Verdict::Invalid(problems) => {
+                let pointers: Vec<&str> = problems.iter().map(|problem| problem.pointer.as_str()).collect();
+                tracing::warn!(tool = %tool.id, ?pointers, "the arguments do not fit the tool's schema and are sent all the same");
+            }
+            Verdict::Unchecked { reason, first: true } => {
+                tracing::warn!(tool = %tool.id, reason, "the tool's own input schema is invalid: its arguments go unchecked");
+            }
+            Verdict::Valid | Verdict::Unchecked { .. } => {}
+        }
+    }
+    if !repairs.is_empty() {
+        let repairs: Vec<String> = repairs.iter().map(ToString::to_string).collect();
+        tracing::info!(tool = %tool.id, ?repairs, "arguments were repaired");
+    }
+    Ok((arguments, repairs))
+}
+
+/// Writes a call down when it ends, and when its caller went away before that.
+struct Record<'a> {
+    recorder: &'a Recorder,
+    caller: Caller,
+    tool: &'a ToolId,
+    started: Instant,
+    outcome: CallOutcome,
+}
+
+impl Drop for Record<'_> {
+    fn drop(&mut self) {
+        if self.outcome == CallOutcome::Cancelled {
+            tracing::info!(tool = %self.tool, outcome = "cancelled", "call");
+        }
+        self.recorder.record(SelectionEvent {
+            at: SystemTime::now(),
+            selection: self.caller.selection.take(),
+            principal: self.caller.principal.id.as_str().to_owned(),
+            chat: self.caller.chat.take(),
+            kind: SelectionEventKind::Called { tool: self.tool.clone(), outcome: self.outcome, took: self.started.elapsed() },
+        });
+    }
+}
+
+fn outcome(result: &Result<String, ExecuteError>) -> CallOutcome {
+    match result {
+        Ok(_) => CallOutcome::Success,
+        Err(ExecuteError::Tool(_)) => CallOutcome::ToolError,
+        Err(ExecuteError::Invalid(_) | ExecuteError::NotFound { .. }) => CallOutcome::Rejected,
+        Err(ExecuteError::Call(_)) => CallOutcome::Failed,
+    }
+}
+
+/// One line a call, never with arguments or results.
+fn log(tool: &Tool, result: &Result<String, ExecuteError>, took: Duration) {
+    let took_ms = took.as_secs_f64() * 1_000.0;
+    match result {
+        Ok(body) => tracing::debug!(tool = %tool.id, outcome = "success", bytes = body.len(), took_ms, "call"),
+        Err(ExecuteError::Tool(_)) => tracing::info!(tool = %tool.id, outcome = "tool_error", took_ms, "call"),
+        Err(ExecuteError::Invalid(problems)) => {
+            tracing::info!(tool = %tool.id, outcome = "invalid_arguments", problems = problems.len(), took_ms, "call");
+        }
+        Err(ExecuteError::NotFound { .. }) => {}
+        // The server's own words may quote the arguments.
+        Err(ExecuteError::Call(CallError::Protocol { code, .. })) => {
+            tracing::warn!(tool = %tool.id, outcome = "failed", error = "protocol", code, took_ms, "call");
+        }
+        Err(ExecuteError::Call(error)) => tracing::warn!(tool = %tool.id, outcome = "failed", error = %error, took_ms, "call"),
+    }
+}
