@@ -6,7 +6,12 @@
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
+/// How long a locked folder is waited for, and between two attempts.
+const PATIENCE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(20);
 const LOCK_FILE: &str = "toolsieve.lock";
 const DATABASE_FILE: &str = "toolsieve.db";
 const INDEX_FOLDER: &str = "index";
@@ -57,7 +62,7 @@ impl DataDir {
         }
         create_private_folder(path).map_err(not_writable)?;
         let mut lock = private_file(&path.join(LOCK_FILE)).map_err(not_writable)?;
-        match lock.try_lock() {
+        match try_lock(&lock) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(DataDirError::InUse { path: path.to_owned(), process: process_in(&mut lock) });
@@ -98,6 +103,18 @@ impl DataDir {
     #[must_use]
     pub fn files(&self) -> PathBuf {
         self.path.join(FILES_FOLDER)
+    }
+}
+
+/// Tries for a moment: of a process that was killed while it started a child, the lock is left until that child runs
+/// its own program.
+fn try_lock(file: &File) -> Result<(), TryLockError> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < end => thread::sleep(PAUSE),
+            outcome => return outcome,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::cli::Failure;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing, SkippedTool};
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::ports::{ServerEvent, Store, ToolServers};
+use crate::service::refresh::{Configured, configured};
 use crate::settings::Settings;
 
 /// What is known of the configured servers.
@@ -45,7 +46,7 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
         }
     }
     servers.shut_down().await;
-    Ok(known(&listings, missing))
+    Ok(known(&listings, &configured(&settings.live.servers), missing))
 }
 
 /// The last good catalog of the service that uses this data folder.
@@ -65,16 +66,18 @@ pub(super) async fn last_good(settings: &Settings) -> Result<Known, Failure> {
             None => missing.push((server.name.clone(), "it was never listed".to_owned())),
         }
     }
-    Ok(known(&listings, missing))
+    Ok(known(&listings, &configured(&settings.live.servers), missing))
 }
 
-fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, String)>) -> Known {
+fn known(listings: &[ServerListing], configured: &Configured, mut missing: Vec<(ServerName, String)>) -> Known {
     let counter = TokenCounter::default();
     let mut skipped = Vec::new();
     let servers = listings.iter().map(|listing| {
-        skipped.extend(listing.skipped.iter().map(|tool| (listing.server.clone(), tool.clone())));
+        let disabled = configured.get(&listing.server);
+        let is_enabled = |tool: &&SkippedTool| disabled.is_none_or(|disabled| !disabled.contains(&tool.tool));
+        skipped.extend(listing.skipped.iter().filter(is_enabled).map(|tool| (listing.server.clone(), tool.clone())));
         let mut tools: Vec<Tool> = Vec::new();
-        for raw in &listing.tools {
+        for raw in listing.enabled(disabled) {
             match catalog::tool(&listing.server, raw) {
                 Ok(tool) => tools.push(tool),
                 Err(tool) => skipped.push((listing.server.clone(), tool)),

@@ -1,6 +1,6 @@
 //! A snapshot of all known tools. Immutable: a change makes a new one, which is swapped in whole.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -29,6 +29,16 @@ pub struct ServerListing {
     pub tools: Vec<Arc<Value>>,
     /// Tools that could not be taken, with the reason.
     pub skipped: Vec<SkippedTool>,
+}
+
+impl ServerListing {
+    /// The tools, raw, without those that the user has disabled by name.
+    pub fn enabled<'a>(&'a self, disabled: Option<&'a BTreeSet<String>>) -> impl Iterator<Item = &'a Arc<Value>> {
+        self.tools.iter().filter(move |raw| {
+            let name = raw.get("name").and_then(Value::as_str);
+            !name.zip(disabled).is_some_and(|(name, disabled)| disabled.contains(name))
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

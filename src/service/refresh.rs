@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -195,12 +194,7 @@ impl Refresh {
             known.into_iter().flat_map(|server| &server.tools).map(|tool| (&tool.fingerprint, tool)).collect();
         let mut tools = Vec::with_capacity(listing.tools.len());
         let mut new = Vec::new();
-        let disabled = self.configured.get(&listing.server);
-        let is_disabled = |raw: &Value| {
-            let name = raw.get("name").and_then(Value::as_str);
-            name.zip(disabled).is_some_and(|(name, disabled)| disabled.contains(name))
-        };
-        for raw in listing.tools.iter().filter(|raw| !is_disabled(raw)) {
+        for raw in listing.enabled(self.configured.get(&listing.server)) {
             match known.get(&crate::domain::canonical::fingerprint(raw)) {
                 Some(tool) => tools.push(Arc::clone(tool)),
                 None => match catalog::tool(&listing.server, raw) {
