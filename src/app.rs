@@ -111,7 +111,8 @@ impl Application {
         let counter = TokenCounter::default();
         let (catalog, catalog_changes) = watch::channel(configured(&live.servers));
         let count_tokens = Arc::new(move |texts: &[String]| counter.count(texts));
-        let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), count_tokens, catalog_changes);
+        let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), count_tokens, catalog_changes)
+            .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
         let files = files(&data_dir, &start).map_err(StartError::Files)?;
         let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, &data_dir)?);

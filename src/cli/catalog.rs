@@ -8,9 +8,10 @@ use crate::adapters::store::SqliteStore;
 use crate::adapters::tokens::TokenCounter;
 use crate::cli::Failure;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing, SkippedTool};
+use crate::domain::diet;
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::ports::{ServerEvent, Store, ToolServers};
-use crate::service::refresh::{Configured, configured};
+use crate::service::refresh::configured;
 use crate::settings::Settings;
 
 /// What is known of the configured servers.
@@ -46,7 +47,7 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
         }
     }
     servers.shut_down().await;
-    Ok(known(&listings, &configured(&settings.live.servers), missing))
+    Ok(known(&listings, missing, settings))
 }
 
 /// The last good catalog of the service that uses this data folder.
@@ -66,10 +67,11 @@ pub(super) async fn last_good(settings: &Settings) -> Result<Known, Failure> {
             None => missing.push((server.name.clone(), "it was never listed".to_owned())),
         }
     }
-    Ok(known(&listings, &configured(&settings.live.servers), missing))
+    Ok(known(&listings, missing, settings))
 }
 
-fn known(listings: &[ServerListing], configured: &Configured, mut missing: Vec<(ServerName, String)>) -> Known {
+fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, String)>, settings: &Settings) -> Known {
+    let (configured, tool_tokens) = (configured(&settings.live.servers), settings.start.documents.tool_tokens);
     let counter = TokenCounter::default();
     let mut skipped = Vec::new();
     let servers = listings.iter().map(|listing| {
@@ -87,6 +89,9 @@ fn known(listings: &[ServerListing], configured: &Configured, mut missing: Vec<(
             tools.iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string()).collect();
         for (tool, count) in tools.iter_mut().zip(counter.count(&definitions)) {
             tool.tokens = count;
+        }
+        if let Some(budget) = tool_tokens {
+            diet::shorten(&mut tools, budget, &|texts| counter.count(texts));
         }
         CatalogServer {
             name: listing.server.clone(),

@@ -1,21 +1,101 @@
-//! `toolsieve check`: is the configuration sound?
+//! `toolsieve check`: is the configuration sound, and which tools are published with less than their servers say?
 
-use crate::cli::{ConfigurationArgs, Outcome};
-use crate::settings::TransportSettings;
+use clap::Args;
+use serde_json::{Value, json};
 
-pub(super) fn run(arguments: &ConfigurationArgs) -> Outcome {
-    let settings = arguments.service.load(arguments.servers()?)?;
-    for server in &settings.live.servers {
-        let how = match &server.transport {
-            TransportSettings::Stdio { command, .. } => format!("stdio, `{command}`"),
-            // The path or query of an address may hold a key.
-            TransportSettings::StreamableHttp { url, .. } => format!("streamable HTTP, {}", url.origin().ascii_serialization()),
-            TransportSettings::Sse { url, .. } => format!("SSE, {}", url.origin().ascii_serialization()),
+use crate::cli::catalog::Known;
+use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime};
+use crate::domain::tool::Tool;
+use crate::settings::{ServerSettings, Settings, TransportSettings};
+
+#[derive(Args)]
+pub(super) struct Check {
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+    /// Ask the servers for their tools too, and say what a published schema does not
+    #[arg(long)]
+    tools: bool,
+    /// With --tools: do not start the servers; the tools as the service last saw them
+    #[arg(long, requires = "tools")]
+    offline: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    pub(super) fn run(self) -> Outcome {
+        let settings = self.configuration.service.load(self.configuration.servers()?)?;
+        let known = match (self.tools, self.offline) {
+            (false, _) => None,
+            (true, true) => Some(runtime()?.block_on(catalog::last_good(&settings))?),
+            (true, false) => Some(runtime()?.block_on(catalog::ask(&settings))?),
         };
-        println!("{}: {how}", server.name);
+        if self.json {
+            print(&format!("{:#}", as_json(&settings, known.as_ref())))?;
+        } else {
+            print(&as_text(&settings, known.as_ref()))?;
+        }
+        let missing: Vec<String> =
+            known.iter().flat_map(|known| &known.missing).map(|(server, reason)| format!("error: {server}: no tools: {reason}")).collect();
+        if missing.is_empty() { Ok(()) } else { Err(Failure::failed(missing.join("\n"))) }
+    }
+}
+
+fn transport(server: &ServerSettings) -> String {
+    match &server.transport {
+        TransportSettings::Stdio { command, .. } => format!("stdio, `{command}`"),
+        // The path or query of an address may hold a key.
+        TransportSettings::StreamableHttp { url, .. } => format!("streamable HTTP, {}", url.origin().ascii_serialization()),
+        TransportSettings::Sse { url, .. } => format!("SSE, {}", url.origin().ascii_serialization()),
+    }
+}
+
+fn as_text(settings: &Settings, known: Option<&Known>) -> String {
+    let mut lines: Vec<String> = settings.live.servers.iter().map(|server| format!("{}: {}", server.name, transport(server))).collect();
+    if let Some(known) = known {
+        for (server, tool) in &known.skipped {
+            lines.push(format!("{server}/{}: not published: {}", tool.tool, tool.reason));
+        }
+        for tool in simplified(known) {
+            lines.push(format!("{}: published with less than its server says", tool.id));
+            lines.extend(tool.input.losses.iter().map(|loss| format!("    {loss}")));
+        }
+        let tools = known.catalog.tools().len();
+        let less = simplified(known).count();
+        lines.push(format!(
+            "{tools} tools are published, {} of them with all that their servers say of the input, {less} with less.",
+            tools - less
+        ));
     }
     let http = &settings.start.http;
     let key = if http.api_key.is_some() { "with a key" } else { "without a key" };
-    println!("The configuration is sound: {} servers, listening on {}:{} {key}.", settings.live.servers.len(), http.host, http.port);
-    Ok(())
+    let count = settings.live.servers.len();
+    lines.push(format!("The configuration is sound: {count} servers, listening on {}:{} {key}.", http.host, http.port));
+    lines.join("\n")
+}
+
+fn as_json(settings: &Settings, known: Option<&Known>) -> Value {
+    let servers: Vec<Value> =
+        settings.live.servers.iter().map(|server| json!({"server": server.name, "transport": transport(server)})).collect();
+    let http = &settings.start.http;
+    let mut out = json!({"servers": servers, "host": http.host, "port": http.port, "key": http.api_key.is_some()});
+    if let Some(known) = known {
+        let skipped: Vec<Value> =
+            known.skipped.iter().map(|(server, tool)| json!({"server": server, "tool": tool.tool, "reason": tool.reason})).collect();
+        let missing: Vec<Value> = known.missing.iter().map(|(server, reason)| json!({"server": server, "reason": reason})).collect();
+        let simplified: Vec<Value> = simplified(known)
+            .map(|tool| json!({"server": tool.id.server, "tool": tool.id.name, "operation_id": tool.operation_id, "losses": tool.input.losses}))
+            .collect();
+        out["tools"] = known.catalog.tools().len().into();
+        out["not_published"] = skipped.into();
+        out["missing"] = missing.into();
+        out["simplified"] = simplified.into();
+    }
+    out
+}
+
+/// Tools of whose schema something is not published as a schema.
+fn simplified(known: &Known) -> impl Iterator<Item = &Tool> {
+    known.catalog.tools().iter().map(AsRef::as_ref).filter(|tool: &&Tool| !tool.input.losses.is_empty())
 }

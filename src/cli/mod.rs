@@ -47,8 +47,8 @@ enum Command {
     Doctor(doctor::Doctor),
     /// List the tools with what they cost
     Tools(tools::Tools),
-    /// Check the configuration without starting anything
-    Check(ConfigurationArgs),
+    /// Check the configuration without starting anything, or with the tools of its servers
+    Check(check::Check),
     /// Print the document of the configured servers' tools, or the description of the service's own routes
     Openapi(openapi::Openapi),
     /// Turn a sentence-transformers folder into a weights file
@@ -155,7 +155,7 @@ impl Command {
             Self::Quickstart(command) => command.run(),
             Self::Doctor(command) => command.run(),
             Self::Tools(command) => command.run(),
-            Self::Check(arguments) => check::run(&arguments),
+            Self::Check(command) => command.run(),
             Self::Openapi(command) => command.run(),
             Self::Model(command) => command.run(),
             Self::Openwebui(command) => command.run(),

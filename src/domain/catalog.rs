@@ -187,6 +187,9 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
     let Some(name) = raw.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) else {
         return Err(skipped("?", "it has no name"));
     };
+    if matches!(name, "." | "..") {
+        return Err(skipped(name, "no address can hold its name"));
+    }
     let Some(schema) = raw.get("inputSchema").filter(|schema| schema.is_object()) else {
         return Err(skipped(name, "its inputSchema is not an object"));
     };
@@ -253,5 +256,7 @@ mod tests {
         assert_eq!(make(json!({"name": "x", "inputSchema": {}})).unwrap().description, "x");
         assert_eq!(make(json!({"name": "x", "title": "The X", "description": " ", "inputSchema": {}})).unwrap().description, "The X");
         assert_eq!(make(json!({"name": "x", "inputSchema": true})).unwrap_err().tool, "x");
+        // Clients take such a segment out of a path before they send it.
+        assert_eq!(make(json!({"name": "..", "inputSchema": {}})).unwrap_err().reason, "no address can hold its name");
     }
 }

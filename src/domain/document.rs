@@ -12,6 +12,8 @@ use crate::domain::tool::{Tool, summary};
 
 /// The schema of any result.
 const CONTENT: &str = "#/components/schemas/Content";
+/// Most queries of one search.
+pub const MAX_QUERIES: usize = 16;
 
 /// Which tools a document shows beside the meta-tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -124,6 +126,8 @@ pub fn meta_tools<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>)
                     "queries": {
                         "type": "array",
                         "items": {"type": "string"},
+                        "minItems": 1,
+                        "maxItems": MAX_QUERIES,
                         "description": "What the tools shall do, one short phrase for each need, e.g. [\"send an email\", \"read a calendar\"]"
                     },
                     "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10, "description": "How many tools to return"},

@@ -7,6 +7,7 @@ pub mod arguments;
 pub mod canonical;
 pub mod catalog;
 pub mod chat;
+pub mod diet;
 pub mod document;
 pub mod json;
 pub mod layout;

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing};
+use crate::domain::diet;
 use crate::domain::principal::Visibility;
 use crate::domain::relevance::{self, Gate, LexicalModel};
 use crate::domain::tool::{ServerName, Tool};
@@ -55,6 +56,8 @@ pub struct Refresh {
     changes: watch::Receiver<Arc<Configured>>,
     /// What the catalog goes by now.
     configured: Arc<Configured>,
+    /// Definitions of more tokens are shortened.
+    tool_tokens: Option<u32>,
     /// The last listing of every configured server, with what is disabled.
     listings: BTreeMap<ServerName, ServerListing>,
 }
@@ -68,7 +71,14 @@ impl Refresh {
         mut changes: watch::Receiver<Arc<Configured>>,
     ) -> Self {
         let configured = Arc::clone(&changes.borrow_and_update());
-        Self { current, store, count_tokens, changes, configured, listings: BTreeMap::new() }
+        Self { current, store, count_tokens, changes, configured, tool_tokens: None, listings: BTreeMap::new() }
+    }
+
+    /// Definitions of more tokens are shortened.
+    #[must_use]
+    pub fn with_tool_tokens(mut self, tool_tokens: Option<u32>) -> Self {
+        self.tool_tokens = tool_tokens;
+        self
     }
 
     /// Publishes the last good listings of the servers that are still configured. Returns how many there were.
@@ -206,6 +216,9 @@ impl Refresh {
             }
         }
         self.count_tokens(&mut new).await;
+        if let Some(budget) = self.tool_tokens {
+            new = self.shortened(new, budget).await;
+        }
         tools.extend(new.into_iter().map(Arc::new));
         CatalogServer {
             name: listing.server.clone(),
@@ -215,6 +228,18 @@ impl Refresh {
             instructions: listing.instructions.clone(),
             tools,
         }
+    }
+
+    async fn shortened(&self, mut tools: Vec<Tool>, budget: u32) -> Vec<Tool> {
+        let (within, mut long): (Vec<Tool>, Vec<Tool>) = tools.drain(..).partition(|tool| tool.tokens <= budget);
+        tools = within;
+        let count = Arc::clone(&self.count_tokens);
+        let long = tokio::task::spawn_blocking(move || {
+            diet::shorten(&mut long, budget, &*count);
+            long
+        });
+        tools.extend(long.await.unwrap_or_default());
+        tools
     }
 
     async fn count_tokens(&self, tools: &mut [Tool]) {

@@ -4,6 +4,7 @@
 //! place and what to do.
 
 mod calls;
+mod documents;
 mod embedder;
 mod files;
 mod finding;
@@ -31,6 +32,7 @@ use secrecy::{ExposeSecret, SecretString};
 use toml::Value;
 
 pub use self::calls::{CallSettings, Validation};
+pub use self::documents::DocumentSettings;
 pub use self::embedder::{EmbedderProvider, EmbedderSettings};
 pub use self::files::FileSettings;
 pub use self::finding::{Finding, Place, SettingsErrors};
@@ -74,6 +76,7 @@ impl fmt::Debug for Settings {
 #[derive(Clone, Debug)]
 pub struct StartSettings {
     pub http: HttpSettings,
+    pub documents: DocumentSettings,
     pub store: StoreSettings,
     pub files: FileSettings,
     pub embedder: EmbedderSettings,
@@ -226,6 +229,7 @@ impl StartSettings {
     fn read(reader: &mut Reader<'_>) -> Self {
         Self {
             http: HttpSettings::read(reader),
+            documents: DocumentSettings::read(reader),
             store: StoreSettings::read(reader),
             files: FileSettings::read(reader),
             embedder: EmbedderSettings::read(reader),

@@ -30,6 +30,39 @@ fn a_sound_configuration_is_code_0() {
 }
 
 #[test]
+fn check_says_which_tool_is_published_with_less() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("mcp.json");
+    let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/tools/odd.json");
+    let server = json!({"command": crate::harness::example("test-replay-server"), "args": [tools]});
+    fs::write(&config, json!({"mcpServers": {"odd": server}}).to_string()).unwrap();
+    let check = |arguments: &[&str]| {
+        let folder = folder.path().join("data");
+        let output =
+            toolsieve().args(["check", "--tools"]).args(arguments).arg("--data-dir").arg(folder).arg("--config").arg(&config).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let said = check(&[]);
+    assert!(said.contains("odd/deep: published with less") && said.contains("nested deeper"), "{said}");
+    assert!(!said.contains("odd/all_keywords"), "{said}");
+    let said: Value = serde_json::from_str(&check(&["--json"])).unwrap();
+    assert_eq!(said["not_published"], json!([]));
+    let tree = said["simplified"].as_array().unwrap().iter().find(|tool| tool["tool"] == "tree").unwrap();
+    assert_eq!(tree["losses"][0]["reason"], "recursive");
+    assert_eq!(tree["losses"][0]["pointer"], "/properties/tree/properties/children/items");
+    assert!(said["simplified"].as_array().unwrap().iter().all(|tool| tool["tool"] != "long_list"));
+
+    // The size diet is an option.
+    let settings = folder.path().join("toolsieve.toml");
+    fs::write(&settings, "[documents]\ntool_tokens = 300\n").unwrap();
+    let said: Value = serde_json::from_str(&check(&["--json", "--settings", settings.to_str().unwrap()])).unwrap();
+    let list = said["simplified"].as_array().unwrap().iter().find(|tool| tool["tool"] == "long_list").unwrap();
+    assert_eq!(list["losses"], json!([{"pointer": "/properties/code", "keyword": "enum", "reason": "shortened", "described": true}]));
+}
+
+#[test]
 fn problems_are_all_named_and_are_code_2() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("mcp.json");

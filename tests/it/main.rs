@@ -4,6 +4,7 @@
 mod architecture;
 mod arguments;
 mod cli;
+mod conformance;
 mod deploy;
 mod encoder;
 mod filter_api;

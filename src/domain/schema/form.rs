@@ -3,19 +3,28 @@
 use indexmap::IndexMap;
 use serde_json::Value;
 
-/// Keywords that describe a value and don't restrict it.
-pub(super) const ANNOTATIONS: [&str; 5] = ["title", "description", "default", "examples", "deprecated"];
+use crate::domain::schema::keywords::{ANNOTATIONS, LOWER_BOUNDS, UPPER_BOUNDS, known_type};
+
+/// Contradictions that are told apart.
+const MAX_CONFLICTS: usize = 8;
 
 /// Nothing is copied here: a text that a thousand references lead to exists once.
 #[derive(Clone, Default)]
 pub(super) struct Form<'a> {
-    /// Every keyword but `$ref`, `allOf`, `anyOf` and `oneOf`; the first part that has one wins.
+    /// Every keyword but those that have a field of their own here; of two values the first wins, or the stricter one
+    /// where that is plain.
     pub(super) keywords: IndexMap<&'a str, &'a Value>,
+    /// What another part says differently, so that it is not published as a schema.
+    pub(super) conflicts: Vec<(&'a str, &'a Value)>,
     /// Each property with all schemas that it has to satisfy, the one that wins first.
     pub(super) properties: IndexMap<&'a str, Vec<&'a Value>>,
     pub(super) required: Vec<&'a str>,
-    /// All schemas that an item has to satisfy, the one that wins first.
-    pub(super) items: Vec<&'a Value>,
+    /// The schemas of the first items, one by one.
+    pub(super) prefix: Option<&'a [Value]>,
+    /// All schemas that an item has to satisfy, the one that wins first, each with the place from which it counts.
+    pub(super) items: Vec<(usize, &'a Value)>,
+    /// Items from this place on are forbidden.
+    pub(super) length: Option<usize>,
     /// The lists of `anyOf` and `oneOf`, none of them empty.
     pub(super) alternatives: Vec<&'a [Value]>,
     /// What the references led to.
@@ -25,6 +34,52 @@ pub(super) struct Form<'a> {
 }
 
 impl<'a> Form<'a> {
+    /// Adds a keyword of another part that has to hold too.
+    pub(super) fn admit(&mut self, keyword: &'a str, value: &'a Value) {
+        let Some(present) = self.keywords.get_mut(keyword) else {
+            self.keywords.insert(keyword, value);
+            return;
+        };
+        if std::ptr::eq(*present, value) || *present == value || ANNOTATIONS.contains(&keyword) {
+            return;
+        }
+        let numbers = || Some((present.as_f64()?, value.as_f64()?));
+        if LOWER_BOUNDS.contains(&keyword) {
+            if numbers().is_none_or(|(one, other)| other > one) {
+                *present = value;
+            }
+        } else if UPPER_BOUNDS.contains(&keyword) {
+            if numbers().is_none_or(|(one, other)| other < one) {
+                *present = value;
+            }
+        } else if keyword == "type" {
+            if is_narrower(value, present) {
+                *present = value;
+            }
+        } else if is_contained(value, present) {
+            *present = value;
+        } else if !is_contained(present, value) && self.conflicts.len() < MAX_CONFLICTS && !keyword.starts_with('$') {
+            self.conflicts.push((keyword, value));
+        }
+    }
+
+    /// Adds the schemas of an array of another part: those of its first items, then that of all others.
+    pub(super) fn admit_items(&mut self, prefix: Option<&'a [Value]>, items: Option<&'a Value>) {
+        let from = prefix.map_or(0, <[Value]>::len);
+        if items == Some(&Value::Bool(false)) {
+            self.length = Some(self.length.map_or(from, |length| length.min(from)));
+        }
+        match (prefix, self.prefix) {
+            (Some(_), None) => self.prefix = prefix,
+            // Two tuples: the first one is published.
+            (Some(_), Some(known)) if from > known.len() => return,
+            _ => {}
+        }
+        if let Some(schema @ Value::Object(_)) = items {
+            self.items.push((from, schema));
+        }
+    }
+
     /// Whether null is all that it allows.
     pub(super) fn is_null(&self) -> bool {
         let null = |value: &Value| value.is_null();
@@ -40,7 +95,9 @@ impl<'a> Form<'a> {
 
     /// Whether anything but annotations is said.
     pub(super) fn is_structured(&self) -> bool {
-        self.type_of().is_some_and(|_| self.keywords.keys().any(|keyword| !ANNOTATIONS.contains(keyword))) || !self.alternatives.is_empty()
+        let constrained =
+            self.keywords.keys().any(|keyword| !ANNOTATIONS.contains(keyword)) || !self.items.is_empty() || self.prefix.is_some();
+        (constrained && self.type_of().is_some()) || !self.required.is_empty() || !self.alternatives.is_empty()
     }
 
     /// The keywords that describe the value.
@@ -48,10 +105,14 @@ impl<'a> Form<'a> {
         self.keywords.iter().filter(|(keyword, _)| ANNOTATIONS.contains(keyword)).map(|(keyword, value)| (*keyword, *value))
     }
 
-    /// What every alternative shares: all that is neither an annotation nor an alternative.
+    /// What every alternative shares: all that is neither an annotation nor an alternative. What is said in words is
+    /// said once, beside the alternatives.
     pub(super) fn base(&self) -> Self {
         let mut base = self.clone();
-        base.keywords.retain(|keyword, _| !ANNOTATIONS.contains(keyword));
+        // What counts as evaluated differs from alternative to alternative.
+        base.keywords.retain(|keyword, _| !ANNOTATIONS.contains(keyword) && !keyword.starts_with("unevaluated"));
+        base.conflicts.clear();
+        base.alternatives.clear();
         base
     }
 
@@ -59,7 +120,18 @@ impl<'a> Form<'a> {
     /// first.
     pub(super) fn over(mut self, base: &Self) -> Self {
         for (keyword, value) in &base.keywords {
-            self.keywords.entry(keyword).or_insert(value);
+            // A condition is one thing: its parts must not be mixed with those of another.
+            if matches!(*keyword, "then" | "else" | "minContains" | "maxContains") && !self.keywords.contains_key(keyword) {
+                let whole = if keyword.ends_with("Contains") { "contains" } else { "if" };
+                if self.keywords.get(whole) != base.keywords.get(whole) {
+                    continue;
+                }
+            }
+            if *keyword == "properties" {
+                self.keywords.entry(keyword).or_insert(value);
+            } else {
+                self.admit(keyword, value);
+            }
         }
         let mut properties: IndexMap<&str, Vec<&Value>> = base.properties.keys().map(|name| (*name, Vec::new())).collect();
         for (name, parts) in self.properties.iter().chain(&base.properties) {
@@ -67,8 +139,21 @@ impl<'a> Form<'a> {
         }
         self.properties = properties;
         self.required.splice(0..0, base.required.iter().copied());
+        if self.prefix.is_none() {
+            self.prefix = base.prefix;
+        }
         self.items.extend(&base.items);
+        self.length = match (self.length, base.length) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        self.conflicts.extend(base.conflicts.iter().take(MAX_CONFLICTS.saturating_sub(self.conflicts.len())));
         self
+    }
+
+    /// Whether `unevaluatedProperties` means here what `additionalProperties` does.
+    pub(super) fn evaluates(&self) -> bool {
+        self.alternatives.is_empty() && !["if", "dependentSchemas"].iter().any(|keyword| self.keywords.contains_key(keyword))
     }
 
     /// How many entries [`Form::over`] reads.
@@ -77,14 +162,16 @@ impl<'a> Form<'a> {
     }
 
     pub(super) fn type_of(&self) -> Option<Value> {
-        type_of(|keyword| self.keywords.get(keyword).copied())
+        let has_items = self.prefix.is_some() || !self.items.is_empty() || self.length.is_some();
+        type_of(|keyword| self.keywords.get(keyword).copied()).or_else(|| {
+            if !self.properties.is_empty() || !self.required.is_empty() { Some("object".into()) } else { has_items.then(|| "array".into()) }
+        })
     }
 }
 
 /// The type as written, or what the other keywords say.
 pub(super) fn type_of<'v>(get: impl Fn(&str) -> Option<&'v Value>) -> Option<Value> {
-    const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
-    let known = |kind: &Value| kind.as_str().and_then(|kind| TYPES.into_iter().find(|known| *known == kind));
+    let known = |kind: &Value| kind.as_str().and_then(known_type);
     match get("type") {
         Some(Value::Array(kinds)) => {
             if let Some(kind) = one_or_list(kinds.iter().filter_map(known)) {
@@ -105,7 +192,8 @@ pub(super) fn type_of<'v>(get: impl Fn(&str) -> Option<&'v Value>) -> Option<Val
         return Some(kind);
     }
     let has = |keywords: &[&str]| keywords.iter().any(|keyword| get(keyword).is_some());
-    if has(&["properties", "additionalProperties", "patternProperties", "minProperties", "maxProperties"])
+    if has(&["properties", "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties"])
+        || has(&["dependentRequired", "unevaluatedProperties"])
         || get("required").is_some_and(Value::is_array)
     {
         Some("object".into())
@@ -116,7 +204,7 @@ pub(super) fn type_of<'v>(get: impl Fn(&str) -> Option<&'v Value>) -> Option<Val
     } else if has(&["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]) {
         Some("number".into())
     } else {
-        get("default").filter(|value| !value.is_null()).map(|value| kind_of(value).into())
+        None
     }
 }
 
@@ -143,5 +231,25 @@ fn kind_of(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
+    }
+}
+
+/// Whether every type of one is a type of the other.
+fn is_narrower(one: &Value, other: &Value) -> bool {
+    let kinds = |value: &'_ Value| -> Vec<&'static str> {
+        let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        listed.iter().filter_map(|kind| kind.as_str().and_then(known_type)).collect()
+    };
+    let (one, other) = (kinds(one), kinds(other));
+    !one.is_empty() && one.iter().all(|kind| other.contains(kind) || (*kind == "integer" && other.contains(&"number")))
+}
+
+/// Whether one list of values is a part of the other.
+fn is_contained(one: &Value, other: &Value) -> bool {
+    match (one.as_array(), other.as_array()) {
+        (Some(one), Some(other)) => {
+            one.len() <= 200 && other.len() <= 200 && !one.is_empty() && one.iter().all(|value| other.contains(value))
+        }
+        _ => false,
     }
 }

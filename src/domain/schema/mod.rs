@@ -1,9 +1,16 @@
 //! A tool's input schema → what OpenAPI 3.1 and Open WebUI's converter both keep.
 //!
-//! The published form is self-contained: every reference is inlined, every cycle is cut, every schema is an object
-//! with a `type` (or an `anyOf` of such), every array has `items`. There are no boolean schemas and no nulls, because
-//! one of them in one tool makes Open WebUI drop all tool servers of the installation. Its size is bounded, whatever
-//! a server sends. The server's own schema is kept beside it: arguments are validated against that one.
+//! The published form is self-contained: every reference is inlined, every cycle is cut where the structure begins
+//! again, every schema is an object with a `type` (or an `anyOf` of such), every array has `items`. There are no
+//! boolean schemas where Open WebUI looks and no nulls, because one of them in one tool makes it drop all tool servers
+//! of the installation. Its size is bounded, whatever a server sends.
+//!
+//! What is published never forbids what the server's own schema allows, read as its author means it: a keyword says
+//! of which type the value is, and an alternative takes the properties that it names. What it can't say is put into
+//! words, in the description of the place or of the tool, and named in [`InputSchema::losses`]. The server's own
+//! schema is kept beside it: arguments are validated against that one.
+//!
+//! Any draft is read as it is found; nothing is fetched. Names of properties are never changed.
 
 use std::sync::Arc;
 
@@ -12,11 +19,23 @@ use serde_json::Value;
 use crate::domain::schema::root::Root;
 use crate::domain::schema::translation::Translation;
 
+mod alternatives;
+mod budget;
+mod conditions;
+mod containers;
 mod form;
+mod keywords;
+mod loss;
+mod notes;
+mod references;
 mod root;
 #[cfg(test)]
 mod tests;
 mod translation;
+mod values;
+mod words;
+
+pub use self::loss::{LossReason, SchemaLoss};
 
 /// The input of a tool: as the server wrote it and as it is published.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,11 +47,10 @@ pub struct InputSchema {
     /// Whether the published form wraps the arguments as `{"arguments": {…}}`, because free-form input at the top
     /// would reach the model as "no parameters".
     pub wrapped: bool,
-    /// A sentence for the tool's description about what `published` can't say and Open WebUI drops from a root: which
-    /// parameters belong together.
+    /// For the tool's description: what is said of the arguments together and Open WebUI drops from a root.
     pub hint: Option<String>,
-    /// What the published form could not express, for `toolsieve check`.
-    pub losses: Vec<String>,
+    /// What the published form does not say as a schema, for `toolsieve check`.
+    pub losses: Vec<SchemaLoss>,
 }
 
 /// The published form of an `outputSchema`: self-contained, and looser than the source where something can't be said.
@@ -46,8 +64,11 @@ impl InputSchema {
     #[must_use]
     pub fn compile(source: Arc<Value>) -> Self {
         let mut translation = Translation::new(&source);
-        let Root { published, wrapped, hint } = Root::new(translation.root());
-        let losses = translation.losses();
+        let Root { published, wrapped, hint, losses: of_root } = Root::new(translation.root());
+        let mut losses = translation.losses();
+        losses.extend(of_root);
+        losses.sort_unstable();
+        losses.dedup();
         Self { published: Arc::new(published), wrapped, hint, losses, source }
     }
 

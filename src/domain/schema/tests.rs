@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use crate::domain::schema::InputSchema;
+use crate::domain::schema::{InputSchema, LossReason};
 
 fn compile(source: Value) -> InputSchema {
     InputSchema::compile(Arc::new(source))
@@ -14,9 +14,13 @@ fn compile(source: Value) -> InputSchema {
 /// What must hold of every schema that is published.
 fn assert_sound(schema: &Value) {
     let object = schema.as_object().expect("a schema is an object");
+    if *schema == json!({"properties": {}}) {
+        return;
+    }
     assert!(object.contains_key("type") || object.contains_key("anyOf"), "no type: {schema}");
     assert!(!object.contains_key("$ref") && !object.contains_key("allOf") && !object.contains_key("oneOf"), "{schema}");
     assert!(object.values().all(|value| !value.is_null()), "null in {schema}");
+    assert!(!object.contains_key("nullable") && !object.contains_key("$defs") && !object.contains_key("definitions"), "{schema}");
     assert!(object.get("anyOf").is_none_or(|variants| variants.as_array().is_some_and(|it| it.len() > 1)), "one variant: {schema}");
     assert!(object.get("enum").is_none_or(|values| values.as_array().is_some_and(|it| !it.is_empty())), "empty enum: {schema}");
     let array = match &schema["type"] {
@@ -37,8 +41,16 @@ fn assert_sound(schema: &Value) {
     for name in object.get("required").and_then(Value::as_array).into_iter().flatten() {
         assert!(schema["properties"].get(name.as_str().unwrap()).is_some(), "{name} dangles: {schema}");
     }
-    if let Some(more @ Value::Object(_)) = object.get("additionalProperties") {
-        assert_sound(more);
+    for keyword in ["additionalProperties", "propertyNames"] {
+        if let Some(more @ Value::Object(_)) = object.get(keyword) {
+            assert_sound(more);
+        }
+    }
+    for property in object.get("patternProperties").and_then(Value::as_object).into_iter().flatten() {
+        assert_sound(property.1);
+    }
+    for first in object.get("prefixItems").and_then(Value::as_array).into_iter().flatten() {
+        assert_sound(first);
     }
 }
 
@@ -48,6 +60,16 @@ fn assert_sound_root(schema: &InputSchema) {
     assert_eq!(schema.published["type"], "object");
     assert!(schema.published["properties"].is_object() && schema.published.get("anyOf").is_none(), "{}", schema.published);
     assert!(schema.published.to_string().len() < 1_000_000);
+}
+
+fn property(source: &Value) -> Value {
+    let schema = compile(json!({"type": "object", "properties": {"p": source}}));
+    assert_sound_root(&schema);
+    schema.published["properties"]["p"].clone()
+}
+
+fn losses(schema: &InputSchema) -> Vec<(&str, &str, LossReason, bool)> {
+    schema.losses.iter().map(|loss| (loss.pointer.as_str(), loss.keyword.as_str(), loss.reason, loss.described)).collect()
 }
 
 #[test]
@@ -72,8 +94,11 @@ fn cycles_are_cut() {
         "$defs": {"Node": {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/Node"}}}}}
     }));
     assert_sound(&schema.published);
-    assert_eq!(schema.published["properties"]["tree"]["properties"]["children"]["items"]["type"], "object");
-    assert_eq!(schema.losses, ["recursion"]);
+    let child = &schema.published["properties"]["tree"]["properties"]["children"]["items"];
+    assert_eq!(*child, json!({"type": "object", "additionalProperties": true, "description": "The same structure as `tree`, nested."}));
+    assert!(schema.published["properties"]["self"]["description"].as_str().unwrap().contains("all arguments together"));
+    let place = "/properties/tree/properties/children/items";
+    assert_eq!(losses(&schema), [("/properties/self", "$ref", LossReason::Recursive, true), (place, "$ref", LossReason::Recursive, true)]);
 }
 
 #[test]
@@ -100,9 +125,9 @@ fn alternatives_keep_what_they_can() {
     }}));
     assert_sound(&schema.published);
     let properties = &schema.published["properties"];
-    assert_eq!(properties["nullable"], json!({"enum": ["a"], "type": ["string", "null"]}));
+    assert_eq!(properties["nullable"], json!({"enum": ["a", null], "type": ["string", "null"]}));
     assert_eq!(properties["either"], json!({"anyOf": [{"type": "string"}, {"type": "integer"}]}));
-    assert_eq!(properties["constant"], json!({"enum": ["z"], "type": "string"}));
+    assert_eq!(properties["constant"], json!({"const": "z", "type": "string"}));
     assert_eq!(properties["mixed"]["type"], json!(["integer", "string"]));
 }
 
@@ -153,7 +178,8 @@ fn a_property_of_several_root_variants_accepts_what_each_accepts() {
     assert_eq!(schema.published["properties"]["action"], json!({"type": ["string", "integer"], "enum": ["create", "delete", 3]}));
     assert_eq!(schema.published["properties"]["at"], json!({"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "boolean"}]}));
     assert_eq!(schema.published["properties"]["same"], json!({"type": "boolean"}));
-    assert_eq!(schema.hint, None);
+    let hint = "Give one of these: (action? = \"create\", same?) or (action? = \"delete\", same?) or (action? = 3).";
+    assert_eq!(schema.hint.as_deref(), Some(hint));
 }
 
 #[test]
@@ -169,7 +195,7 @@ fn what_a_variant_says_itself_wins() {
     }}}));
     assert_sound_root(&schema);
     let variants = &schema.published["properties"]["p"]["anyOf"];
-    assert_eq!(variants[0]["properties"]["kind"], json!({"type": "string", "enum": ["a"], "description": "A"}));
+    assert_eq!(variants[0]["properties"]["kind"], json!({"type": "string", "const": "a", "description": "A"}));
     assert_eq!(variants[0]["properties"]["id"], json!({"type": "string"}));
     assert_eq!(variants[0]["required"], json!(["kind"]));
     assert_eq!(variants[1], json!({"type": "array", "items": {"type": "integer"}}));
@@ -214,7 +240,7 @@ fn a_long_text_is_not_copied_for_every_reference() {
         let definitions = json!({"D": {"type": "string", "description": "x".repeat(bytes), "minLength": 1}});
         let schema = compile(json!({"type": "object", "properties": properties, "$defs": definitions}));
         assert_sound_root(&schema);
-        assert_eq!(schema.losses, ["more text than is published"]);
+        assert!(schema.losses.iter().any(|loss| loss.reason == LossReason::TooLarge), "{:?}", schema.losses);
         assert_eq!(schema.published["properties"]["p7"]["type"], "string");
     }
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
@@ -269,22 +295,29 @@ fn a_reference_that_is_not_followed_keeps_what_is_known() {
     assert_sound_root(&schema);
     let properties = &schema.published["properties"];
     assert_eq!(properties["list"]["items"]["type"], "array");
-    assert_eq!(properties["list"]["items"]["description"], "inner");
+    assert_eq!(properties["list"]["items"]["description"], "inner. The same structure as `list`, nested.");
     assert!(properties["any"]["anyOf"][1]["items"]["type"].is_array());
     assert_eq!(properties["far"]["description"], "far");
     assert!(properties["far"]["type"].is_array());
-    assert_eq!(schema.losses, ["a reference that leads outside the schema", "recursion"]);
+    assert_eq!(
+        losses(&schema),
+        [
+            ("/properties/any/anyOf/1/items", "$ref", LossReason::Recursive, true),
+            ("/properties/far", "$ref", LossReason::Unresolved, false),
+            ("/properties/list/items", "$ref", LossReason::Recursive, true),
+        ]
+    );
 }
 
 #[test]
 fn nothing_is_lost_in_silence() {
     let one_of = json!([{"type": "string"}, {"type": "integer"}]);
-    for property in [json!({"anyOf": one_of, "oneOf": one_of}), json!({"allOf": [{"anyOf": one_of}, {"anyOf": one_of}]})] {
-        let schema = compile(json!({"type": "object", "properties": {"p": property}}));
-        assert_sound_root(&schema);
-        assert_eq!(schema.published["properties"]["p"], json!({"anyOf": one_of}));
-        assert_eq!(schema.losses, ["alternatives beside other alternatives"]);
-    }
+    assert_eq!(property(&json!({"anyOf": one_of, "oneOf": one_of})), json!({"anyOf": one_of}));
+    let schema = compile(json!({"properties": {"p": {"allOf": [{"anyOf": one_of}, {"oneOf": [{"const": "a"}, {"type": "integer"}]}]}}}));
+    assert_sound_root(&schema);
+    let said = "And one of these holds: \"a\"; or an integer.";
+    assert_eq!(schema.published["properties"]["p"], json!({"anyOf": one_of, "description": said}));
+    assert_eq!(losses(&schema), [("/properties/p", "anyOf", LossReason::SaidTwice, true)]);
     let schema = compile(json!({"allOf": [
         {"properties": {"p": {"type": "string", "minLength": 1}}, "required": ["p"]},
         {"properties": {"p": {"maxLength": 9, "description": "both"}, "q": {"required": true, "minimum": 1}}, "required": ["p"]}
@@ -292,8 +325,153 @@ fn nothing_is_lost_in_silence() {
     assert_sound_root(&schema);
     assert_eq!(schema.published["properties"]["p"], json!({"type": "string", "minLength": 1, "maxLength": 9, "description": "both"}));
     assert_eq!(schema.published["properties"]["q"], json!({"type": "number", "minimum": 1}));
-    assert_eq!(schema.published["required"], json!(["p"]));
+    assert_eq!(schema.published["required"], json!(["p", "q"]));
     assert!(schema.losses.is_empty());
+}
+
+#[test]
+fn old_drafts_say_the_same() {
+    let draft_4 = property(&json!({"type": "number", "minimum": 1, "exclusiveMinimum": true, "maximum": 9, "exclusiveMaximum": false}));
+    assert_eq!(draft_4, json!({"type": "number", "maximum": 9, "exclusiveMinimum": 1}));
+    let tuple = property(&json!({"type": "array", "items": [{"type": "string"}, {"type": "integer"}], "additionalItems": false}));
+    assert_eq!(tuple["prefixItems"], json!([{"type": "string"}, {"type": "integer"}]));
+    assert_eq!(tuple["maxItems"], 2);
+    let needs = property(&json!({"type": "object", "dependencies": {"a": ["b"]}, "properties": {"a": {"type": "string"}}}));
+    assert_eq!(needs["dependentRequired"], json!({"a": ["b"]}));
+    let old = compile(json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "properties": {"p": {"$ref": "#/definitions/P", "description": "this one", "minLength": 9}},
+        "definitions": {"P": {"type": "string", "minLength": 1}}
+    }));
+    assert_eq!(old.published["properties"]["p"], json!({"type": "string", "minLength": 1, "description": "this one"}));
+    assert_eq!(
+        property(&json!({"type": "string", "nullable": true, "enum": ["a"]})),
+        json!({"type": ["string", "null"], "enum": ["a", null]})
+    );
+    assert_eq!(property(&json!({"type": "string", "example": "x"})), json!({"type": "string", "examples": ["x"]}));
+}
+
+#[test]
+fn references_are_found_by_anchor_identifier_and_moved_definitions() {
+    let schema = compile(json!({
+        "$id": "https://example.org/tool",
+        "properties": {
+            "anchor": {"$ref": "#here"},
+            "embedded": {"$ref": "address"},
+            "absolute": {"$ref": "https://example.org/address#/$defs/zip"},
+            "moved": {"$ref": "#/components/schemas/A"},
+            "encoded": {"$ref": "#/%24defs/a~1b"}
+        },
+        "$defs": {
+            "A": {"$anchor": "here", "type": "integer"},
+            "a/b": {"type": "boolean"},
+            "B": {"$id": "https://example.org/address", "type": "object", "properties": {"zip": {"$ref": "#/$defs/zip"}}, "$defs": {"zip": {"type": "string", "pattern": "^[0-9]+$"}}}
+        }
+    }));
+    assert_sound_root(&schema);
+    let properties = &schema.published["properties"];
+    let zip = json!({"type": "string", "pattern": "^[0-9]+$"});
+    assert_eq!(properties["anchor"], json!({"type": "integer"}));
+    assert_eq!(properties["embedded"]["properties"]["zip"], zip);
+    assert_eq!(properties["absolute"], zip);
+    assert_eq!(properties["moved"], json!({"type": "integer"}));
+    assert_eq!(properties["encoded"], json!({"type": "boolean"}));
+    assert!(schema.losses.is_empty());
+}
+
+#[test]
+fn what_has_a_form_is_kept() {
+    let all = json!({"type": "object", "properties": {
+        "text": {"type": "string", "minLength": 1, "maxLength": 9, "pattern": "^a", "format": "email", "examples": ["a@b"], "default": "a@c", "title": "T", "description": "d", "readOnly": true},
+        "number": {"type": "number", "minimum": 0, "exclusiveMaximum": 9.5, "multipleOf": 0.5, "enum": [0, 1.5]},
+        "list": {"type": "array", "items": {"type": "string", "const": "x"}, "minItems": 1, "maxItems": 3, "uniqueItems": true, "contains": {"const": "x"}, "minContains": 2},
+        "map": {"type": "object", "additionalProperties": {"type": "integer"}, "patternProperties": {"^x-": {"type": "string"}}, "propertyNames": {"type": "string", "pattern": "^[a-z]"}, "minProperties": 1, "maxProperties": 5},
+        "either": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "dependentRequired": {"a": ["b"]}, "not": {"required": ["c"]}},
+        "if": {"type": "object", "properties": {"k": {"type": "string"}}, "if": {"properties": {"k": {"const": "x"}}}, "then": {"required": ["v"]}}
+    }, "required": ["text"], "additionalProperties": false});
+    let schema = compile(all.clone());
+    assert_sound_root(&schema);
+    assert_eq!(*schema.published, all);
+    assert_eq!(schema.losses, []);
+    assert_eq!(schema.hint, None);
+}
+
+#[test]
+fn what_has_no_form_is_said_in_words() {
+    let schema = compile(json!({
+        "type": "object",
+        "description": "All about one.",
+        "properties": {"a": {"type": "string"}, "b": {"type": "integer"}, "c": {"not": {"$ref": "#/$defs/no"}}},
+        "if": {"properties": {"a": {"const": "x"}}}, "then": {"required": ["b"]},
+        "not": {"required": ["a", "b"]},
+        "dependentRequired": {"a": ["b", "c"]},
+        "minProperties": 1,
+        "$defs": {"no": {"enum": [1, 2]}}
+    }));
+    assert_sound_root(&schema);
+    let hint = schema.hint.clone().unwrap();
+    for said in [
+        "All about one.",
+        "If `a` is \"x\", then `b` given.",
+        "Not allowed: `a` and `b` given.",
+        "`a` needs `b` and `c` too.",
+        "at least 1",
+    ] {
+        assert!(hint.contains(said), "{said} is not in {hint}");
+    }
+    let c = schema.published["properties"]["c"]["description"].as_str().unwrap();
+    assert!(c.starts_with("Not allowed: "), "{c}");
+    let lost: Vec<&str> = schema.losses.iter().map(|loss| loss.keyword.as_str()).collect();
+    assert_eq!(lost, ["dependentRequired", "if", "minProperties", "not", "not"]);
+    assert!(schema.losses.iter().all(|loss| loss.described));
+}
+
+#[test]
+fn anything_stays_anything() {
+    let anything = json!({"type": ["string", "number", "boolean", "object", "array", "null"], "items": {"properties": {}}});
+    for source in [json!({}), json!(true), json!({"$comment": "x"})] {
+        assert_eq!(property(&source), anything);
+    }
+    assert_eq!(property(&json!({"type": "array"})), json!({"type": "array", "items": anything}));
+    assert_eq!(property(&json!({"type": "object", "additionalProperties": {}})), json!({"type": "object", "additionalProperties": true}));
+}
+
+#[test]
+fn a_required_name_without_a_schema_becomes_a_property() {
+    let schema = compile(json!({"type": "object", "required": ["x"], "additionalProperties": {"type": "integer"}}));
+    assert_sound_root(&schema);
+    assert_eq!(schema.published["properties"]["x"], json!({"type": "integer"}));
+    assert_eq!(schema.published["required"], json!(["x"]));
+    assert!(schema.hint.unwrap().contains("run_tool"));
+}
+
+#[test]
+fn names_of_properties_are_never_changed() {
+    let names = ["Binding.Alg", "$filter", "名前", "a b", "a/b~c", "__x", "", "type", "properties", "items", "anyOf", "$ref"];
+    let properties: Map<String, Value> = names.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+    let schema = compile(json!({"type": "object", "properties": properties, "required": names}));
+    assert_sound_root(&schema);
+    assert_eq!(schema.published["properties"], Value::Object(properties));
+    assert_eq!(schema.published["required"], json!(names));
+}
+
+#[test]
+fn a_wrapper_keeps_what_is_known() {
+    let schema = compile(json!({"type": "object", "additionalProperties": {"type": "number"}, "description": "Rates"}));
+    assert_sound_root(&schema);
+    let inner = json!({"type": "object", "additionalProperties": {"type": "number"}, "description": "Rates"});
+    assert_eq!(schema.published["properties"]["arguments"], inner);
+    assert!(schema.wrapped);
+}
+
+#[test]
+fn the_stricter_bound_holds() {
+    let both = property(
+        &json!({"allOf": [{"type": ["integer", "string"], "minimum": 1, "maximum": 5}, {"type": "integer", "minimum": 3, "maximum": 9}]}),
+    );
+    assert_eq!(both, json!({"type": "integer", "minimum": 3, "maximum": 5}));
+    let lists = property(&json!({"allOf": [{"enum": ["a", "b"]}, {"enum": ["b"]}]}));
+    assert_eq!(lists, json!({"type": "string", "enum": ["b"]}));
 }
 
 fn odd_value() -> impl Strategy<Value = Value> {
@@ -309,6 +487,8 @@ fn odd_value() -> impl Strategy<Value = Value> {
         json!([null]),
         json!(["a", 1, null]),
         json!(["a", "b"]),
+        json!({"a": ["b"]}),
+        json!({"type": "string"}),
     ])
 }
 
@@ -365,11 +545,37 @@ fn any_schema() -> impl Strategy<Value = Value> {
             "additionalProperties",
             "patternProperties",
             "not",
+            "if",
+            "then",
+            "contains",
+            "maxContains",
+            "nullable",
+            "prefixItems",
+            "additionalItems",
+            "dependentRequired",
+            "dependencies",
+            "dependentSchemas",
+            "propertyNames",
+            "unevaluatedProperties",
+            "multipleOf",
+            "minProperties",
+            "$id",
+            "$anchor",
+            "$dynamicRef",
+            "pattern",
         ]);
         let keyword = prop_oneof![
             4 => named().prop_map(|value| ("properties", value)),
             2 => named().prop_map(|value| ("$defs", value)),
             1 => named().prop_map(|value| ("patternProperties", value)),
+            1 => named().prop_map(|value| ("dependencies", value)),
+            1 => listed().prop_map(|value| ("prefixItems", value)),
+            1 => inner.clone().prop_map(|value| ("not", value)),
+            1 => inner.clone().prop_map(|value| ("if", value)),
+            1 => inner.clone().prop_map(|value| ("then", value)),
+            1 => inner.clone().prop_map(|value| ("contains", value)),
+            1 => inner.clone().prop_map(|value| ("propertyNames", value)),
+            1 => inner.clone().prop_map(|value| ("unevaluatedProperties", value)),
             2 => listed().prop_map(|value| ("anyOf", value)),
             2 => listed().prop_map(|value| ("oneOf", value)),
             2 => listed().prop_map(|value| ("allOf", value)),
@@ -391,6 +597,12 @@ proptest! {
 
     #[test]
     fn whatever_a_server_sends_is_published_soundly(source in any_schema()) {
-        assert_sound_root(&compile(source));
+        let schema = compile(source);
+        assert_sound_root(&schema);
+        prop_assert!(jsonschema::draft202012::meta::is_valid(&schema.published), "{}", schema.published);
+        // Published once more, nothing changes.
+        let again = compile((*schema.published).clone());
+        prop_assert_eq!(&again.published, &schema.published);
+        prop_assert!(!again.wrapped);
     }
 }

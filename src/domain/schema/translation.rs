@@ -1,116 +1,86 @@
 //! From the server's schema to the published one, within a budget.
 
-use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::ptr;
 
 use serde_json::{Map, Value, json};
 
-use crate::domain::schema::form::{ANNOTATIONS, Form, type_of};
+use crate::domain::schema::budget::Budget;
+use crate::domain::schema::form::{Form, type_of};
+use crate::domain::schema::keywords::{ANNOTATIONS, KEPT, is};
+use crate::domain::schema::loss::{LossReason, SchemaLoss};
+use crate::domain::schema::references::{References, ignores_siblings};
+use crate::domain::schema::values::{allow_null, any_value, free_form, tidy_enum};
 
 /// Levels of nesting that are published; what lies deeper becomes a free-form value.
-const MAX_DEPTH: usize = 24;
-/// Schemas that one tool may inline, a guard against references that multiply each other.
-const MAX_SCHEMAS: usize = 5_000;
-/// Bytes of keywords and property names that are copied, a guard against a long text that many references lead to.
-const MAX_BYTES: usize = 256 * 1024;
-/// Keywords, properties and alternatives that are looked at, a guard against long lists that many references lead to.
-const MAX_STEPS: usize = 500_000;
+pub(super) const MAX_DEPTH: usize = 24;
+/// Losses that are told apart.
+const MAX_LOSSES: usize = 100;
 
-const TOO_DEEP: &str = "nesting beyond what is published";
-const TOO_LONG: &str = "more text than is published";
-
-/// Keywords that are kept as they are when their value has the right kind.
-const KEPT: [(&str, Kind); 22] = [
-    ("title", Kind::Text),
-    ("description", Kind::Text),
-    ("enum", Kind::List),
-    ("default", Kind::Any),
-    ("examples", Kind::List),
-    ("format", Kind::Text),
-    ("pattern", Kind::Text),
-    ("minimum", Kind::Number),
-    ("maximum", Kind::Number),
-    ("exclusiveMinimum", Kind::Number),
-    ("exclusiveMaximum", Kind::Number),
-    ("multipleOf", Kind::Number),
-    ("minLength", Kind::Number),
-    ("maxLength", Kind::Number),
-    ("minItems", Kind::Number),
-    ("maxItems", Kind::Number),
-    ("uniqueItems", Kind::Flag),
-    ("minProperties", Kind::Number),
-    ("maxProperties", Kind::Number),
-    ("deprecated", Kind::Flag),
-    ("contentEncoding", Kind::Text),
-    ("contentMediaType", Kind::Text),
-];
-
-/// Keywords that have no published form yet.
-const DROPPED: [&str; 12] = [
-    "not",
-    "if",
-    "then",
-    "else",
-    "dependentSchemas",
-    "dependentRequired",
-    "patternProperties",
-    "propertyNames",
-    "unevaluatedProperties",
-    "unevaluatedItems",
-    "contains",
+/// Keywords that have a field of their own in a form.
+const GATHERED: [&str; 11] = [
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "required",
+    "properties",
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+    "items",
     "prefixItems",
+    "additionalItems",
 ];
-
+/// A step from a schema to one inside it.
 #[derive(Clone, Copy)]
-enum Kind {
-    Text,
-    Number,
-    Flag,
-    List,
-    Any,
+pub(super) enum Step<'a> {
+    Keyword(&'static str),
+    Name(&'a str),
+    Place(usize),
 }
 
-impl Kind {
-    fn fits(self, value: &Value) -> bool {
-        match self {
-            Self::Text => value.is_string(),
-            Self::Number => value.is_number(),
-            Self::Flag => value.is_boolean(),
-            Self::List => value.as_array().is_some_and(|items| !items.is_empty()),
-            Self::Any => !value.is_null(),
-        }
-    }
+/// What a reference that is being followed led to, and where it is published.
+pub(super) struct Open<'a> {
+    pub(super) target: &'a Value,
+    pub(super) place: String,
 }
 
 pub(super) struct Translation<'a> {
     root: &'a Value,
-    /// What the references being followed led to, outermost first: one that is met again is a cycle.
-    open: Vec<&'a Value>,
-    schemas: usize,
-    bytes_left: usize,
-    steps_left: usize,
-    /// Once something is used up, every further schema is cut short.
-    exhausted: bool,
-    losses: Vec<&'static str>,
+    references: References<'a>,
+    ignores_siblings: bool,
+    /// Outermost first: a target that is met again is a cycle.
+    pub(super) open: Vec<Open<'a>>,
+    path: Vec<Step<'a>>,
+    pub(super) budget: Budget,
+    losses: Vec<SchemaLoss>,
 }
 
 impl<'a> Translation<'a> {
     pub(super) fn new(root: &'a Value) -> Self {
-        Self { root, open: Vec::new(), schemas: 0, bytes_left: MAX_BYTES, steps_left: MAX_STEPS, exhausted: false, losses: Vec::new() }
+        Self {
+            root,
+            references: References::new(root),
+            ignores_siblings: ignores_siblings(root),
+            open: vec![Open { target: root, place: String::new() }],
+            path: Vec::new(),
+            budget: Budget::default(),
+            losses: Vec::new(),
+        }
     }
 
     pub(super) fn root(&mut self) -> Map<String, Value> {
         self.schema(&[self.root], 0)
     }
 
-    /// What could not be expressed, each kind once.
-    pub(super) fn losses(mut self) -> Vec<String> {
+    /// What could not be expressed, in the order of the places.
+    pub(super) fn losses(mut self) -> Vec<SchemaLoss> {
         self.losses.sort_unstable();
-        self.losses.into_iter().map(str::to_owned).collect()
+        self.losses
     }
 
-    /// The published form of a value that satisfies all of these schemas; where they disagree the first wins.
-    fn schema(&mut self, parts: &[&'a Value], depth: usize) -> Map<String, Value> {
+    /// The published form of a value that satisfies all of these schemas.
+    pub(super) fn schema(&mut self, parts: &[&'a Value], depth: usize) -> Map<String, Value> {
         let mut form = Form::default();
         for part in parts {
             self.gather(part, &mut form, 0);
@@ -118,47 +88,37 @@ impl<'a> Translation<'a> {
         self.form(&form, depth)
     }
 
+    /// The published form of what is found one or two steps further in.
+    pub(super) fn schema_at(&mut self, steps: &[Step<'a>], parts: &[&'a Value], depth: usize) -> Value {
+        let before = self.path.len();
+        self.path.extend_from_slice(steps);
+        let published = self.schema(parts, depth + 1);
+        self.path.truncate(before);
+        Value::Object(published)
+    }
+
     /// Adds what a schema says: its own keywords, then what it refers to, then its `allOf` parts. Keywords beside
-    /// `$ref` count (2020-12, section 7.7.1.1) and win.
-    fn gather(&mut self, schema: &'a Value, form: &mut Form<'a>, hops: usize) {
+    /// `$ref` count (2020-12, section 7.7.1.1) and win; those that only describe do in every draft.
+    pub(super) fn gather(&mut self, schema: &'a Value, form: &mut Form<'a>, hops: usize) {
         let Value::Object(object) = schema else { return };
         if hops > MAX_DEPTH {
-            self.lose(TOO_DEEP);
+            self.lose("allOf", LossReason::TooDeep, false);
             return;
         }
-        self.step(object.len());
-        if self.exhausted {
+        self.budget.step(object.len());
+        if self.budget.is_exhausted() {
             return;
         }
-        for (keyword, value) in object {
-            match (keyword.as_str(), value) {
-                // Draft 3 wrote `required: true` on a property.
-                ("$ref" | "allOf" | "anyOf" | "oneOf", _) | ("required", Value::Bool(_)) => continue,
-                ("required", Value::Array(names)) => {
-                    self.step(names.len());
-                    form.required.extend(names.iter().filter_map(Value::as_str));
-                }
-                ("properties", Value::Object(properties)) => {
-                    self.step(properties.len());
-                    for (name, property) in properties {
-                        form.properties.entry(name).or_default().push(property);
-                    }
-                }
-                ("enum", Value::Array(values)) => self.step(values.len()),
-                ("items", items) => form.items.push(items),
-                _ => {}
+        let reference = ["$ref", "$dynamicRef", "$recursiveRef"].iter().find_map(|keyword| object.get(*keyword)?.as_str());
+        if reference.is_some() && self.ignores_siblings {
+            for (keyword, value) in object.iter().filter(|(keyword, _)| ANNOTATIONS.contains(&keyword.as_str())) {
+                form.admit(keyword, value);
             }
-            form.keywords.entry(keyword).or_insert(value);
+        } else {
+            self.gather_keywords(object, form);
         }
-        for keyword in ["anyOf", "oneOf"] {
-            if let Some(Value::Array(alternatives)) = object.get(keyword)
-                && !alternatives.is_empty()
-            {
-                form.alternatives.push(alternatives);
-            }
-        }
-        if let Some(Value::String(reference)) = object.get("$ref") {
-            self.follow(reference, form, hops);
+        if let Some(reference) = reference {
+            self.follow(schema, reference, form, hops);
         }
         if let Some(Value::Array(parts)) = object.get("allOf") {
             for part in parts {
@@ -167,17 +127,73 @@ impl<'a> Translation<'a> {
         }
     }
 
-    fn follow(&mut self, reference: &str, form: &mut Form<'a>, hops: usize) {
-        self.step(reference.len() / 64);
-        let Some(target) = self.target(reference) else {
-            self.lose("a reference that leads outside the schema");
+    fn gather_keywords(&mut self, object: &'a Map<String, Value>, form: &mut Form<'a>) {
+        let get = |keyword: &str| object.get(keyword);
+        let takes_condition = !form.keywords.contains_key("if");
+        let takes_contains = !form.keywords.contains_key("contains");
+        for (keyword, value) in object {
+            match (keyword.as_str(), value) {
+                ("required", Value::Array(names)) => {
+                    self.budget.step(names.len());
+                    form.required.extend(names.iter().filter_map(Value::as_str));
+                }
+                ("properties", Value::Object(properties)) => {
+                    self.budget.step(properties.len());
+                    for (name, property) in properties {
+                        form.properties.entry(name).or_default().push(property);
+                        if property.get("required") == Some(&Value::Bool(true)) {
+                            form.required.push(name);
+                        }
+                    }
+                    form.keywords.entry(keyword).or_insert(value);
+                }
+                ("anyOf" | "oneOf", Value::Array(alternatives)) => {
+                    let alternatives = alternatives.as_slice();
+                    let is_same = |known: &&[Value]| ptr::eq(*known, alternatives) || *known == alternatives;
+                    if !alternatives.is_empty() && !form.alternatives.iter().any(is_same) {
+                        form.alternatives.push(alternatives);
+                    }
+                }
+                ("if", _) if !takes_condition => form.conflicts.push((keyword, value)),
+                ("then" | "else", _) if !takes_condition || get("if").is_none() => {}
+                ("minContains" | "maxContains", _) if !takes_contains || get("contains").is_none() => {}
+                // Draft 4 wrote `exclusiveMinimum: true` beside `minimum`; draft 3, and many by mistake, `required: true`
+                // on a property. The others are read elsewhere.
+                ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => {}
+                (read_elsewhere, _) if GATHERED.contains(&read_elsewhere) => {}
+                ("minimum", _) if get("exclusiveMinimum") == Some(&Value::Bool(true)) => form.admit("exclusiveMinimum", value),
+                ("maximum", _) if get("exclusiveMaximum") == Some(&Value::Bool(true)) => form.admit("exclusiveMaximum", value),
+                // Up to draft 7 the two were one keyword.
+                ("dependencies", Value::Object(needs)) => {
+                    let all_names = needs.values().all(Value::is_array);
+                    form.admit(if all_names { "dependentRequired" } else { "dependentSchemas" }, value);
+                }
+                _ => {
+                    if let Value::Array(values) = value {
+                        self.budget.step(values.len());
+                    }
+                    form.admit(keyword, value);
+                }
+            }
+        }
+        // Up to draft 2019-09 a list of `items` was what `prefixItems` is now.
+        let (prefix, items) = match (get("prefixItems"), get("items")) {
+            (Some(Value::Array(prefix)), items) => (Some(prefix), items),
+            (_, Some(Value::Array(prefix))) => (Some(prefix), get("additionalItems")),
+            (_, items) => (None, items),
+        };
+        form.admit_items(prefix.map(Vec::as_slice).filter(|prefix| !prefix.is_empty()), items);
+    }
+
+    fn follow(&mut self, schema: &'a Value, reference: &str, form: &mut Form<'a>, hops: usize) {
+        self.budget.step(reference.len() / 64);
+        let Some(target) = self.references.target(schema, reference) else {
+            self.lose("$ref", LossReason::Unresolved, false);
             return;
         };
-        let is_target = |other: &&Value| ptr::eq(*other, target);
-        if form.targets.iter().any(is_target) {
+        if form.targets.iter().any(|known| ptr::eq(*known, target)) {
             // Said already: a schema that has to hold twice holds once.
-        } else if self.open.iter().any(is_target) {
-            self.lose("recursion");
+        } else if self.open.iter().any(|open| ptr::eq(open.target, target)) {
             form.cycle.get_or_insert(target);
         } else {
             form.targets.push(target);
@@ -185,28 +201,15 @@ impl<'a> Translation<'a> {
         }
     }
 
-    fn target(&self, reference: &str) -> Option<&'a Value> {
-        let pointer = reference.strip_prefix('#')?;
-        if pointer.is_empty() { Some(self.root) } else { self.root.pointer(&percent_decoded(pointer)) }
-    }
-
-    fn form(&mut self, form: &Form<'a>, depth: usize) -> Map<String, Value> {
-        self.schemas += 1;
-        if depth > MAX_DEPTH || self.schemas > MAX_SCHEMAS || self.exhausted {
-            self.exhausted |= self.schemas > MAX_SCHEMAS;
-            self.lose(TOO_DEEP);
+    pub(super) fn form(&mut self, form: &Form<'a>, depth: usize) -> Map<String, Value> {
+        if depth > MAX_DEPTH || !self.budget.schema() {
+            let reason = if depth > MAX_DEPTH { LossReason::TooDeep } else { LossReason::TooLarge };
+            self.lose("properties", reason, false);
             return free_form(form.type_of());
         }
-        for keyword in DROPPED {
-            if form.keywords.contains_key(keyword) {
-                self.lose(keyword);
-            }
-        }
-        if form.alternatives.len() > 1 {
-            self.lose("alternatives beside other alternatives");
-        }
         let before = self.open.len();
-        self.open.extend(&form.targets);
+        let place = self.place();
+        self.open.extend(form.targets.iter().map(|target| Open { target, place: place.clone() }));
         let alternatives = form.alternatives.first().and_then(|alternatives| self.alternatives(alternatives, form, depth));
         let out = match alternatives {
             Some(out) => out,
@@ -222,7 +225,8 @@ impl<'a> Translation<'a> {
     /// In place of a reference that would repeat what is around it.
     fn cycle(&mut self, target: &'a Value, form: &Form<'a>) -> Map<String, Value> {
         let mut out = self.kept(form, true);
-        out.entry("description").or_insert_with(|| "the same structure again, nested".into());
+        let notes = self.notes(form);
+        self.describe(&mut out, &notes);
         for (keyword, value) in free_form(self.type_of_target(target)) {
             out.entry(keyword).or_insert(value);
         }
@@ -237,7 +241,7 @@ impl<'a> Translation<'a> {
                 let parts = object.get("allOf")?.as_array()?;
                 parts.iter().find_map(|part| type_of(|keyword| part.get(keyword)))
             });
-            match object.get("$ref").and_then(Value::as_str).and_then(|reference| self.target(reference)) {
+            match object.get("$ref").and_then(Value::as_str).and_then(|reference| self.references.target(target, reference)) {
                 Some(next) if kind.is_none() => target = next,
                 _ => return kind,
             }
@@ -245,78 +249,26 @@ impl<'a> Translation<'a> {
         None
     }
 
-    /// The form of a schema with alternatives, or nothing where they say nothing.
-    fn alternatives(&mut self, alternatives: &'a [Value], form: &Form<'a>, depth: usize) -> Option<Map<String, Value>> {
-        let mut nullable = false;
-        let mut forms: Vec<Form<'a>> = Vec::new();
-        for alternative in alternatives.iter().filter(|alternative| **alternative != Value::Bool(false)) {
-            let mut own = Form::default();
-            self.gather(alternative, &mut own, 0);
-            if own.is_null() {
-                nullable = true;
-            } else {
-                forms.push(own);
-            }
-        }
-        let mut out = if forms.is_empty() {
-            if !nullable || form.type_of().is_some() {
-                return None;
-            }
-            let mut out = self.kept(form, true);
-            out.insert("type".into(), "null".into());
-            return Some(out);
-        } else if forms.len() == 1 {
-            let mut only = forms.pop()?.over(form);
-            // The description beside the alternatives was written for this place.
-            only.keywords.extend(form.annotations());
-            self.form(&only, depth + 1)
-        } else {
-            self.variants(forms, form, depth)
-        };
-        if nullable {
-            allow_null(&mut out);
-        }
-        Some(out)
-    }
-
-    fn variants(&mut self, forms: Vec<Form<'a>>, form: &Form<'a>, depth: usize) -> Map<String, Value> {
-        let base = form.base();
-        let mut out = self.kept(form, true);
-        let mut seen: HashSet<String> = HashSet::new();
-        let mut variants: Vec<Value> = Vec::new();
-        for own in forms {
-            self.step(base.len());
-            let own = if self.exhausted { own } else { own.over(&base) };
-            let mut variant = self.form(&own, depth + 1);
-            let only_alternatives = variant.len() == 1;
-            let nested = match variant.get_mut("anyOf") {
-                Some(Value::Array(nested)) if only_alternatives => nested.split_off(0),
-                _ => vec![Value::Object(variant)],
-            };
-            variants.extend(nested.into_iter().filter(|variant| seen.insert(variant.to_string())));
-        }
-        if variants.len() > 1 {
-            out.insert("anyOf".into(), Value::Array(variants));
-        } else if let Some(Value::Object(variant)) = variants.pop() {
-            for (keyword, value) in variant {
-                out.entry(keyword).or_insert(value);
-            }
-        }
-        out
-    }
-
     /// The keywords that are kept as they are, or only those that describe.
-    fn kept(&mut self, form: &Form<'a>, only_annotations: bool) -> Map<String, Value> {
+    pub(super) fn kept(&mut self, form: &Form<'a>, only_annotations: bool) -> Map<String, Value> {
         let mut out = Map::new();
         for (keyword, kind) in KEPT {
             if only_annotations && !ANNOTATIONS.contains(&keyword) {
                 continue;
             }
-            if let Some(value) = form.keywords.get(keyword).filter(|value| kind.fits(value))
-                && self.afford_value(keyword, value)
-            {
+            let Some(value) = form.keywords.get(keyword).filter(|value| kind.fits(value)) else { continue };
+            if self.budget.afford_value(keyword, value) {
                 out.insert(keyword.into(), (*value).clone());
+            } else {
+                self.lose(keyword, LossReason::TooLarge, false);
             }
+        }
+        // OpenAPI 3.0 and many authors write one.
+        if !out.contains_key("examples")
+            && let Some(example) = form.keywords.get("example").filter(|example| !example.is_null())
+            && self.budget.afford_value("examples", example)
+        {
+            out.insert("examples".into(), json!([example]));
         }
         out
     }
@@ -324,195 +276,88 @@ impl<'a> Translation<'a> {
     /// Every schema has a type and what the type asks for.
     fn typed(&mut self, form: &Form<'a>, depth: usize) -> Map<String, Value> {
         let mut out = self.kept(form, false);
-        exclusive_bounds_of_draft_4(form, &mut out);
-        if let Some(constant) = form.keywords.get("const").filter(|value| !value.is_null())
-            && self.afford_value("enum", constant)
-        {
-            out.insert("enum".into(), json!([constant]));
-        }
-        let Some(kind) = form.type_of() else {
-            out.extend(any_value());
-            return out;
-        };
-        out.insert("type".into(), kind);
-        if is(&out, "array") {
-            let items: Vec<&Value> = form.items.iter().copied().filter(|items| items.is_object()).collect();
-            if form.items.iter().any(|items| items.is_array()) {
-                self.lose("items as a list");
+        if let Some(constant) = form.keywords.get("const") {
+            out.remove("enum");
+            if !constant.is_null() && self.budget.afford_value("const", constant) {
+                out.insert("const".into(), (*constant).clone());
             }
-            let items = if items.is_empty() { any_value() } else { self.schema(&items, depth + 1) };
-            out.insert("items".into(), Value::Object(items));
         }
-        if is(&out, "object") {
-            self.object(form, &mut out, depth);
+        match form.type_of() {
+            Some(kind) => {
+                out.insert("type".into(), kind);
+                if is(&out, "array") {
+                    self.array(form, &mut out, depth);
+                }
+                if is(&out, "object") {
+                    self.object(form, &mut out, depth);
+                }
+            }
+            None => out.extend(any_value()),
         }
-        if !is(&out, "null")
-            && let Some(Value::Array(values)) = out.get_mut("enum")
-        {
-            values.retain(|value| !value.is_null());
-            if values.is_empty() {
-                out.remove("enum");
+        tidy_enum(&mut out);
+        self.conditions(form, &mut out);
+        if form.keywords.get("nullable") == Some(&&Value::Bool(true)) {
+            allow_null(&mut out);
+        }
+        let notes = self.notes(form);
+        self.describe(&mut out, &notes);
+        out
+    }
+
+    pub(super) fn lose(&mut self, keyword: &str, reason: LossReason, described: bool) {
+        if self.losses.len() < MAX_LOSSES {
+            let pointer = if self.is_root() { String::new() } else { self.pointer() };
+            let loss = SchemaLoss { pointer, keyword: keyword.to_owned(), reason, described };
+            if !self.losses.contains(&loss) {
+                self.losses.push(loss);
+            }
+        }
+    }
+
+    /// Whether this is the whole input, or an alternative of it.
+    pub(super) fn is_root(&self) -> bool {
+        self.path.iter().all(|step| matches!(step, Step::Keyword("anyOf") | Step::Place(_)))
+    }
+
+    pub(super) fn enter(&mut self, step: Step<'a>) {
+        self.path.push(step);
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.path.pop();
+    }
+
+    /// JSON Pointer to where we are in the published schema.
+    fn pointer(&self) -> String {
+        let mut out = String::new();
+        for step in &self.path {
+            out.push('/');
+            match step {
+                Step::Keyword(keyword) => out.push_str(keyword),
+                Step::Name(name) => out.push_str(&name.replace('~', "~0").replace('/', "~1")),
+                Step::Place(place) => {
+                    let _ = write!(out, "{place}");
+                }
             }
         }
         out
     }
 
-    fn object(&mut self, form: &Form<'a>, out: &mut Map<String, Value>, depth: usize) {
-        let mut accepts_more =
-            form.keywords.get("patternProperties").and_then(|patterns| patterns.as_object()).is_some_and(|it| !it.is_empty());
-        if !form.properties.is_empty() || form.keywords.get("properties").is_some_and(|properties| properties.is_object()) {
-            let mut published = Map::new();
-            for (name, parts) in form.properties.iter().filter(|(_, parts)| !parts.iter().any(|part| **part == Value::Bool(false))) {
-                if self.exhausted || !self.afford(name.len() + 4) {
-                    self.exhausted = true;
-                    self.lose(TOO_LONG);
-                    accepts_more = true;
-                    break;
+    /// Where we are, as a person would say it: `filter.and[]`.
+    fn place(&self) -> String {
+        let mut out = String::new();
+        for step in &self.path {
+            match step {
+                Step::Keyword("items") => out.push_str("[]"),
+                Step::Name(name) => {
+                    if !out.is_empty() {
+                        out.push('.');
+                    }
+                    out.push_str(name);
                 }
-                published.insert((*name).to_owned(), Value::Object(self.schema(parts, depth + 1)));
-            }
-            let mut seen = HashSet::new();
-            let required: Vec<Value> = form
-                .required
-                .iter()
-                .filter(|name| published.contains_key(**name) && seen.insert(**name))
-                .map(|name| (*name).into())
-                .collect();
-            out.insert("properties".into(), Value::Object(published));
-            if !required.is_empty() {
-                out.insert("required".into(), Value::Array(required));
+                _ => {}
             }
         }
-        match form.keywords.get("additionalProperties").copied() {
-            _ if accepts_more => {
-                out.insert("additionalProperties".into(), Value::Bool(true));
-            }
-            Some(Value::Bool(allowed)) => {
-                out.insert("additionalProperties".into(), Value::Bool(*allowed));
-            }
-            Some(schema @ Value::Object(_)) => {
-                let values = self.schema(&[schema], depth + 1);
-                out.insert("additionalProperties".into(), Value::Object(values));
-            }
-            _ => {}
-        }
+        out
     }
-
-    fn lose(&mut self, what: &'static str) {
-        if !self.losses.contains(&what) {
-            self.losses.push(what);
-        }
-    }
-
-    fn step(&mut self, steps: usize) {
-        match self.steps_left.checked_sub(steps) {
-            Some(left) => self.steps_left = left,
-            None => self.exhausted = true,
-        }
-    }
-
-    fn afford(&mut self, bytes: usize) -> bool {
-        let left = self.bytes_left.checked_sub(bytes);
-        self.bytes_left = left.unwrap_or(self.bytes_left);
-        left.is_some()
-    }
-
-    /// Whether there is room for a keyword; if not, the schema is published without it.
-    fn afford_value(&mut self, keyword: &str, value: &Value) -> bool {
-        let mut left = self.bytes_left;
-        let fits = take(&mut left, keyword.len() + 4) && take_value(&mut left, value);
-        // Reading counts too: a list that never fits would be read again for every reference to it.
-        self.step((self.bytes_left - left) / 16);
-        if fits {
-            self.bytes_left = left;
-        } else {
-            self.lose(TOO_LONG);
-        }
-        fits
-    }
-}
-
-fn take(left: &mut usize, bytes: usize) -> bool {
-    let rest = left.checked_sub(bytes);
-    *left = rest.unwrap_or(*left);
-    rest.is_some()
-}
-
-/// About the length of the value as JSON.
-fn take_value(left: &mut usize, value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(_) => take(left, 5),
-        Value::Number(_) => take(left, 8),
-        Value::String(text) => take(left, text.len() + 3),
-        Value::Array(items) => take(left, 2) && items.iter().all(|item| take_value(left, item)),
-        Value::Object(object) => take(left, 2) && object.iter().all(|(name, value)| take(left, name.len() + 4) && take_value(left, value)),
-    }
-}
-
-pub(super) fn is(schema: &Map<String, Value>, name: &str) -> bool {
-    match schema.get("type") {
-        Some(Value::String(kind)) => kind == name,
-        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == name),
-        _ => false,
-    }
-}
-
-/// Null joins a list of types: as an alternative of its own it would be collapsed by Open WebUI.
-fn allow_null(schema: &mut Map<String, Value>) {
-    match schema.get_mut("type") {
-        Some(Value::Array(kinds)) if !kinds.iter().any(|kind| kind == "null") => kinds.push("null".into()),
-        Some(Value::String(kind)) if kind != "null" => {
-            let kinds = json!([kind, "null"]);
-            schema.insert("type".into(), kinds);
-        }
-        _ => {}
-    }
-    if let Some(Value::Array(variants)) = schema.get_mut("anyOf") {
-        let simple =
-            |variant: &Value| variant.as_object().is_some_and(|it| it.contains_key("type") && !is(it, "object") && !is(it, "array"));
-        let position = variants.iter().position(simple).unwrap_or_default();
-        if let Some(Value::Object(variant)) = variants.get_mut(position) {
-            allow_null(variant);
-        }
-    }
-}
-
-/// A value of which nothing but the type is published.
-fn free_form(kind: Option<Value>) -> Map<String, Value> {
-    let Some(kind) = kind else { return any_value() };
-    let mut out = Map::new();
-    out.insert("type".into(), kind);
-    if is(&out, "array") {
-        out.insert("items".into(), Value::Object(any_value()));
-    }
-    if is(&out, "object") {
-        out.insert("additionalProperties".into(), Value::Bool(true));
-    }
-    out
-}
-
-/// Any JSON value but null, as a list of types that every converter keeps.
-fn any_value() -> Map<String, Value> {
-    let mut out = Map::new();
-    out.insert("type".into(), json!(["string", "number", "boolean", "object", "array"]));
-    out.insert("items".into(), json!({"type": "string"}));
-    out
-}
-
-/// Draft 4 wrote `exclusiveMinimum: true` beside `minimum`.
-fn exclusive_bounds_of_draft_4(form: &Form<'_>, out: &mut Map<String, Value>) {
-    for (flag, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
-        if form.keywords.get(flag) == Some(&&Value::Bool(true))
-            && let Some(limit) = out.remove(bound)
-        {
-            out.insert(flag.into(), limit);
-        }
-    }
-}
-
-/// A reference is a URI fragment: `%7B` in it means `{`.
-fn percent_decoded(pointer: &str) -> String {
-    url::form_urlencoded::parse(format!("x={}", pointer.replace('+', "%2B").replace('&', "%26")).as_bytes())
-        .next()
-        .map_or_else(|| pointer.to_owned(), |(_, value)| value.into_owned())
 }

@@ -37,7 +37,8 @@ impl DocumentQuery {
     responses(
         (status = 200, description = "OpenAPI 3.1", body = Object),
         (status = 304, description = "Not changed since the given ETag"),
-        (status = 401, description = "No key, or a wrong one")
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 422, description = "An unknown mode")
     )
 )]
 #[get("/openapi.json")]

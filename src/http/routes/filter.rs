@@ -129,6 +129,8 @@ struct TokensBody {
     responses(
         (status = 200, description = "The selection", body = FilterAnswer),
         (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 413, description = "The body is too large"),
         (status = 422, description = "No messages, or a value that does not fit")
     )
 )]

@@ -6,15 +6,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::domain::document::MAX_QUERIES;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::execute::{answer, context, for_tool};
 use crate::http::state::State;
 use crate::service::meta::{Detail, FindTools, MAX_LIMIT};
-
-/// Queries of one search.
-const MAX_QUERIES: usize = 16;
 
 #[derive(Deserialize, ToSchema)]
 struct SearchBody {
@@ -56,6 +54,9 @@ struct CallBody {
     request_body = SearchBody,
     responses(
         (status = 200, description = "Exactly `limit` tools when there are that many", body = Object),
+        (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 413, description = "The body is too large"),
         (status = 422, description = "No query, or a value that does not fit")
     )
 )]
@@ -70,7 +71,10 @@ pub async fn search(state: web::Data<State>, caller: Caller, request: HttpReques
     request_body = CallBody,
     responses(
         (status = 200, description = "The tool's result", body = Object),
+        (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
         (status = 404, description = "Unknown tool"),
+        (status = 413, description = "The body is too large"),
         (status = 422, description = "The arguments do not fit the tool's schema"),
         (status = 502, description = "The tool reported an error"),
         (status = 503, description = "The server is down"),

@@ -1,0 +1,89 @@
+//! What one tool may cost: bounds on the size of its published form and on the work to get there.
+
+use serde_json::Value;
+
+/// Schemas that one tool may inline, a guard against references that multiply each other.
+const MAX_SCHEMAS: usize = 5_000;
+/// Bytes of keywords and property names that are copied, a guard against a long text that many references lead to.
+const MAX_BYTES: usize = 256 * 1024;
+/// Keywords, properties and alternatives that are looked at, a guard against long lists that many references lead to.
+const MAX_STEPS: usize = 500_000;
+
+pub(super) struct Budget {
+    schemas: usize,
+    bytes: usize,
+    steps: usize,
+    exhausted: bool,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { schemas: MAX_SCHEMAS, bytes: MAX_BYTES, steps: MAX_STEPS, exhausted: false }
+    }
+}
+
+impl Budget {
+    /// Once something is used up, every further schema is cut short.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.exhausted
+    }
+
+    pub(super) fn exhaust(&mut self) {
+        self.exhausted = true;
+    }
+
+    /// Whether another schema may be written.
+    pub(super) fn schema(&mut self) -> bool {
+        match self.schemas.checked_sub(1) {
+            Some(left) => self.schemas = left,
+            None => self.exhausted = true,
+        }
+        !self.exhausted
+    }
+
+    pub(super) fn step(&mut self, steps: usize) {
+        match self.steps.checked_sub(steps) {
+            Some(left) => self.steps = left,
+            None => self.exhausted = true,
+        }
+    }
+
+    /// Whether there is room for so many bytes; takes them.
+    pub(super) fn afford(&mut self, bytes: usize) -> bool {
+        take(&mut self.bytes, bytes)
+    }
+
+    /// Whether there is room for a keyword; takes it.
+    pub(super) fn afford_value(&mut self, keyword: &str, value: &Value) -> bool {
+        let mut left = self.bytes;
+        let fits = take(&mut left, keyword.len() + 4) && take_value(&mut left, value);
+        // Reading counts too: a list that never fits would be read again for every reference to it.
+        self.step((self.bytes - left) / 16);
+        if fits {
+            self.bytes = left;
+        }
+        fits
+    }
+}
+
+fn take(left: &mut usize, bytes: usize) -> bool {
+    let rest = left.checked_sub(bytes);
+    *left = rest.unwrap_or(*left);
+    rest.is_some()
+}
+
+/// About the length of the value as JSON.
+fn take_value(left: &mut usize, value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) => take(left, 5),
+        Value::Number(_) => take(left, 8),
+        Value::String(text) => take(left, text.len() + 3),
+        Value::Array(items) => take(left, 2) && items.iter().all(|item| take_value(left, item)),
+        Value::Object(object) => take(left, 2) && object.iter().all(|(name, value)| take(left, name.len() + 4) && take_value(left, value)),
+    }
+}
+
+/// Whether the value is at most about so many bytes long as JSON.
+pub(super) fn is_small(value: &Value, mut bytes: usize) -> bool {
+    take_value(&mut bytes, value)
+}

@@ -1,0 +1,117 @@
+//! Where a `$ref` leads: pointers, anchors and identifiers within the schema. Nothing is ever fetched.
+
+use std::collections::HashMap;
+use std::ptr;
+
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value};
+
+/// Values that are looked at for anchors and identifiers.
+const MAX_VALUES: usize = 200_000;
+
+pub(super) struct References<'a> {
+    root: &'a Value,
+    /// By the resource in which it stands (its address) and its name.
+    anchors: HashMap<(usize, &'a str), &'a Value>,
+    identifiers: HashMap<&'a str, &'a Value>,
+    /// The resource of each schema that is inside an embedded one, by its address.
+    resources: HashMap<usize, &'a Value>,
+}
+
+impl<'a> References<'a> {
+    pub(super) fn new(root: &'a Value) -> Self {
+        let mut found = Self { root, anchors: HashMap::new(), identifiers: HashMap::new(), resources: HashMap::new() };
+        found.index();
+        found
+    }
+
+    fn index(&mut self) {
+        let mut waiting: Vec<(&'a Value, &'a Value)> = vec![(self.root, self.root)];
+        let mut seen = 0;
+        while let Some((value, mut resource)) = waiting.pop() {
+            seen += 1;
+            if seen > MAX_VALUES {
+                return;
+            }
+            match value {
+                Value::Object(object) => {
+                    if let Some(id) = identifier(object) {
+                        if let Some(anchor) = id.strip_prefix('#') {
+                            self.anchors.entry((address(resource), anchor)).or_insert(value);
+                        } else {
+                            self.identifiers.entry(id.trim_end_matches('#')).or_insert(value);
+                            resource = value;
+                        }
+                    }
+                    if !ptr::eq(resource, self.root) {
+                        self.resources.insert(address(value), resource);
+                    }
+                    for keyword in ["$anchor", "$dynamicAnchor"] {
+                        if let Some(Value::String(anchor)) = object.get(keyword) {
+                            self.anchors.entry((address(resource), anchor)).or_insert(value);
+                        }
+                    }
+                    // Values that are data may look like schemas.
+                    let schemas =
+                        object.iter().filter(|(keyword, _)| !matches!(keyword.as_str(), "enum" | "const" | "default" | "examples"));
+                    waiting.extend(schemas.filter(|(_, inner)| inner.is_object() || inner.is_array()).map(|(_, inner)| (inner, resource)));
+                }
+                Value::Array(items) => waiting.extend(items.iter().filter(|item| item.is_object()).map(|item| (item, resource))),
+                _ => {}
+            }
+        }
+    }
+
+    /// What a reference in this schema leads to.
+    pub(super) fn target(&self, schema: &Value, reference: &str) -> Option<&'a Value> {
+        let (uri, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        let resource = self.resources.get(&address(schema)).copied().unwrap_or(self.root);
+        let base = if uri.is_empty() { Some(resource) } else { self.identified(resource, uri) };
+        let fragment = percent_decode_str(fragment).decode_utf8().ok()?;
+        let found = base.and_then(|base| match fragment.as_ref() {
+            "" => Some(base),
+            pointer if pointer.starts_with('/') => base.pointer(pointer).or_else(|| self.root.pointer(pointer)),
+            anchor => self.anchors.get(&(address(base), anchor)).copied(),
+        });
+        found.or_else(|| self.moved(&fragment))
+    }
+
+    /// A resource that is embedded here.
+    fn identified(&self, resource: &'a Value, uri: &str) -> Option<&'a Value> {
+        if let Some(found) = self.identifiers.get(uri) {
+            return Some(found);
+        }
+        let absolute = |schema: &'a Value| url::Url::parse(identifier(schema.as_object()?)?).ok();
+        let base = absolute(resource).or_else(|| absolute(self.root))?;
+        let wanted = base.join(uri).ok()?;
+        let is_wanted = |id: &str| base.join(id).is_ok_and(|id| id == wanted);
+        self.identifiers.iter().find(|(id, _)| is_wanted(id)).map(|(_, found)| *found)
+    }
+
+    /// A definition that a converter moved without its references: `#/components/schemas/A` when `A` is in `$defs`.
+    fn moved(&self, pointer: &str) -> Option<&'a Value> {
+        let (folder, name) = pointer.rsplit_once('/')?;
+        if !matches!(folder, "/components/schemas" | "/definitions" | "/$defs") {
+            return None;
+        }
+        let name = name.replace("~1", "/").replace("~0", "~");
+        ["$defs", "definitions"].iter().find_map(|folder| self.root.get(folder)?.get(&name))
+    }
+}
+
+fn address(value: &Value) -> usize {
+    ptr::from_ref(value).addr()
+}
+
+/// `$id`, or `id` of draft 4.
+fn identifier(object: &Map<String, Value>) -> Option<&str> {
+    let old = || object.get("id").filter(|id| id.as_str().is_some_and(|id| id.starts_with('#') || id.contains("://")));
+    object.get("$id").or_else(old)?.as_str()
+}
+
+/// Whether the schema declares a draft that ignores what stands beside `$ref` (up to draft 7).
+pub(super) fn ignores_siblings(root: &Value) -> bool {
+    root.get("$schema")
+        .and_then(Value::as_str)
+        .is_some_and(|draft| ["draft-03", "draft-04", "draft-05", "draft-06", "draft-07"].iter().any(|old| draft.contains(old)))
+}

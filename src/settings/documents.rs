@@ -1,0 +1,17 @@
+//! What is published of a tool.
+
+use crate::settings::values::Reader;
+
+/// Section `[documents]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentSettings {
+    /// Above so many cl100k tokens a definition is shortened.
+    pub tool_tokens: Option<u32>,
+}
+
+impl DocumentSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let tokens = reader.whole("documents.tool_tokens", 0..=1_000_000);
+        Self { tool_tokens: u32::try_from(tokens).ok().filter(|tokens| *tokens > 0) }
+    }
+}
