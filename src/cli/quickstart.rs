@@ -36,7 +36,8 @@ pub(super) struct Quickstart {
 
 impl Quickstart {
     pub(super) fn run(self) -> Outcome {
-        let settings = self.service.load(ServersSource::Nothing)?;
+        // What is doubtful in there is told below, once.
+        let (settings, _) = self.service.load_as(ServersSource::Nothing, None)?;
         let folder = self.servers_dir.clone().unwrap_or_else(|| settings.start.store.data_dir.join("quickstart"));
         let folder = std::path::absolute(&folder).map_err(|error| Failure::failed(format!("error: {}: {error}", folder.display())))?;
         let servers = Servers { folder };

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::domain::arguments::ArgumentsValidator;
-use crate::domain::canonical::{self, Fingerprint};
+use crate::domain::canonical::Fingerprint;
 use crate::domain::naming::OperationId;
 use crate::domain::principal::VisibilityClass;
 use crate::domain::schema::InputSchema;
@@ -102,12 +102,6 @@ impl Tool {
     #[must_use]
     pub fn summary(&self) -> &str {
         summary(&self.description)
-    }
-
-    /// Whether two listings hold the same tool, so that nothing has to be computed again.
-    #[must_use]
-    pub fn is_same(&self, raw: &Value) -> bool {
-        self.fingerprint == canonical::fingerprint(raw)
     }
 }
 
