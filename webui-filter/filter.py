@@ -85,6 +85,20 @@ class FilterValves(BaseModel):
         return json.dumps(value) if isinstance(value, dict) else value
 
 
+class FilterUserValves(BaseModel):
+    """What each person can set for herself."""
+
+    llm_api_key: str = Field(
+        default="",
+        description=(
+            "Your own API key for Gemini, OpenAI or Anthropic. With it a small model of that provider helps to choose "
+            "tools where your message leaves it open; it sees the message and the names and first words of tools. "
+            "The key goes along with each request and is not kept by Toolsieve."
+        ),
+        json_schema_extra={"input": {"type": "password"}},
+    )
+
+
 class FilterError(Exception):
     """The service's answer cannot be used. The text is safe to log: neither secrets nor anything a user wrote."""
 
@@ -361,11 +375,13 @@ def narrowed_tools(
 # --- Talking to the service and to Open WebUI ------------------------------------------------------------------------
 
 
-async def ask(valves: FilterValves, question: Body) -> Answer:
+async def ask(valves: FilterValves, question: Body, llm_api_key: str = "") -> Answer:
     """One `POST /v1/filter`. Raises on every failure; the caller decides what a failure means."""
     aiohttp = importlib.import_module("aiohttp")
     timeout = aiohttp.ClientTimeout(total=wait_at_most(valves))
     headers = {"Authorization": f"Bearer {valves.key.strip()}"} if valves.key.strip() else {}
+    if llm_api_key:
+        headers["X-LLM-Api-Key"] = llm_api_key
     url = valves.url.strip().rstrip("/") + "/v1/filter"
     async with (
         aiohttp.ClientSession(timeout=timeout, trust_env=True) as session,
@@ -383,6 +399,14 @@ async def ask(valves: FilterValves, question: Body) -> Answer:
         return parse_answer(json.loads(raw))
     except ValueError:
         raise FilterError("the answer is not JSON") from None
+
+
+def own_llm_key(user: Mapping[str, Any]) -> str:
+    """The person's own key for a language model; empty where there is none that a header can carry."""
+    valves = user.get("valves")
+    key = valves.get("llm_api_key") if isinstance(valves, Mapping) else getattr(valves, "llm_api_key", None)
+    key = key.strip() if isinstance(key, str) else ""
+    return key if key.isascii() and key.isprintable() and " " not in key else ""
 
 
 def wait_at_most(valves: FilterValves) -> float:
@@ -478,6 +502,7 @@ class Filter:
     """Open WebUI's hooks. It sets `valves` anew before each hook, so every hook works on the value it began with."""
 
     Valves = FilterValves
+    UserValves = FilterUserValves
 
     def __init__(self) -> None:
         self.valves = FilterValves()
@@ -540,7 +565,7 @@ class Filter:
             return None
         said = conversation(body.get("messages") or [], None, {})
         question = await question_about(valves, connections, said, user, metadata, body.get("model"))
-        answer = await ask(valves, {**question, "tool_ids": ours if automatic else chosen})
+        answer = await ask(valves, {**question, "tool_ids": ours if automatic else chosen}, own_llm_key(user))
         if answer.tool_ids is None:
             raise FilterError("the answer has no tool ids")
         return [tool_id for tool_id in chosen or ours if tool_id not in ours or tool_id in answer.tool_ids]
@@ -572,7 +597,8 @@ class Filter:
         question["tools"] = list(dict.fromkeys([*(owned[name] for name in offered), *foreign]))
         found = with_published_names(found_functions(messages), owned, offered)
         try:
-            answered = with_published_names((await ask(valves, question)).names, owned, offered)
+            answer = await ask(valves, question, own_llm_key(user))
+            answered = with_published_names(answer.names, owned, offered)
         except Exception as error:
             if first or set(found) <= set(present):
                 raise

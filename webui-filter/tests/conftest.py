@@ -56,6 +56,7 @@ class Service:
     def __init__(self) -> None:
         self.questions: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
+        self.llm_keys: list[str | None] = []
         self.paths: list[str] = []
         self.delay = 0.0
         self.answer: Callable[[dict[str, Any]], Any] = lambda _: selection()
@@ -66,6 +67,7 @@ class Service:
                 question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 service.paths.append(self.path)
                 service.keys.append(self.headers["Authorization"])
+                service.llm_keys.append(self.headers["X-LLM-Api-Key"])
                 service.questions.append(question)
                 reply = service.answer(question)
                 time.sleep(service.delay)

@@ -53,6 +53,7 @@ class Turn:
         # Open WebUI puts documents into the message; what was typed it keeps apart.
         self.messages: list[dict[str, Any]] = [{"role": "user", "content": f"<document>private</document> {text}"}]
         self.body: dict[str, Any] = {"model": "m", "messages": self.messages, "tools": definitions(*OURS, *OTHERS)}
+        self.user: dict[str, Any] = USER
         self.statuses: list[dict[str, Any]] = []
 
     async def emit(self, event: dict[str, Any]) -> None:
@@ -62,7 +63,7 @@ class Turn:
         """The functions that the model would see at the next call; `None` when there is no such key at all."""
         body = await self.filter.request(
             body={**self.body, "metadata": self.metadata, "messages": list(self.messages)},
-            __user__=USER,
+            __user__=self.user,
             __metadata__=self.metadata,
             __event_emitter__=self.emit,
         )
@@ -117,6 +118,29 @@ class TestRequest:
                 "token_budget": 900,
             }
         ]
+
+    def test_a_persons_own_llm_key_goes_along_as_a_header_only(
+        self, plugin: ModuleType, service: Service, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        turn = Turn(plugin, service)
+        for valves in (
+            plugin.Filter.UserValves(llm_api_key=" sk-mine "),
+            {"llm_api_key": "sk-mine"},
+            plugin.Filter.UserValves(),
+            plugin.Filter.UserValves(llm_api_key="two\r\nlines"),
+            plugin.Filter.UserValves(llm_api_key="ключ"),
+            None,
+        ):
+            turn.user = {**USER, "valves": valves}
+            turn.names()
+        assert service.llm_keys == ["sk-mine", "sk-mine", None, None, None, None]
+        assert service.keys == ["Bearer secret-key"] * 6
+        assert "sk-mine" not in json.dumps(service.questions)
+        service.answer = lambda _: (500, {})
+        turn.user = {**USER, "valves": plugin.Filter.UserValves(llm_api_key="sk-mine")}
+        turn.names()
+        assert "HTTP 500" in caplog.text
+        assert "sk-mine" not in caplog.text
 
     def test_an_api_call_has_neither_chat_nor_message(self, plugin: ModuleType, service: Service) -> None:
         turn = Turn(plugin, service, status=True, key="")
@@ -389,6 +413,13 @@ class TestInlet:
             turn.filter.inlet(body=body, __user__=USER, __metadata__=metadata, __request__=None)
         )
         return result
+
+    def test_a_persons_own_llm_key_goes_along(self, plugin: ModuleType, service: Service) -> None:
+        turn = Turn(plugin, service, connections=self.CONNECTIONS)
+        user = {**USER, "valves": plugin.Filter.UserValves(llm_api_key="AIza1")}
+        body = {"messages": [{"role": "user", "content": "send a mail"}], "tool_ids": list(self.CONNECTIONS)}
+        asyncio.run(turn.filter.inlet(body=body, __user__=user))
+        assert service.llm_keys == ["AIza1"]
 
     def test_narrows_several_of_ours_and_keeps_others(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: selection(tool_ids=("server:mail", "server:unasked"))
