@@ -22,6 +22,7 @@ use crate::adapters::embed::builtin::ModelError;
 use crate::adapters::files::FileFolder;
 use crate::adapters::hangup::{Hangup, Hangups};
 use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
+use crate::adapters::llm::{self, ChatModels};
 use crate::adapters::mcp::{self, McpServers};
 use crate::adapters::store::{OpenError, SqliteStore};
 use crate::adapters::tokens::TokenCounter;
@@ -35,6 +36,7 @@ use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::execute::Execute;
 use crate::service::files::Files;
+use crate::service::judges::Judges;
 use crate::service::meta::Meta;
 use crate::service::ports::{Embedder, IndexError, Store, ToolIndex, ToolServers};
 use crate::service::publish::{Publish, PublishOptions};
@@ -43,6 +45,7 @@ use crate::service::refresh::{Indexing, Refresh, configured};
 use crate::service::reload::{Reload, Trigger};
 use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
+use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
 use crate::settings::{HttpSettings, LiveSettings, McpoSettings, Settings, StartSettings};
 
@@ -137,6 +140,8 @@ impl Application {
         let indexing = tokio::spawn(async move { indexing.follow(indexing_stop).await });
 
         let retrieve = Arc::new(Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection)));
+        let models = ChatModels::new(llm::client_builder().build().map_err(StartError::Client)?, start.llm.clone());
+        let judges = Arc::new(Judges::new(Arc::new(models), start.llm.clone()));
         let teacher = Arc::clone(&retrieve);
         let examples = Arc::clone(&store);
         let teaching = tokio::spawn(async move { teacher.teach_gate(examples.as_ref()).await });
@@ -165,7 +170,13 @@ impl Application {
             execute,
             files,
             meta: Meta { current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
-            select: Select::new(current, retrieve, chats, recorder, selection),
+            smart_select: SmartSelect {
+                current: Arc::clone(&current),
+                retrieve: Arc::clone(&retrieve),
+                judges: Arc::clone(&judges),
+                recorder: recorder.clone(),
+            },
+            select: Select::new(current, retrieve, judges, chats, recorder, selection),
             status,
         });
         if start.http.public_url.is_none() {

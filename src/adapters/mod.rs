@@ -6,6 +6,7 @@ pub mod embed;
 pub mod files;
 pub mod hangup;
 pub mod index;
+pub mod llm;
 pub mod mcp;
 pub mod openwebui;
 pub mod store;

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use crate::domain::catalog::CatalogServer;
-use crate::domain::naming::{FIND_TOOLS, RUN_TOOL};
+use crate::domain::naming::{FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
 use crate::domain::tool::{Tool, summary};
 
 /// The schema of any result.
@@ -159,6 +159,30 @@ pub fn meta_tools<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>)
             }),
         },
     ]
+}
+
+/// The meta-tool that chooses for a whole task. Only documents of meta-tools alone have it: where the filter chooses for
+/// every message, it would cost tokens in each of them and do the same.
+#[must_use]
+pub fn smart_select<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> MetaTool {
+    let behind = behind(servers);
+    MetaTool {
+        name: SMART_SELECT_TOOLS,
+        path: "/v1/tools/smart_select",
+        title: "Smart Select Tools",
+        description: format!(
+            "Choose the tools for a whole task out of {behind}: describe the task, get the best tools with the reason for each. \
+             Call them through {RUN_TOOL}. To look for one single thing, {FIND_TOOLS} is quicker."
+        ),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "task": {"type": "string", "description": "The task with all its steps, in a sentence or a few"},
+                "limit": {"type": "integer", "minimum": 5, "maximum": 10, "default": 8, "description": "At most this many tools"}
+            },
+            "required": ["task"]
+        }),
+    }
 }
 
 /// "214 tools of GitHub, Jira and 7 other servers".

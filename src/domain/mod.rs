@@ -10,6 +10,7 @@ pub mod chat;
 pub mod diet;
 pub mod document;
 pub mod json;
+pub mod judgement;
 pub mod layout;
 pub mod mcpo;
 pub mod naming;

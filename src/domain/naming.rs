@@ -21,6 +21,8 @@ pub const RESERVED_SERVER_NAMES: [&str; 10] = ["v1", "docs", "s", "mcp", "toolse
 pub const FIND_TOOLS: &str = "find_tools";
 /// The published tool that runs any other one by its name.
 pub const RUN_TOOL: &str = "run_tool";
+/// The published tool that has a language model choose tools for a task.
+pub const SMART_SELECT_TOOLS: &str = "smart_select_tools";
 
 /// The flat name of a tool: `^[a-zA-Z][a-zA-Z0-9_-]*$`, at most 64 characters, unique in a catalog.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -37,6 +37,8 @@ pub struct Selected {
 pub enum Reason {
     /// It fits the message; its place in the ranking, from 1.
     Relevant { rank: usize },
+    /// A language model chose it for the message; its place in the choice, from 1.
+    Judged { rank: usize },
     /// The chat was offered it before.
     OfferedBefore,
     /// The chat called it before.
@@ -55,6 +57,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Relevant { rank } => write!(formatter, "fits the message (rank {rank})"),
+            Self::Judged { rank } => write!(formatter, "chosen by a language model (rank {rank})"),
             Self::OfferedBefore => formatter.write_str("offered earlier in this chat"),
             Self::Called => formatter.write_str("called in this chat"),
             Self::Pinned => formatter.write_str("pinned"),

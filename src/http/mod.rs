@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod caller;
+pub mod llm_keys;
 pub mod problem;
 pub mod routes;
 pub mod state;
@@ -38,7 +39,8 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::filter::filter)
         .service(routes::tools::search)
         .service(routes::tools::call)
-        .service(routes::files::file);
+        .service(routes::files::file)
+        .service(routes::smart_select::smart_select);
 }
 
 /// Registers what depends on the catalog: everything below a server's name. Comes last.

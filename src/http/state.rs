@@ -8,6 +8,7 @@ use crate::service::files::Files;
 use crate::service::meta::Meta;
 use crate::service::publish::Publish;
 use crate::service::select::Select;
+use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
 
 pub struct State {
@@ -20,5 +21,6 @@ pub struct State {
     pub files: Option<Arc<Files>>,
     pub meta: Meta,
     pub select: Select,
+    pub smart_select: SmartSelect,
     pub status: Status,
 }

@@ -1,9 +1,11 @@
 //! The use cases: asynchronous, over ports, free of HTTP and of any adapter.
 
+mod breaker;
 pub mod chats;
 pub mod current;
 pub mod execute;
 pub mod files;
+pub mod judges;
 pub mod meta;
 mod offer;
 pub mod ports;
@@ -11,6 +13,8 @@ pub mod publish;
 pub mod record;
 pub mod refresh;
 pub mod reload;
+mod rerank;
 pub mod retrieve;
 pub mod select;
+pub mod smart_select;
 pub mod status;

@@ -91,11 +91,16 @@ impl Publish {
         Some(self.documents.get_with(key, || self.compose(&catalog, face, visibility, mode)))
     }
 
-    /// The meta-tools as this caller gets them.
+    /// The meta-tools as this caller gets them in a document of this mode.
     #[must_use]
-    pub fn meta_tools(catalog: &Catalog, visibility: &Visibility) -> Vec<MetaTool> {
+    pub fn meta_tools(catalog: &Catalog, visibility: &Visibility, mode: Mode) -> Vec<MetaTool> {
         let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
-        document::meta_tools(catalog.servers().iter().map(|server| (server, count(server))))
+        let servers = || catalog.servers().iter().map(|server| (server, count(server)));
+        let mut tools = document::meta_tools(servers());
+        if mode == Mode::Meta {
+            tools.push(document::smart_select(servers()));
+        }
+        tools
     }
 
     fn compose(&self, catalog: &Catalog, face: &Face, visibility: &Visibility, mode: Mode) -> Document {
@@ -106,7 +111,7 @@ impl Publish {
         let naming = server.map_or(Naming::Flat, |_| self.options.layout.naming);
         let mut items = Vec::new();
         if naming == Naming::Flat || mode == Mode::Meta {
-            items.extend(Self::meta_tools(catalog, visibility).iter().map(MetaTool::path_item));
+            items.extend(Self::meta_tools(catalog, visibility, mode).iter().map(MetaTool::path_item));
         }
         if mode == Mode::Full {
             let tools: Vec<&Tool> = catalog

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing};
 use crate::domain::diet;
+use crate::domain::document::Mode;
 use crate::domain::principal::Visibility;
 use crate::domain::relevance::{self, Gate, LexicalModel};
 use crate::domain::tool::{ServerName, Tool};
@@ -186,7 +187,7 @@ impl Refresh {
         if catalog.version() == self.current.snapshot().version() {
             return;
         }
-        let meta = Publish::meta_tools(&catalog, &Visibility::default());
+        let meta = Publish::meta_tools(&catalog, &Visibility::default(), Mode::Meta);
         let counts = self.tokens(meta.iter().map(|tool| tool.function().to_string()).collect()).await;
         let counts = meta.iter().map(|tool| tool.name).zip(counts).collect();
         self.current.swap(catalog.with_meta_tokens(counts));
@@ -366,7 +367,7 @@ impl Indexing {
         let examples = Gate::example_texts().map(str::to_owned);
         let texts: Vec<Fingerprint> = passages.chain(examples).map(|text| Fingerprint::of_text(&text)).collect();
         let definitions = catalog.tools().iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string());
-        let meta = Publish::meta_tools(catalog, &Visibility::default());
+        let meta = Publish::meta_tools(catalog, &Visibility::default(), Mode::Meta);
         let definitions = definitions.chain(meta.iter().map(|tool| tool.function().to_string()));
         let definitions: Vec<Fingerprint> = definitions.map(|definition| Fingerprint::of_text(&definition)).collect();
         let since = SystemTime::now().checked_sub(self.unused_retention).unwrap_or(SystemTime::UNIX_EPOCH);

@@ -9,17 +9,20 @@ use uuid::Uuid;
 
 use crate::domain::catalog::Catalog;
 use crate::domain::chat::{ChatKey, ChatSet};
-use crate::domain::naming::{FIND_TOOLS, RUN_TOOL};
+use crate::domain::naming::{FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
 use crate::domain::principal::{Principal, Scope, Visibility};
 use crate::domain::relevance::{CutCandidate, CutParameters, Ranked, Role, cut, query_text, readable_score};
 use crate::domain::selection::{Reason, Selected};
 use crate::domain::tool::{Tool, ToolId};
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
+use crate::service::judges::Judges;
 use crate::service::offer::{Face, Offer};
-use crate::service::ports::{SelectionEvent, SelectionEventKind};
+use crate::service::ports::{Advisor, SelectionEvent, SelectionEventKind};
 use crate::service::record::Recorder;
-use crate::service::retrieve::{Ranking, Retrieve};
+use crate::service::rerank::{Reranked, Reranking};
+use crate::service::retrieve::Retrieve;
+use crate::settings::Rerank;
 
 pub use crate::domain::selection::Selection;
 
@@ -69,11 +72,15 @@ pub struct SelectRequest {
     pub model: Option<String>,
     pub limit: Option<usize>,
     pub token_budget: Option<usize>,
+    pub rerank: Option<Rerank>,
+    /// Language models on the user's own account.
+    pub advisors: Vec<Advisor>,
 }
 
 pub struct Select {
     current: Arc<CurrentCatalog>,
     retrieve: Arc<Retrieve>,
+    judges: Arc<Judges>,
     chats: Chats,
     recorder: Recorder,
     settings: LiveSelection,
@@ -88,6 +95,8 @@ struct Chosen {
     foreign: Vec<(String, f32, usize)>,
     /// Places in the ranking, from 1, of what was chosen.
     ranks: HashMap<u32, usize>,
+    /// Whether a language model chose.
+    judged: bool,
     /// Scores of all ranked tools.
     scores: HashMap<u32, f32>,
     vector: Option<Arc<[f32]>>,
@@ -96,8 +105,15 @@ struct Chosen {
 
 impl Select {
     #[must_use]
-    pub fn new(current: Arc<CurrentCatalog>, retrieve: Arc<Retrieve>, chats: Chats, recorder: Recorder, settings: LiveSelection) -> Self {
-        Self { current, retrieve, chats, recorder, settings }
+    pub fn new(
+        current: Arc<CurrentCatalog>,
+        retrieve: Arc<Retrieve>,
+        judges: Arc<Judges>,
+        chats: Chats,
+        recorder: Recorder,
+        settings: LiveSelection,
+    ) -> Self {
+        Self { current, retrieve, judges, chats, recorder, settings }
     }
 
     #[must_use]
@@ -130,7 +146,7 @@ impl Select {
                 continue;
             }
             let reason = match chosen.ranks.get(&position) {
-                Some(&rank) => Reason::Relevant { rank },
+                Some(&rank) => chosen.reason(rank),
                 None if entry.called => Reason::Called,
                 None => Reason::OfferedBefore,
             };
@@ -144,7 +160,7 @@ impl Select {
             tools.push(meta(RUN_TOOL, Reason::RunTool));
         }
         let foreign = offer.foreign.iter().map(|name| (name.clone(), None, Reason::Foreign));
-        let judged = chosen.foreign.iter().map(|(name, score, rank)| (name.clone(), Some(*score), Reason::Relevant { rank: *rank }));
+        let judged = chosen.foreign.iter().map(|(name, score, rank)| (name.clone(), Some(*score), chosen.reason(*rank)));
         tools.extend(foreign.chain(judged).map(|(name, score, reason)| Selected { name, id: None, score, reason }));
 
         let tool_ids = request.tool_ids.as_ref().map(|ids| keep_tool_ids(ids, &request.connections, &offer, &tools, &catalog));
@@ -185,19 +201,39 @@ impl Select {
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
         }
         let needs_tool = !self.settings.load().gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
-        self.cut(request, offer, catalog, &ranking, needs_tool)
-    }
-
-    fn cut(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, ranking: &Ranking, needs_tool: bool) -> Chosen {
         let scores = ranking.ranked.iter().map(|ranked| (ranked.key, readable_score(ranked.fused))).collect();
         let mut chosen = Chosen { scores, vector: ranking.vector.clone(), warnings: ranking.warnings.clone(), ..Chosen::default() };
         if !needs_tool {
             return chosen;
         }
-        let candidates: Vec<CutCandidate> = ranking.ranked.iter().map(|ranked| candidate(ranked, catalog)).collect();
-        let limit = request.limit.unwrap_or(self.settings.load().limit);
+        let reranking = Reranking {
+            mode: request.rerank.unwrap_or(self.settings.load().rerank),
+            advisors: &request.advisors,
+            ranking: &ranking,
+            catalog,
+            foreign: &offer.judged,
+            limit: self.limit(request, &ranking.ranked, catalog),
+        };
+        match self.judges.rerank(reranking).await {
+            Reranked::NotAsked => self.cut(request, offer, catalog, &ranking.ranked, &mut chosen),
+            Reranked::Chosen(ranked) => {
+                chosen.judged = true;
+                // Each was chosen on purpose, so none falls to the distance from the first.
+                let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
+                self.cut(request, offer, catalog, &ranked, &mut chosen);
+            }
+            Reranked::Failed(warning) => {
+                self.cut(request, offer, catalog, &ranking.ranked, &mut chosen);
+                chosen.warnings.push(warning);
+            }
+        }
+        chosen
+    }
+
+    fn cut(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, ranking: &[Ranked<u32>], chosen: &mut Chosen) {
+        let candidates: Vec<CutCandidate> = ranking.iter().map(|ranked| candidate(ranked, catalog)).collect();
         let parameters = CutParameters {
-            limit: limit + self.pinned_among(ranking, limit, catalog),
+            limit: self.limit(request, ranking, catalog),
             token_budget: request
                 .token_budget
                 .or(self.settings.load().token_budget)
@@ -206,12 +242,12 @@ impl Select {
         };
         let mut close = Vec::new();
         for (rank, position) in (1..).zip(cut(&candidates, &parameters)) {
-            let ranked = &ranking.ranked[position];
+            let ranked = &ranking[position];
             let score = readable_score(ranked.fused);
             let key = ranked.key as usize;
             match catalog.tools().get(key) {
                 Some(tool) => {
-                    if ranked.leads != 0 || ranked.fused >= ranking.ranked[0].fused - parameters.gap {
+                    if ranked.leads != 0 || ranked.fused >= ranking[0].fused - parameters.gap {
                         close.push(Arc::clone(tool));
                     }
                     chosen.ranks.insert(ranked.key, rank);
@@ -226,13 +262,14 @@ impl Select {
         if !kept.is_empty() {
             chosen.tools.retain(|&position| kept.iter().any(|face| face.publishes(&catalog.tools()[position as usize])));
         }
-        chosen
     }
 
-    /// How many of the first ranked tools are pinned: they come on top of the limit.
-    fn pinned_among(&self, ranking: &Ranking, limit: usize, catalog: &Catalog) -> usize {
-        let pinned: Vec<u32> = self.settings.load().pinned.iter().filter_map(|name| catalog.operation_position(name)).collect();
-        ranking.ranked.iter().take(limit + pinned.len()).filter(|ranked| pinned.contains(&ranked.key)).count()
+    /// How many tools may be newly chosen. Pinned tools among the first ranked ones come on top.
+    fn limit(&self, request: &SelectRequest, ranking: &[Ranked<u32>], catalog: &Catalog) -> usize {
+        let settings = self.settings.load();
+        let limit = request.limit.unwrap_or(settings.limit);
+        let pinned: Vec<u32> = settings.pinned.iter().filter_map(|name| catalog.operation_position(name)).collect();
+        limit + ranking.iter().take(limit + pinned.len()).filter(|ranked| pinned.contains(&ranked.key)).count()
     }
 
     /// The chat's set after this message. Without a chat's id it is what the messages show as called.
@@ -268,6 +305,9 @@ impl Select {
         if offer.meta.contains(&FIND_TOOLS) {
             fixed.push(meta(FIND_TOOLS, Reason::SearchTool));
         }
+        if offer.meta.contains(&SMART_SELECT_TOOLS) {
+            fixed.push(meta(SMART_SELECT_TOOLS, Reason::SearchTool));
+        }
         let settings = self.settings.load();
         let pinned =
             settings.pinned.iter().filter_map(|name| catalog.operation(name)).filter(|tool| offer.position(&tool.id, catalog).is_some());
@@ -288,6 +328,12 @@ impl Select {
             chat: request.chat.clone(),
             kind: SelectionEventKind::Offered { model: self.retrieve.model().into(), vector: chosen.vector.clone(), tools },
         });
+    }
+}
+
+impl Chosen {
+    fn reason(&self, rank: usize) -> Reason {
+        if self.judged { Reason::Judged { rank } } else { Reason::Relevant { rank } }
     }
 }
 

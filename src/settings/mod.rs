@@ -12,6 +12,7 @@ mod forwarding;
 mod http;
 mod interpolate;
 mod json_text;
+pub mod llm;
 mod logging;
 mod mcp_file;
 pub mod mcpo;
@@ -39,11 +40,12 @@ pub use self::finding::{Finding, Place, SettingsErrors};
 pub use self::forwarding::HeaderForwarding;
 pub use self::http::HttpSettings;
 pub use self::interpolate::Environment;
+pub use self::llm::LlmSettings;
 pub use self::logging::{LogFormat, LoggingSettings};
 pub use self::mcpo::McpoSettings;
 pub use self::oauth::OAuthSettings;
 pub use self::reload::ReloadSettings;
-pub use self::selection::SelectionSettings;
+pub use self::selection::{Rerank, SelectionSettings};
 pub use self::servers::{RemoteSettings, ServerSettings, TransportSettings};
 pub use self::store::StoreSettings;
 pub use self::tls::Tls;
@@ -80,6 +82,7 @@ pub struct StartSettings {
     pub store: StoreSettings,
     pub files: FileSettings,
     pub embedder: EmbedderSettings,
+    pub llm: LlmSettings,
     pub logging: LoggingSettings,
     pub reload: ReloadSettings,
     /// Set by mcpo's command line alone.
@@ -233,6 +236,7 @@ impl StartSettings {
             store: StoreSettings::read(reader),
             files: FileSettings::read(reader),
             embedder: EmbedderSettings::read(reader),
+            llm: LlmSettings::read(reader),
             logging: LoggingSettings::read(reader),
             reload: ReloadSettings::read(reader),
             mcpo: None,

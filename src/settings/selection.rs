@@ -19,6 +19,33 @@ pub struct SelectionSettings {
     pub token_budget: Option<usize>,
     /// Published names of tools that every chat gets.
     pub pinned: Vec<String>,
+    /// When a language model is asked, if there is one.
+    pub rerank: Rerank,
+}
+
+/// When a language model chooses among the best ranked tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rerank {
+    Off,
+    /// Where the ranking is ambiguous.
+    #[default]
+    Auto,
+    /// For every message that needs a tool.
+    Always,
+}
+
+impl Rerank {
+    pub const NAMES: &str = "`auto`, `off` or `always`";
+
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        match name {
+            "off" => Some(Self::Off),
+            "auto" => Some(Self::Auto),
+            "always" => Some(Self::Always),
+            _ => None,
+        }
+    }
 }
 
 impl SelectionSettings {
@@ -31,6 +58,7 @@ impl SelectionSettings {
             gate: reader.switch("selection.gate"),
             token_budget: Some(reader.whole("selection.token_budget", 0..=10_000_000)).filter(|budget| *budget > 0),
             pinned: pinned(reader),
+            rerank: rerank(reader),
         };
         for (key, value) in [("selection.chat_budget", settings.chat_budget), ("selection.candidates", settings.candidates)] {
             if value < settings.limit {
@@ -45,6 +73,14 @@ impl SelectionSettings {
 #[expect(clippy::cast_possible_truncation, reason = "a weight between 0 and 1")]
 fn dense_weight(reader: &mut Reader<'_>) -> f32 {
     reader.fraction("selection.dense_weight", 0.0..=1.0) as f32
+}
+
+fn rerank(reader: &mut Reader<'_>) -> Rerank {
+    let name = reader.text("selection.rerank");
+    Rerank::of(&name).unwrap_or_else(|| {
+        reader.problem("selection.rerank", "no such way", format!("write {}", Rerank::NAMES.replace('`', "\"")));
+        Rerank::default()
+    })
 }
 
 fn pinned(reader: &mut Reader<'_>) -> Vec<String> {

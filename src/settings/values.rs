@@ -272,6 +272,11 @@ impl<'a> Reader<'a> {
         self.default(key).and_then(|value| value.as_float()).unwrap_or(*range.start())
     }
 
+    /// A time in whole milliseconds.
+    pub(super) fn milliseconds(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
+        Duration::from_millis(self.whole(key, range) as u64)
+    }
+
     /// A time in whole seconds.
     pub(super) fn seconds(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
         Duration::from_secs(self.whole(key, range) as u64)

@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
+use toolsieve::adapters::llm::{self, ChatModels};
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::app::Application;
 use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
@@ -23,6 +24,7 @@ use toolsieve::domain::relevance::LexicalModel;
 use toolsieve::domain::tool::ServerName;
 use toolsieve::service::chats::Chats;
 use toolsieve::service::current::CurrentCatalog;
+use toolsieve::service::judges::Judges;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex, ToolServers as _};
 use toolsieve::service::publish::{Face, Publish, PublishOptions};
 use toolsieve::service::record::{Recorder, Retention};
@@ -78,9 +80,11 @@ fn tools(count: usize) -> Catalog {
 }
 
 fn select(criterion: &mut Criterion) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = Runtime::new().unwrap();
     let _guard = runtime.enter();
-    let selection = Arc::new(ArcSwap::from_pointee(Settings::defaults().unwrap().live.selection));
+    let Settings { start, live, .. } = Settings::defaults().unwrap();
+    let selection = Arc::new(ArcSwap::from_pointee(live.selection));
     for count in [200, 2_000] {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(runtime.block_on(SqliteStore::open(&folder.path().join("t.db"))).unwrap());
@@ -106,7 +110,9 @@ fn select(criterion: &mut Criterion) {
         let (chats, _) = Chats::start(Arc::clone(&store), Arc::clone(&selection), stop.clone());
         let retrieve = Arc::new(Retrieve::new(embedder, index, Arc::clone(&selection)));
         runtime.block_on(retrieve.teach_gate(store.as_ref()));
-        let select = Select::new(Arc::clone(&current), retrieve, chats, recorder, Arc::clone(&selection));
+        let models = ChatModels::new(llm::client_builder().build().unwrap(), start.llm.clone());
+        let judges = Arc::new(Judges::new(Arc::new(models), start.llm.clone()));
+        let select = Select::new(Arc::clone(&current), retrieve, judges, chats, recorder, Arc::clone(&selection));
         let principal = Principal::anyone();
         let ask = |text: String| SelectRequest {
             turns: vec![Turn { role: TurnRole::User, text, called: Vec::new() }],

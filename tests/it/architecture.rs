@@ -32,8 +32,13 @@ const RULES: [Rule; 5] = [
 ];
 
 /// Crates whose types stay inside one adapter.
-const OWNED: [(&str, &str); 4] =
-    [("rmcp", "adapters/mcp"), ("qdrant_edge", "adapters/index"), ("sqlx", "adapters/store"), ("tiktoken_rs", "adapters/tokens.rs")];
+const OWNED: [(&str, &str); 5] = [
+    ("async_openai", "adapters/llm"),
+    ("rmcp", "adapters/mcp"),
+    ("qdrant_edge", "adapters/index"),
+    ("sqlx", "adapters/store"),
+    ("tiktoken_rs", "adapters/tokens.rs"),
+];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

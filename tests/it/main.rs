@@ -13,6 +13,7 @@ mod http_api;
 mod index_contract;
 mod index_embedded;
 mod leaks;
+mod llm;
 mod mcp_adapter;
 mod mcpo;
 mod relevance;

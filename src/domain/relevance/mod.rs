@@ -11,12 +11,14 @@
 //!            each text ─ embedded, and lexical::query_vector ─ two searches in the index
 //!          ─ fusion::Candidates ── both lists by key ─ fuse ─ ranking
 //!          ─ gate::Gate ────────── does it need a tool at all (raw evidence)
+//!          ├ ambiguity ─────────── whether a language model should be asked
 //!          └ cut::cut ──────────── how many of the ranking are worth their tokens
 //! ```
 //!
 //! Every constant is a named default of a parameters struct and says what it was measured on. What use has taught
 //! (learning), pinned tools, the chat's set and policy are not here: they come after, in the services.
 
+pub mod ambiguity;
 pub mod analysis;
 pub mod cut;
 pub mod dense;
@@ -28,6 +30,7 @@ pub mod message;
 mod tool_text;
 pub mod words;
 
+pub use ambiguity::is_ambiguous;
 pub use cut::{CutCandidate, CutParameters, cut};
 pub use dense::passages;
 pub use fusion::{Candidates, FusionParameters, Ranked, readable_score};

@@ -11,7 +11,7 @@ use crate::domain::tool::{Tool, ToolId};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Problem, read_json};
-use crate::http::routes::tools;
+use crate::http::routes::{smart_select, tools};
 use crate::http::state::State;
 use crate::service::execute::{self, Executed};
 
@@ -37,6 +37,7 @@ pub async fn execute(
     match tool.as_str() {
         "v1/tools/search" => return tools::run_search(&state, &caller, &request, &body.0).await,
         "v1/tools/call" => return tools::run_call(&state, &caller, &request, &body.0).await,
+        "v1/tools/smart_select" => return smart_select::run(&state, &caller, &request, &body.0).await,
         _ => {}
     }
     run(&state, &caller, &request, ToolId::new(server.as_str(), tool), &body.0).await

@@ -10,9 +10,11 @@ use utoipa::ToSchema;
 
 use crate::http::body::Body;
 use crate::http::caller::Caller;
+use crate::http::llm_keys;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::state::State;
 use crate::service::select::{Offered, SelectRequest, Selection, Turn, TurnRole};
+use crate::settings::Rerank;
 
 /// Newly chosen tools that a request may ask for.
 const MAX_LIMIT: usize = 128;
@@ -58,7 +60,8 @@ struct FilterBody {
     /// The most tokens that newly chosen definitions may take.
     #[serde(default)]
     token_budget: Option<usize>,
-    /// Accepted for what is to come; no LLM is asked yet.
+    /// Whether a language model chooses among the best ranked tools: `auto` (where the ranking is ambiguous), `off` or
+    /// `always`. The default is the service's.
     #[serde(default)]
     rerank: Option<String>,
 }
@@ -126,6 +129,9 @@ struct TokensBody {
 #[utoipa::path(
     tag = "filter",
     request_body = FilterBody,
+    params(
+        ("X-LLM-Api-Key" = Option<String>, Header, description = "The user's own key for Gemini, OpenAI or Anthropic, for `rerank`. It is not kept.")
+    ),
     responses(
         (status = 200, description = "The selection", body = FilterAnswer),
         (status = 400, description = "Not JSON"),
@@ -135,9 +141,11 @@ struct TokensBody {
     )
 )]
 #[post("/v1/filter")]
-pub async fn filter(state: web::Data<State>, caller: Caller, _request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
     let body: FilterBody = read_json(&body.0)?;
-    let selection = state.select.select(body.into_request()?, &caller.0).await;
+    let (advisors, warnings) = llm_keys::advisors(&request);
+    let mut selection = state.select.select(SelectRequest { advisors, ..body.into_request()? }, &caller.0).await;
+    selection.warnings.extend(warnings);
     Ok(HttpResponse::Ok().json(FilterAnswer::from(selection)))
 }
 
@@ -160,9 +168,10 @@ impl FilterBody {
         if self.limit.is_some_and(|limit| limit == 0 || limit > MAX_LIMIT) {
             return Err(invalid("limit is 1 to 128."));
         }
-        if !matches!(self.rerank.as_deref(), None | Some("auto" | "always" | "never" | "off" | "on")) {
-            return Err(invalid("rerank is `auto`, `always` or `never`."));
-        }
+        let rerank = match &self.rerank {
+            None => None,
+            Some(name) => Some(Rerank::of(name).ok_or_else(|| invalid(&format!("rerank is {}.", Rerank::NAMES)))?),
+        };
         let user = self.user.as_ref().and_then(|user| user.get("id")).and_then(Value::as_str).map(str::to_owned);
         let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
         Ok(SelectRequest {
@@ -177,6 +186,8 @@ impl FilterBody {
             model: not_empty(self.model),
             limit: self.limit,
             token_budget: self.token_budget,
+            rerank,
+            advisors: Vec::new(),
         })
     }
 }

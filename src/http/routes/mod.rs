@@ -6,4 +6,5 @@ pub mod execute;
 pub mod files;
 pub mod filter;
 pub mod health;
+pub mod smart_select;
 pub mod tools;

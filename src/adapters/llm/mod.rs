@@ -1,0 +1,106 @@
+//! Language models behind OpenAI-compatible endpoints: the port over `async-openai`.
+//!
+//! A request has what every such endpoint takes: model and messages, nothing else. It is sent once. Absent on purpose:
+//! retries, which a message can't wait for; streams; the text of errors, which holds what was asked, and at worst the key.
+
+mod transport;
+
+use async_openai::Client;
+use async_openai::config::Config;
+use async_openai::error::OpenAIError;
+use async_trait::async_trait;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+
+use crate::domain::judgement::{AnswerProblem, Choice, Question};
+use crate::service::ports::{Advisor, Judge, JudgeError};
+use crate::settings::LlmSettings;
+use crate::settings::llm::Endpoint;
+
+pub use self::transport::client_builder;
+
+/// The models of the settings, and those of the providers for which people bring keys.
+pub struct ChatModels {
+    client: reqwest::Client,
+    settings: LlmSettings,
+}
+
+/// Where a request goes and who pays for it.
+struct Account {
+    base_url: String,
+    key: SecretString,
+}
+
+impl ChatModels {
+    /// The client is made with [`client_builder`].
+    #[must_use]
+    pub fn new(client: reqwest::Client, settings: LlmSettings) -> Self {
+        Self { client, settings }
+    }
+
+    fn endpoint(&self, advisor: &Advisor) -> Option<(&Endpoint, SecretString)> {
+        match advisor {
+            Advisor::Configured => Some((self.settings.configured.as_ref()?, self.settings.api_key.clone().unwrap_or_default())),
+            Advisor::Own { provider, key } => Some((self.settings.of(*provider)?, key.clone())),
+        }
+    }
+}
+
+#[async_trait]
+impl Judge for ChatModels {
+    async fn judge(&self, advisor: &Advisor, question: &Question) -> Result<Vec<Choice>, JudgeError> {
+        let (endpoint, key) = self.endpoint(advisor).ok_or(JudgeError::NotConfigured)?;
+        let account = Account { base_url: endpoint.base_url.clone(), key };
+        let api = Client::build(self.client.clone(), account).with_http_service(transport::once(self.client.clone()));
+        let request = json!({
+            "model": endpoint.model,
+            "messages": [{"role": "system", "content": question.system()}, {"role": "user", "content": question.user()}],
+            "stream": false,
+        });
+        let completion: Value = api.chat().create_byot(request).await.map_err(|error| kind(&error))?;
+        let answer = completion.pointer("/choices/0/message/content").and_then(Value::as_str);
+        Ok(question.read(answer.ok_or(AnswerProblem::NoCompletion)?)?)
+    }
+}
+
+/// What kind of failure it is. Its text is dropped.
+fn kind(error: &OpenAIError) -> JudgeError {
+    match error {
+        OpenAIError::Boxed(error) => error.downcast_ref().copied().unwrap_or(JudgeError::Unreachable),
+        OpenAIError::Reqwest(error) if error.is_timeout() => JudgeError::Timeout,
+        OpenAIError::JSONDeserialize(..) => JudgeError::Answer(AnswerProblem::NoCompletion),
+        _ => JudgeError::Unreachable,
+    }
+}
+
+/// Unlike the library's own configuration it takes nothing from the environment, and no key makes it panic.
+impl Config for Account {
+    fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        let key = self.key.expose_secret();
+        if !key.is_empty()
+            && let Ok(mut value) = HeaderValue::try_from(format!("Bearer {key}"))
+        {
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        headers
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base_url)
+    }
+
+    fn query(&self) -> Vec<(&str, &str)> {
+        Vec::new()
+    }
+
+    fn api_base(&self) -> &str {
+        &self.base_url
+    }
+
+    fn api_key(&self) -> &SecretString {
+        &self.key
+    }
+}

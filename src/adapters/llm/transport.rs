@@ -1,0 +1,79 @@
+//! One HTTP exchange with a model, under the library.
+//!
+//! The library's own transport repeats what failed, reads bodies of any length, and logs what it can't parse. This one
+//! turns a refusal into its kind without reading it, and hands on bodies that are JSON and not too long.
+
+use std::future::Future;
+use std::time::Duration;
+
+use async_openai::error::OpenAIError;
+use async_openai::middleware::HttpRequestFactory;
+use reqwest::{Client, ClientBuilder, Response, StatusCode, redirect};
+use serde::de::IgnoredAny;
+use tower::Service;
+use tower::service_fn;
+
+use crate::domain::judgement::AnswerProblem;
+use crate::service::ports::JudgeError;
+
+/// The longest completion, in bytes. Ours are a few hundred.
+const LONGEST: usize = 1 << 20;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Settings of a client that suits a model: a redirect would carry key and message elsewhere, so none is followed.
+pub fn client_builder() -> ClientBuilder {
+    Client::builder()
+        .user_agent(concat!("toolsieve/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .redirect(redirect::Policy::none())
+}
+
+/// Sends each request once.
+pub(super) fn once(
+    client: Client,
+) -> impl Service<HttpRequestFactory, Response = Response, Error = OpenAIError, Future: Future<Output = Result<Response, OpenAIError>> + Send>
++ Clone
++ Send
++ Sync
++ 'static {
+    service_fn(move |factory: HttpRequestFactory| {
+        let client = client.clone();
+        async move {
+            let request = factory.build().await?;
+            let response = client.execute(request).await.map_err(OpenAIError::Reqwest)?;
+            match refusal(response.status()) {
+                Some(error) => Err(failed(error)),
+                None => whole(response).await,
+            }
+        }
+    })
+}
+
+fn refusal(status: StatusCode) -> Option<JudgeError> {
+    match status {
+        status if status.is_success() => None,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Some(JudgeError::Unauthorized),
+        StatusCode::TOO_MANY_REQUESTS => Some(JudgeError::RateLimited),
+        status => Some(JudgeError::Refused(status.as_u16())),
+    }
+}
+
+/// Reads the body to its end.
+async fn whole(mut response: Response) -> Result<Response, OpenAIError> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(OpenAIError::Reqwest)? {
+        if body.len() + chunk.len() > LONGEST {
+            return Err(failed(AnswerProblem::TooLong.into()));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    if serde_json::from_slice::<IgnoredAny>(&body).is_err() {
+        return Err(failed(AnswerProblem::NoCompletion.into()));
+    }
+    Ok(http::Response::new(body).into())
+}
+
+fn failed(error: JudgeError) -> OpenAIError {
+    OpenAIError::Boxed(Box::new(error))
+}

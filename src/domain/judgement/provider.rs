@@ -1,0 +1,62 @@
+//! The providers for which people bring keys of their own.
+
+use std::fmt;
+
+/// A provider with an OpenAI-compatible endpoint, in the order in which they are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Provider {
+    Gemini,
+    OpenAi,
+    Anthropic,
+}
+
+impl Provider {
+    pub const ALL: [Self; 3] = [Self::Gemini, Self::OpenAi, Self::Anthropic];
+
+    /// Whose key this is, by how it begins. Gemini's keys began with `AIza` until 2026, and with `AQ.` since.
+    #[must_use]
+    pub fn of_key(key: &str) -> Option<Self> {
+        let begins = |starts: &[&str]| starts.iter().any(|start| key.starts_with(start));
+        match () {
+            () if begins(&["AIza", "AQ."]) => Some(Self::Gemini),
+            () if begins(&["sk-ant-"]) => Some(Self::Anthropic),
+            () if begins(&["sk-"]) => Some(Self::OpenAi),
+            () => None,
+        }
+    }
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gemini => "gemini",
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Provider;
+
+    #[test]
+    fn a_key_tells_its_provider() {
+        for (key, provider) in [
+            ("AIzaSyB-1", Some(Provider::Gemini)),
+            ("AQ.Ab8R", Some(Provider::Gemini)),
+            ("sk-ant-api03-x", Some(Provider::Anthropic)),
+            ("sk-proj-x", Some(Provider::OpenAi)),
+            ("sk-x", Some(Provider::OpenAi)),
+            ("gsk_x", None),
+            ("", None),
+        ] {
+            assert_eq!(Provider::of_key(key), provider, "{key}");
+        }
+    }
+}

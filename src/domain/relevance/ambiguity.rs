@@ -1,0 +1,33 @@
+//! Is the ranking clear about the best tool?
+
+use super::fusion::Ranked;
+
+/// A lead, in standard deviations of the candidates, from which on a ranking counts as clear.
+///
+/// On 2,500 of the project's own messages over 30 catalogues at once (1,105 tools) 65 % have a smaller lead. The first tool
+/// is the wanted one in 26 % of those and in 68 % of the others; of the messages whose tool is ranked 11th to 30th, which
+/// a model that sees 30 tools can bring back, they hold 80 %. With 0.3 it is 45 % of the messages and 58 %, with 1.0 79 %
+/// and 91 %. What a language model makes of them was not measured.
+pub const MARGIN: f32 = 0.6;
+
+/// Whether the first of a ranking, best first, leads the second by less than [`MARGIN`]. A single candidate is no choice.
+pub fn is_ambiguous<K>(ranked: &[Ranked<K>]) -> bool {
+    matches!(ranked, [first, second, ..] if first.fused - second.fused < MARGIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fusion::Ranked;
+    use super::{MARGIN, is_ambiguous};
+
+    #[test]
+    fn a_lead_decides() {
+        let ranking = |scores: &[f32]| -> Vec<Ranked<u32>> {
+            (0..).zip(scores).map(|(key, &fused)| Ranked { key, fused, dense: None, lexical: 0.0, leads: 0 }).collect()
+        };
+        assert!(is_ambiguous(&ranking(&[3.0, 3.0, 0.0])));
+        assert!(is_ambiguous(&ranking(&[3.0, 3.0 - 0.9 * MARGIN])));
+        assert!(!is_ambiguous(&ranking(&[3.0, 3.0 - 1.1 * MARGIN])));
+        assert!(!is_ambiguous(&ranking(&[3.0])) && !is_ambiguous(&ranking(&[])));
+    }
+}

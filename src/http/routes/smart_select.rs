@@ -1,0 +1,63 @@
+//! The best tools for a whole task: the plain route, and what `smart_select_tools` calls.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use actix_web::{HttpRequest, HttpResponse, post, web};
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::llm_keys;
+use crate::http::problem::{Code, Problem, read_json};
+use crate::http::routes::execute::context;
+use crate::http::state::State;
+use crate::service::smart_select::SmartSelectRequest;
+
+/// Tools that may be asked for.
+const FEWEST: usize = 5;
+const MOST: usize = 10;
+const DEFAULT: usize = 8;
+
+#[derive(Deserialize, ToSchema)]
+struct SmartSelectBody {
+    /// The task with all its steps.
+    task: String,
+    /// At most this many tools, 5 to 10, default 8.
+    limit: Option<usize>,
+}
+
+/// The tools that a language model finds best for a task, with reasons; without a model the best by retrieval.
+#[utoipa::path(
+    tag = "tools",
+    request_body = SmartSelectBody,
+    params(
+        ("X-Gemini-Api-Key" = Option<String>, Header, description = "The caller's own key, asked first. No key is kept."),
+        ("X-OpenAI-Api-Key" = Option<String>, Header, description = "The caller's own key, asked second"),
+        ("X-Anthropic-Api-Key" = Option<String>, Header, description = "The caller's own key, asked third"),
+        ("X-LLM-Api-Key" = Option<String>, Header, description = "A key of one of the three, told by its form")
+    ),
+    responses(
+        (status = 200, description = "`tools` with `name`, `server`, `tool` and `reason`; `provider` that chose; `warnings`", body = Object),
+        (status = 422, description = "No task, or a value that does not fit")
+    )
+)]
+#[post("/v1/tools/smart_select")]
+pub async fn smart_select(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+    run(&state, &caller, &request, &body.0).await
+}
+
+pub(super) async fn run(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
+    let body: SmartSelectBody = read_json(body)?;
+    if body.task.trim().is_empty() {
+        return Err(Problem::new(Code::InvalidRequest, "task is empty: say what is to be done."));
+    }
+    let limit = body.limit.unwrap_or(DEFAULT);
+    if !(FEWEST..=MOST).contains(&limit) {
+        return Err(Problem::new(Code::InvalidRequest, format!("limit is {FEWEST} to {MOST}.")));
+    }
+    let (advisors, warnings) = llm_keys::advisors(request);
+    let asked = SmartSelectRequest { task: body.task, limit, advisors };
+    let mut selection = state.smart_select.select(&asked, &context(caller, request)).await;
+    selection.warnings.splice(0..0, warnings);
+    Ok(HttpResponse::Ok().json(selection))
+}

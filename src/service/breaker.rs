@@ -1,0 +1,128 @@
+//! Leaves out for a while what keeps failing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Failures in a row after which nothing is let through.
+pub(super) const FAILURES: u32 = 3;
+/// How long nothing is let through; then one call tries.
+pub(super) const PAUSE: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+pub(super) struct Breaker(Mutex<State>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Closed {
+        failures: u32,
+    },
+    Open {
+        until: Instant,
+    },
+    /// One call is trying.
+    Trying,
+}
+
+/// A call that was let through. Tells how it ended; if it never did, it counts for nothing.
+pub(super) struct Permit {
+    breaker: Arc<Breaker>,
+    since: Instant,
+    tries: bool,
+    told: bool,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        Self(Mutex::new(State::Closed { failures: 0 }))
+    }
+}
+
+impl Breaker {
+    pub(super) fn admit(self: &Arc<Self>, now: Instant) -> Option<Permit> {
+        let mut state = self.0.lock();
+        let tries = match *state {
+            State::Closed { .. } => false,
+            State::Open { until } if now >= until => {
+                *state = State::Trying;
+                true
+            }
+            State::Open { .. } | State::Trying => return None,
+        };
+        Some(Permit { breaker: Arc::clone(self), since: now, tries, told: false })
+    }
+}
+
+impl Permit {
+    pub(super) fn tell(mut self, succeeded: bool, now: Instant) {
+        self.told = true;
+        let mut state = self.breaker.0.lock();
+        let opened = State::Open { until: now + PAUSE };
+        *state = match (*state, succeeded) {
+            (State::Closed { .. }, true) => State::Closed { failures: 0 },
+            (State::Closed { failures }, false) if failures + 1 >= FAILURES => opened,
+            (State::Closed { failures }, false) => State::Closed { failures: failures + 1 },
+            (State::Trying, true) if self.tries => State::Closed { failures: 0 },
+            (State::Trying, false) if self.tries => opened,
+            // An older call that ends only now.
+            (state, _) => state,
+        };
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.tries && !self.told {
+            *self.breaker.0.lock() = State::Open { until: self.since };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::time::Instant;
+
+    use super::{Breaker, FAILURES, PAUSE};
+
+    fn fail(breaker: &Arc<Breaker>, times: u32, now: Instant) {
+        for _ in 0..times {
+            breaker.admit(now).unwrap().tell(false, now);
+        }
+    }
+
+    #[test]
+    fn it_opens_after_failures_in_a_row_and_closes_after_one_that_succeeds() {
+        let breaker = Arc::new(Breaker::default());
+        let start = Instant::now();
+        fail(&breaker, FAILURES - 1, start);
+        breaker.admit(start).unwrap().tell(true, start);
+        fail(&breaker, FAILURES, start);
+        assert!(breaker.admit(start).is_none());
+        let later = start + PAUSE;
+        let trying = breaker.admit(later).unwrap();
+        assert!(breaker.admit(later).is_none(), "one call tries");
+        trying.tell(false, later);
+        assert!(breaker.admit(later).is_none());
+        let later = later + PAUSE;
+        breaker.admit(later).unwrap().tell(true, later);
+        fail(&breaker, FAILURES - 1, later);
+        assert!(breaker.admit(later).is_some());
+    }
+
+    #[test]
+    fn a_try_that_was_given_up_leaves_room_for_another() {
+        let breaker = Arc::new(Breaker::default());
+        let start = Instant::now();
+        let late = breaker.admit(start).unwrap();
+        fail(&breaker, FAILURES, start);
+        late.tell(true, start);
+        assert!(breaker.admit(start).is_none(), "an older call says nothing about now");
+        let later = start + PAUSE;
+        drop(breaker.admit(later).unwrap());
+        assert!(breaker.admit(later).is_some());
+    }
+}

@@ -1,0 +1,98 @@
+//! Which language models may be asked about tools.
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+use url::Url;
+
+use crate::domain::judgement::Provider;
+use crate::settings::values::Reader;
+
+/// Section `[llm]`.
+#[derive(Clone, Debug)]
+pub struct LlmSettings {
+    /// `None`: none is asked but with people's own keys.
+    pub configured: Option<Endpoint>,
+    /// The key for `configured`; models on this machine need none.
+    pub api_key: Option<SecretString>,
+    /// How long choosing for a message may wait for the model.
+    pub timeout: Duration,
+    /// How many of the best ranked tools the model chooses among.
+    pub candidates: usize,
+    /// How long `smart_select` may take for all models that it asks.
+    pub smart_select_timeout: Duration,
+    /// For people's own keys; `None` switches a provider off.
+    pub gemini: Option<Endpoint>,
+    pub openai: Option<Endpoint>,
+    pub anthropic: Option<Endpoint>,
+}
+
+/// A model at an OpenAI-compatible address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// What `/chat/completions` is added to.
+    pub base_url: String,
+    pub model: String,
+}
+
+impl LlmSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        Self {
+            configured: endpoint(reader, "llm.base_url", "llm.model"),
+            api_key: api_key(reader),
+            timeout: reader.milliseconds("llm.timeout_ms", 10..=60_000),
+            candidates: reader.whole("llm.candidates", 2..=200),
+            smart_select_timeout: reader.milliseconds("llm.smart_select_timeout_ms", 10..=120_000),
+            gemini: endpoint(reader, "llm.gemini_url", "llm.gemini_model"),
+            openai: endpoint(reader, "llm.openai_url", "llm.openai_model"),
+            anthropic: endpoint(reader, "llm.anthropic_url", "llm.anthropic_model"),
+        }
+    }
+
+    /// Where keys of a provider are used.
+    #[must_use]
+    pub fn of(&self, provider: Provider) -> Option<&Endpoint> {
+        match provider {
+            Provider::Gemini => self.gemini.as_ref(),
+            Provider::OpenAi => self.openai.as_ref(),
+            Provider::Anthropic => self.anthropic.as_ref(),
+        }
+    }
+}
+
+/// Whether a header can carry it.
+#[must_use]
+pub fn is_key(key: &str) -> bool {
+    !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn endpoint(reader: &mut Reader<'_>, url_key: &str, model_key: &str) -> Option<Endpoint> {
+    let model = reader.optional_text(model_key);
+    let text = reader.optional_text(url_key)?;
+    let url = Url::parse(&text).ok().filter(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+            && url.password().is_none()
+    });
+    let Some(url) = url else {
+        let remedy = "write it as https://host/v1, without user, query and fragment; /chat/completions is added to it";
+        reader.problem(url_key, "not a plain http or https address", remedy);
+        return None;
+    };
+    let Some(model) = model else {
+        reader.problem(model_key, "no model for the address", format!("write the name of a model that {url_key} has"));
+        return None;
+    };
+    Some(Endpoint { base_url: url.as_str().trim_end_matches('/').to_owned(), model })
+}
+
+fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
+    let key = reader.optional_text("llm.api_key")?;
+    if !is_key(&key) {
+        let message = "holds a space, a line break or a character outside ASCII, which a header can't carry";
+        reader.problem("llm.api_key", message, "copy the provider's key as it stands");
+    }
+    Some(SecretString::from(key))
+}

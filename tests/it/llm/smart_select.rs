@@ -1,0 +1,120 @@
+//! `POST /v1/tools/smart_select`, and the published `smart_select_tools`.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use toolsieve::adapters::tokens::TokenCounter;
+
+use super::model::{Reply, configured, providers};
+use super::{ask, model, names, on, service, warnings};
+use crate::harness::stdio;
+
+const PATH: &str = "/v1/tools/smart_select";
+const KEYS: [(&str, &str); 3] = [("X-Anthropic-Api-Key", "key-3"), ("X-OpenAI-Api-Key", "key-2"), ("X-Gemini-Api-Key", "key-1")];
+
+fn task(text: &str) -> Value {
+    json!({"task": text})
+}
+
+fn with_reasons() -> Reply {
+    Reply::Says(
+        json!({"tools": [
+            {"name": "time__convert_time", "reason": "the meeting is\nin another zone"},
+            {"name": "mail__send_email", "reason": ""},
+        ]})
+        .to_string(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn providers_are_asked_in_their_order_until_one_chooses() {
+    let model = model(|_| Reply::Status(401, String::new()));
+    let service = service(configured(&model)).await;
+    let paths = || model.seen().iter().map(|seen| seen.path.clone()).collect::<Vec<_>>();
+
+    let answer = ask(&service, PATH, &KEYS, &task("invite Anna to a meeting")).await;
+    let all = ["/gemini/chat/completions", "/openai/chat/completions", "/anthropic/chat/completions", "/own/v1/chat/completions"];
+    assert_eq!(paths(), all);
+    let sent: Vec<Option<String>> = model.seen().into_iter().map(|seen| seen.authorization).collect();
+    assert_eq!(sent, ["key-1", "key-2", "key-3", "configured-key"].map(|key| Some(format!("Bearer {key}"))));
+    assert_eq!((&answer["provider"], warnings(&answer).len()), (&json!("heuristic"), 4), "{answer}");
+    assert!(warnings(&answer)[0].contains("gemini") && warnings(&answer)[3].contains("configured"));
+    let found = ask(&service, "/v1/tools/search", &[], &json!({"queries": ["invite Anna to a meeting"], "limit": 8})).await;
+    assert_eq!(names(&answer), names(&found), "the heuristic is the search");
+
+    model.answers(|seen| if seen.path.starts_with("/anthropic") { with_reasons() } else { Reply::Status(429, String::new()) });
+    let answer = ask(&service, PATH, &KEYS, &task("invite Bert to a meeting")).await;
+    assert_eq!(paths()[4..], all[..3]);
+    assert_eq!(answer["provider"], "anthropic");
+    assert_eq!(
+        answer["tools"],
+        json!([
+            {"name": "time__convert_time", "server": "time", "tool": "convert_time", "reason": "the meeting is in another zone"},
+            {"name": "mail__send_email", "server": "mail", "tool": "send_email", "reason": "chosen by the language model"},
+        ])
+    );
+    assert!(!answer.to_string().contains("key-"));
+    assert_eq!(model.last().catalogue().len(), 9, "everything that the caller may use");
+    assert!(model.last().said("system").contains("\"reason\""));
+
+    model.answers(|_| with_reasons());
+    assert_eq!(ask(&service, PATH, &[], &task("invite Carl to a meeting")).await["provider"], "configured");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_any_model_the_search_answers_with_a_warning() {
+    let model = model(|_| Reply::Hang);
+    let mut environment = providers(&model);
+    environment.push(("TOOLSIEVE_LLM__SMART_SELECT_TIMEOUT_MS", "100"));
+    let service = service(environment).await;
+    let answer = ask(&service, PATH, &[], &json!({"task": "send an email to Anna", "limit": 5})).await;
+    assert_eq!((names(&answer).len(), names(&answer)[0]), (5, "mail__send_email"));
+    assert_eq!(answer["provider"], "heuristic");
+    assert!(warnings(&answer)[0].contains("X-Gemini-Api-Key") && answer["tools"][0]["reason"].as_str().unwrap().contains("score"));
+    assert!(model.seen().is_empty());
+
+    let answer = ask(&service, PATH, &KEYS, &task("send an email to Anna")).await;
+    assert_eq!((&answer["provider"], model.seen().len()), (&json!("heuristic"), 3), "each has its share of the time: {answer}");
+    assert!(warnings(&answer).iter().all(|warning| warning.contains("did not answer in time")));
+
+    for body in [json!({}), json!({"task": " "}), json!({"task": "x", "limit": 4}), json!({"task": "x", "limit": 11})] {
+        let (status, problem) = service.post(PATH, &body).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_request")), "{body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_large_catalog_a_model_reads_what_fits() {
+    let model = model(|_| with_reasons());
+    let servers = json!({
+        "time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]),
+        "one": stdio(&["list=small", "tools=300"]), "two": stdio(&["list=small", "tools=300"]),
+    });
+    let service = on(servers, configured(&model)).await;
+    let answer = ask(&service, PATH, &[], &task("convert the time of the meeting and send an email to Anna")).await;
+    assert_eq!((names(&answer), warnings(&answer).len()), (vec!["time__convert_time", "mail__send_email"], 0));
+    let seen = model.last();
+    let tokens = TokenCounter::default().count(&[seen.said("user").to_owned()])[0];
+    assert!((2_000..=4_100).contains(&tokens), "{tokens} tokens");
+    let catalogue = seen.catalogue();
+    assert!(catalogue.len() < 600 && catalogue[..9].contains(&"mail__send_email".to_owned()), "best first: {catalogue:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_published_where_the_meta_tools_stand_alone() {
+    let model = model(|_| with_reasons());
+    let service = service(configured(&model)).await;
+    for (path, has) in
+        [("/openapi.json", false), ("/openapi.json?mode=meta", true), ("/mail/openapi.json", false), ("/mail/openapi.json?mode=meta", true)]
+    {
+        let (_, document) = service.get(path).await;
+        let operation = &document["paths"][PATH]["post"];
+        assert_eq!(operation["operationId"] == "smart_select_tools", has, "{path}");
+        assert!(!has || operation["parameters"].is_null(), "the model is asked for no key");
+    }
+    let answer = ask(&service, &format!("/mail{PATH}"), &[], &task("invite Anna to a meeting")).await;
+    assert_eq!(answer["provider"], "configured");
+    let offered = json!({"messages": [{"role": "user", "content": "hi"}], "tools": ["find_tools", "run_tool", "smart_select_tools"]});
+    let kept = ask(&service, "/v1/filter", &[], &offered).await;
+    assert_eq!(names(&kept), ["find_tools", "smart_select_tools", "run_tool"]);
+    assert_eq!(kept["tokens"]["before"], kept["tokens"]["after"]);
+}
