@@ -42,12 +42,12 @@ use crate::service::ports::{Embedder, IndexError, Store, ToolIndex, ToolServers}
 use crate::service::publish::{Publish, PublishOptions};
 use crate::service::record::{Recorder, Retention};
 use crate::service::refresh::{Indexing, Refresh, configured};
-use crate::service::reload::{Reload, Trigger};
+use crate::service::reload::{Apply, Reload, Trigger};
 use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
-use crate::settings::{HttpSettings, LiveSettings, McpoSettings, Settings, StartSettings};
+use crate::settings::{HttpSettings, LlmSettings, McpoSettings, Settings, StartSettings};
 
 /// How long calls in flight may go on after the service was told to stop, in seconds.
 const SHUTDOWN_SECONDS: u64 = 5;
@@ -140,18 +140,13 @@ impl Application {
         let indexing = tokio::spawn(async move { indexing.follow(indexing_stop).await });
 
         let retrieve = Arc::new(Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection)));
-        let models = ChatModels::new(llm::client_builder().build().map_err(StartError::Client)?, start.llm.clone());
-        let judges = Arc::new(Judges::new(Arc::new(models), start.llm.clone()));
+        let judges = Arc::new(judges(&start.llm)?);
         let teacher = Arc::clone(&retrieve);
         let examples = Arc::clone(&store);
         let teaching = tokio::spawn(async move { teacher.teach_gate(examples.as_ref()).await });
         let execute = Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), files.clone()));
         execute.configure(&live);
-        let (executing, selecting) = (Arc::clone(&execute), Arc::clone(&selection));
-        let apply = Box::new(move |live: &LiveSettings| {
-            executing.configure(live);
-            selecting.store(Arc::new(live.selection.clone()));
-        });
+        let apply = apply(Arc::clone(&execute), Arc::clone(&selection));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
         let status = Status {
             current: Arc::clone(&current),
@@ -179,9 +174,6 @@ impl Application {
             select: Select::new(current, retrieve, judges, chats, recorder, selection),
             status,
         });
-        if start.http.public_url.is_none() {
-            tracing::warn!("http.public_url is not set: answers carry no links");
-        }
         let server = match listen(&start, listener, address, state) {
             Ok(server) => server,
             Err(error) => {
@@ -315,6 +307,19 @@ fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Result<mcp::Opti
     Ok(mcp::Options { client, inherit_environment: settings.mcpo.is_some(), oauth: Some(data_dir.oauth()), timing })
 }
 
+fn judges(settings: &LlmSettings) -> Result<Judges, StartError> {
+    let client = llm::client_builder().build().map_err(StartError::Client)?;
+    Ok(Judges::new(Arc::new(ChatModels::new(client, settings.clone())), settings.clone()))
+}
+
+/// Hands settings that can change to the use cases that go by them.
+fn apply(execute: Arc<Execute>, selection: LiveSelection) -> Apply {
+    Box::new(move |live| {
+        execute.configure(live);
+        selection.store(Arc::new(live.selection.clone()));
+    })
+}
+
 /// What all documents have in common.
 #[must_use]
 pub fn publish_options(settings: &StartSettings) -> PublishOptions {
@@ -352,6 +357,9 @@ fn bind(settings: &HttpSettings) -> Result<(TcpListener, SocketAddr), StartError
 fn listen(settings: &StartSettings, listener: TcpListener, address: SocketAddr, state: web::Data<State>) -> Result<Server, StartError> {
     let failed = |source| StartError::Listen { address, source };
     let (http, as_mcpo) = (&settings.http, settings.mcpo.is_some());
+    if http.public_url.is_none() {
+        tracing::warn!("http.public_url is not set: answers carry no links");
+    }
     let origins = http.cors_origins.clone();
     let body_limit = http.max_body_bytes;
     let server = HttpServer::new(move || {
