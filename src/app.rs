@@ -21,7 +21,7 @@ use crate::adapters::embed::BuiltinEmbedder;
 use crate::adapters::embed::builtin::ModelError;
 use crate::adapters::files::FileFolder;
 use crate::adapters::hangup::{Hangup, Hangups};
-use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
+use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions, RemoteIndex, RemoteIndexOptions, Spread, Timing};
 use crate::adapters::llm::{self, ChatModels};
 use crate::adapters::mcp::{self, McpServers};
 use crate::adapters::store::{OpenError, SqliteStore};
@@ -47,7 +47,7 @@ use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
-use crate::settings::{HttpSettings, LlmSettings, McpoSettings, Settings, StartSettings};
+use crate::settings::{HttpSettings, LlmSettings, McpoSettings, QdrantSettings, Settings, StartSettings};
 
 /// How long calls in flight may go on after the service was told to stop, in seconds.
 const SHUTDOWN_SECONDS: u64 = 5;
@@ -104,11 +104,7 @@ impl Application {
         let sqlite = Arc::new(SqliteStore::open(&data_dir.database()).await?);
         let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
         let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new()?);
-        let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(EmbeddedIndexOptions {
-            folder: data_dir.index(),
-            model: embedder.model().into(),
-            progress: progress::indexing(),
-        })?;
+        let index = open_index(&start, &data_dir, embedder.model())?;
         let current = Arc::new(CurrentCatalog::default());
 
         let counter = TokenCounter::default();
@@ -318,6 +314,17 @@ fn apply(execute: Arc<Execute>, selection: LiveSelection) -> Apply {
         execute.configure(live);
         selection.store(Arc::new(live.selection.clone()));
     })
+}
+
+fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &str) -> Result<Arc<dyn ToolIndex>, IndexError> {
+    let progress = progress::indexing();
+    let Some(qdrant) = settings.index.qdrant.clone() else {
+        let options = EmbeddedIndexOptions { folder: data_dir.index(), model: model.into(), progress };
+        return Ok(EmbeddedIndex::open(options)?);
+    };
+    let QdrantSettings { urls, api_key, timeout, prefix, shards, replicas } = qdrant;
+    let timing = Timing { search: timeout, ..Timing::default() };
+    Ok(RemoteIndex::open(RemoteIndexOptions { urls, api_key, prefix, spread: Spread { shards, replicas }, timing, progress })?)
 }
 
 /// What all documents have in common.

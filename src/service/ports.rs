@@ -163,16 +163,22 @@ pub trait ToolIndex: Send + Sync {
     /// Makes the index hold exactly these documents. Readers see the old contents until the new ones are complete.
     ///
     /// # Errors
-    /// [`IndexError`]; the old contents stay.
+    /// [`IndexError`]; the old contents stay, or are found by words alone where they are gone.
     async fn replace(&self, contents: IndexContents) -> Result<(), IndexError>;
+
+    /// Resolves when the contents must be handed over again: the index has lost them, or could not take them before
+    /// and can now.
+    async fn needs_contents(&self) {
+        std::future::pending::<()>().await;
+    }
 
     /// The candidates of each text, merged: for every tool that is among the `limit` best of any text by dense or by
     /// lexical score, its scores for all texts. A dense score that a list did not bring is computed, a lexical
-    /// one is 0. The order is not defined.
+    /// one is 0. The order is not defined. An index that can't be reached answers with lexical scores and a warning.
     ///
     /// # Errors
     /// [`IndexError`]
-    async fn search(&self, request: &IndexQuery<'_>) -> Result<Vec<IndexCandidate>, IndexError>;
+    async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError>;
 
     /// How many documents it holds and from which contents, for `/readyz` and for skipping a rebuild at start.
     fn state(&self) -> IndexState;
@@ -218,6 +224,20 @@ pub struct IndexQueryText {
     pub sparse: SparseVector,
 }
 
+/// What a search brought.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct IndexAnswer {
+    pub candidates: Vec<IndexCandidate>,
+    /// Why the answer is worse than it could be, for the caller.
+    pub warning: Option<&'static str>,
+}
+
+impl From<Vec<IndexCandidate>> for IndexAnswer {
+    fn from(candidates: Vec<IndexCandidate>) -> Self {
+        Self { candidates, warning: None }
+    }
+}
+
 /// A tool that one of the lists brought, with its raw scores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexCandidate {
@@ -231,8 +251,24 @@ pub struct IndexCandidate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IndexState {
     pub documents: usize,
-    /// How many of them have a dense vector.
+    /// How many of them are searched by a dense vector.
     pub embedded: usize,
+    /// Only of an index on a Qdrant server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qdrant: Option<QdrantState>,
+}
+
+/// The nodes of a Qdrant cluster as they are seen from here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QdrantState {
+    pub nodes: usize,
+    /// How many of them answer.
+    pub answering: usize,
+    /// Whether searches go there. Otherwise tools are found by words alone, in memory.
+    pub searched: bool,
+    /// What the last node that failed failed of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'static str>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -242,6 +278,9 @@ pub enum IndexError {
     Engine { action: &'static str },
     #[error("index folder: {0}")]
     Io(#[from] std::io::Error),
+    /// The client's own words stay out: they carry headers.
+    #[error("Qdrant could not {action}: {reason}")]
+    Qdrant { action: &'static str, reason: &'static str },
 }
 
 // ------------------------------------------------------------------------------------------------- embedder

@@ -301,15 +301,19 @@ impl Indexing {
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
+                () = self.index.needs_contents() => {}
                 _ = sweep.tick() => {
                     self.forget_unused(&self.current.snapshot()).await;
                     continue;
                 }
                 () = stop.cancelled() => return,
             }
-            tokio::select! {
-                () = settled(&mut changes) => {}
-                () = stop.cancelled() => return,
+            // Where nothing can be found yet, what is there already goes first.
+            if self.index.state().documents > 0 {
+                tokio::select! {
+                    () = settled(&mut changes) => {}
+                    () = stop.cancelled() => return,
+                }
             }
             changes.mark_unchanged();
             let catalog = self.current.snapshot();
@@ -322,9 +326,11 @@ impl Indexing {
                 } else {
                     tracing::info!(retry_in_s = pause.as_secs(), "the index is updated again later");
                     tokio::select! {
-                        () = tokio::time::sleep(pause) => changes.mark_changed(),
+                        () = tokio::time::sleep(pause) => {}
+                        () = self.index.needs_contents() => {}
                         () = stop.cancelled() => return,
                     }
+                    changes.mark_changed();
                     pause = (pause * 2).min(LONGEST_RETRY);
                 },
                 () = stop.cancelled() => return,

@@ -134,7 +134,10 @@ impl Retrieve {
         let fusion = FusionParameters { dense_weight: settings.dense_weight, ..FusionParameters::default() };
         let limit = list.unwrap_or(settings.candidates);
         let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit }).await {
-            Ok(found) => found,
+            Ok(found) => {
+                warnings.extend(found.warning.map(str::to_owned));
+                found.candidates
+            }
             Err(error) => {
                 tracing::error!(error = %error, "the index was not searched");
                 warnings.push("tools could not be searched".to_owned());

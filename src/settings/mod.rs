@@ -10,6 +10,7 @@ mod files;
 mod finding;
 mod forwarding;
 mod http;
+mod index;
 mod interpolate;
 mod json_text;
 pub mod llm;
@@ -39,6 +40,7 @@ pub use self::files::FileSettings;
 pub use self::finding::{Finding, Place, SettingsErrors};
 pub use self::forwarding::HeaderForwarding;
 pub use self::http::HttpSettings;
+pub use self::index::{IndexSettings, QdrantSettings};
 pub use self::interpolate::Environment;
 pub use self::llm::LlmSettings;
 pub use self::logging::{LogFormat, LoggingSettings};
@@ -82,6 +84,7 @@ pub struct StartSettings {
     pub store: StoreSettings,
     pub files: FileSettings,
     pub embedder: EmbedderSettings,
+    pub index: IndexSettings,
     pub llm: LlmSettings,
     pub logging: LoggingSettings,
     pub reload: ReloadSettings,
@@ -236,6 +239,7 @@ impl StartSettings {
             store: StoreSettings::read(reader),
             files: FileSettings::read(reader),
             embedder: EmbedderSettings::read(reader),
+            index: IndexSettings::read(reader),
             llm: LlmSettings::read(reader),
             logging: LoggingSettings::read(reader),
             reload: ReloadSettings::read(reader),

@@ -21,7 +21,9 @@ pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 const PREFIX: &str = "TOOLSIEVE_";
 /// Short names for what is set most often.
-const SHORT_NAMES: [(&str, &str); 5] = [
+const SHORT_NAMES: [(&str, &str); 7] = [
+    ("QDRANT_API_KEY", "index.qdrant_api_key"),
+    ("QDRANT_URL", "index.qdrant_url"),
     ("TOOLSIEVE_API_KEY", "http.api_key"),
     ("TOOLSIEVE_DATA_DIR", "store.data_dir"),
     ("TOOLSIEVE_HOST", "http.host"),

@@ -15,27 +15,40 @@ const RULES: [Rule; 5] = [
     Rule {
         layer: "domain",
         layers: &["service", "adapters", "http", "app", "cli", "settings"],
-        crates: &["tokio", "actix_web", "rmcp", "qdrant_edge", "sqlx", "reqwest", "moka", "tracing", "utoipa", "async_trait"],
+        crates: &[
+            "tokio",
+            "actix_web",
+            "rmcp",
+            "qdrant_edge",
+            "qdrant_client",
+            "sqlx",
+            "reqwest",
+            "moka",
+            "tracing",
+            "utoipa",
+            "async_trait",
+        ],
     },
     Rule {
         layer: "settings",
         layers: &["service", "adapters", "http", "app", "cli"],
-        crates: &["actix_web", "rmcp", "qdrant_edge", "sqlx", "reqwest"],
+        crates: &["actix_web", "rmcp", "qdrant_edge", "qdrant_client", "sqlx", "reqwest"],
     },
     Rule {
         layer: "service",
         layers: &["adapters", "http", "app", "cli"],
-        crates: &["actix_web", "rmcp", "qdrant_edge", "sqlx", "reqwest", "utoipa", "indicatif"],
+        crates: &["actix_web", "rmcp", "qdrant_edge", "qdrant_client", "sqlx", "reqwest", "utoipa", "indicatif"],
     },
-    Rule { layer: "http", layers: &["adapters", "app", "cli"], crates: &["rmcp", "qdrant_edge", "sqlx", "reqwest"] },
+    Rule { layer: "http", layers: &["adapters", "app", "cli"], crates: &["rmcp", "qdrant_edge", "qdrant_client", "sqlx", "reqwest"] },
     Rule { layer: "adapters", layers: &["http", "app", "cli"], crates: &["actix_web", "utoipa"] },
 ];
 
 /// Crates whose types stay inside one adapter.
-const OWNED: [(&str, &str); 5] = [
+const OWNED: [(&str, &str); 6] = [
     ("async_openai", "adapters/llm"),
     ("rmcp", "adapters/mcp"),
-    ("qdrant_edge", "adapters/index"),
+    ("qdrant_edge", "adapters/index/engine.rs"),
+    ("qdrant_client", "adapters/index/remote"),
     ("sqlx", "adapters/store"),
     ("tiktoken_rs", "adapters/tokens.rs"),
 ];

@@ -86,6 +86,30 @@ fn compose_builds_a_target_that_exists_and_mounts_what_the_command_reads() {
 }
 
 #[test]
+fn the_cluster_for_compose_is_the_one_that_the_service_is_told() {
+    let compose: yaml_serde::Value = yaml_serde::from_str(&text("compose.qdrant.yaml")).unwrap();
+    let variables = compose["services"]["toolsieve"]["environment"].as_mapping().unwrap().iter();
+    let environment = variables
+        .map(|(name, value)| (name.as_str().unwrap().to_owned(), value.as_str().unwrap().to_owned()))
+        // What compose puts in from its own environment.
+        .map(|(name, value)| if value.starts_with("${QDRANT_API_KEY:?") { (name, "a-key".to_owned()) } else { (name, value) })
+        .collect();
+    let (settings, warnings) = Settings::load(&Sources { environment, ..Sources::default() }).unwrap();
+    assert_eq!(warnings, []);
+    let qdrant = settings.start.index.qdrant.unwrap();
+    assert_eq!((qdrant.urls.len(), qdrant.replicas), (3, 2));
+    let volumes = compose["volumes"].as_mapping().unwrap();
+    for url in &qdrant.urls {
+        let host = url.host_str().unwrap();
+        let node = &compose["services"][host];
+        let own = format!("http://{host}:6335");
+        assert_eq!(strings(&node["command"]).last(), Some(&own.as_str()));
+        assert_eq!(strings(&node["volumes"]), [format!("{host}:/qdrant/storage")]);
+        assert!(volumes.contains_key(host) && node["environment"]["QDRANT__SERVICE__API_KEY"].is_string());
+    }
+}
+
+#[test]
 fn the_dockerfile_copies_what_exists_and_ends_in_a_command_that_exists() {
     let dockerfile = text("Dockerfile");
     let lines: Vec<&str> = dockerfile.lines().collect();

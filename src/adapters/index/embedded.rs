@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use super::contents::CanonicalContents;
 use super::generation::{self, Generation, LARGE};
 use crate::domain::principal::Visibility;
-use crate::service::ports::{IndexCandidate, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, ToolIndex};
+use crate::service::ports::{IndexAnswer, IndexCandidate, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, ToolIndex};
 
 const PREFIX: &str = "gen-";
 
@@ -97,13 +97,13 @@ impl ToolIndex for EmbeddedIndex {
         .await
     }
 
-    async fn search(&self, request: &IndexQuery<'_>) -> Result<Vec<IndexCandidate>, IndexError> {
+    async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
         if self.shared.current.load().len() <= LARGE {
-            return self.shared.search(request.texts, request.visibility, request.limit);
+            return self.shared.search(request.texts, request.visibility, request.limit).map(IndexAnswer::from);
         }
         let shared = Arc::clone(&self.shared);
         let (texts, visibility, limit) = (request.texts.to_vec(), request.visibility.clone(), request.limit);
-        on_blocking_thread(move || shared.search(&texts, &visibility, limit)).await
+        on_blocking_thread(move || shared.search(&texts, &visibility, limit)).await.map(IndexAnswer::from)
     }
 
     fn state(&self) -> IndexState {

@@ -20,6 +20,8 @@ use qdrant_edge::{
     VectorStorageDatatype, Vectors, WalOptions, WithPayloadInterface, WithVector,
 };
 
+use super::directory::Values;
+use super::merged::Scored;
 use crate::domain::relevance::SparseVector;
 use crate::service::ports::{IndexDocument, IndexError};
 
@@ -42,28 +44,22 @@ pub(super) struct Engine {
     shard: Option<EdgeShard>,
 }
 
-/// A point and its score.
-pub(super) type Scored = (usize, f32);
-
 /// A condition that points must meet to be found.
 #[derive(Clone)]
 pub(super) struct PointFilter(Filter);
 
 impl PointFilter {
-    /// Points on one of these servers and of one of these classes; `None` is no condition.
-    pub(super) fn of(servers: Option<Vec<String>>, classes: Option<Vec<u32>>) -> Option<Self> {
+    pub(super) fn of(values: Values) -> Self {
         let mut conditions = Vec::new();
-        if let Some(servers) = servers {
+        if let Some(servers) = values.servers {
             conditions.push(field(SERVER, Match::from(servers)));
         }
-        if let Some(classes) = classes {
+        if let Some(classes) = values.classes {
             conditions.push(field(CLASS, Match::from(classes.into_iter().map(i64::from).collect::<Vec<_>>())));
         }
-        (!conditions.is_empty()).then(|| {
-            let mut filter = Filter::new();
-            filter.must = Some(conditions);
-            Self(filter)
-        })
+        let mut filter = Filter::new();
+        filter.must = Some(conditions);
+        Self(filter)
     }
 }
 

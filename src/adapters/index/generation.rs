@@ -1,18 +1,18 @@
 //! One generation of the index: a folder that is built once, searched, and removed as a whole.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use super::contents::{CanonicalContents, canonical_sparse};
+use super::directory::{Directory, Restriction};
 use super::embedded::IndexProgress;
-use super::engine::{Engine, PointFilter, Scored};
-use super::marker::{Marker, Point};
+use super::engine::{Engine, PointFilter};
+use super::marker::Marker;
+use super::merged::Merged;
 use crate::domain::canonical::Fingerprint;
-use crate::domain::principal::{Scope, Visibility, VisibilityClass};
-use crate::domain::tool::ServerName;
+use crate::domain::principal::Visibility;
 use crate::service::ports::{IndexCandidate, IndexError, IndexQueryText, IndexState};
 
 /// From this size on a graph is built, and a search is long enough to leave the async thread: 20,000 tools take 2 ms
@@ -31,18 +31,13 @@ pub(super) struct Generation {
     folder: Option<PathBuf>,
     /// `None` once it is retired. Readers share the lock for one search, so that retiring waits for them.
     engine: RwLock<Option<Engine>>,
-    marker: Marker,
-    servers: BTreeSet<ServerName>,
-    classes: BTreeSet<VisibilityClass>,
+    /// Hash of the contents, in hexadecimal.
+    contents: String,
+    /// Length of every dense vector.
+    dimension: usize,
+    directory: Directory,
     /// Whether the dense vectors come from the model that embeds the queries.
     comparable: bool,
-}
-
-/// What a view leaves of a generation.
-enum Restriction {
-    Nothing,
-    Everything,
-    Some(PointFilter),
 }
 
 impl Generation {
@@ -53,9 +48,8 @@ impl Generation {
     }
 
     fn over(folder: Option<PathBuf>, engine: Option<Engine>, marker: Marker, comparable: bool) -> Self {
-        let servers = marker.points.iter().map(|point| point.tool.server.clone()).collect();
-        let classes = marker.points.iter().map(Point::class).collect();
-        Self { folder, engine: RwLock::new(engine), marker, servers, classes, comparable }
+        let Marker { contents, dimension, points, .. } = marker;
+        Self { folder, engine: RwLock::new(engine), contents, dimension, directory: Directory::new(points), comparable }
     }
 
     /// Builds a generation in a new folder. What a failed attempt leaves there has no marker and is removed.
@@ -87,11 +81,7 @@ impl Generation {
         // The points are on disk and nobody reads the log again; it is as large as they are.
         fs::remove_dir_all(engine_folder.join(LOG_FOLDER))?;
 
-        let points = contents
-            .documents
-            .iter()
-            .map(|document| Point { tool: document.tool.clone(), class: document.class.0, embedded: !document.dense.is_empty() })
-            .collect();
+        let points = Directory::of(&contents.documents).points;
         let marker = Marker::new(contents.fingerprint, &contents.model, contents.dimension, points);
         // What was written is what is searched: a folder that can't be loaded never gets a marker.
         let engine = Self::load_engine(folder, &marker)?;
@@ -122,17 +112,17 @@ impl Generation {
     }
 
     pub(super) fn holds(&self, contents: Fingerprint) -> bool {
-        self.comparable && self.folder.is_some() && self.marker.contents == contents.to_string()
+        self.comparable && self.folder.is_some() && self.contents == contents.to_string()
     }
 
     pub(super) fn state(&self) -> IndexState {
-        let embedded = self.marker.points.iter().filter(|point| self.comparable && point.embedded).count();
-        IndexState { documents: self.marker.points.len(), embedded }
+        let embedded = if self.comparable { self.directory.embedded() } else { 0 };
+        IndexState { documents: self.len(), embedded, qdrant: None }
     }
 
     /// Number of documents.
     pub(super) fn len(&self) -> usize {
-        self.marker.points.len()
+        self.directory.len()
     }
 
     /// Searches, or returns `None` when the generation is retired: another one has taken its place.
@@ -143,15 +133,15 @@ impl Generation {
         limit: usize,
     ) -> Option<Result<Vec<IndexCandidate>, IndexError>> {
         let limit = limit.min(self.len());
-        let filter = match self.restriction(visibility) {
+        let filter = match self.directory.restriction(visibility) {
             _ if limit == 0 || texts.is_empty() => return Some(Ok(Vec::new())),
             Restriction::Nothing => return Some(Ok(Vec::new())),
             Restriction::Everything => None,
-            Restriction::Some(filter) => Some(filter),
+            Restriction::Some(values) => Some(PointFilter::of(values)),
         };
         let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
         let engine = engine.as_ref()?;
-        Some(self.merged(engine, texts, filter.as_ref(), limit).map(|found| self.candidates(&found, visibility)))
+        Some(self.merged(engine, texts, filter.as_ref(), limit).map(|found| self.directory.candidates(&found, visibility)))
     }
 
     /// Waits for the searches that are under way and removes the folder. Later searches find it retired.
@@ -166,18 +156,9 @@ impl Generation {
         }
     }
 
-    fn restriction(&self, visibility: &Visibility) -> Restriction {
-        let (Ok(servers), Ok(classes)) = (allowed(&self.servers, &visibility.servers), allowed(&self.classes, &visibility.classes)) else {
-            return Restriction::Nothing;
-        };
-        let servers = servers.map(|servers| servers.into_iter().map(|server| server.as_str().to_owned()).collect());
-        let classes = classes.map(|classes| classes.into_iter().map(|class| class.0).collect());
-        PointFilter::of(servers, classes).map_or(Restriction::Everything, Restriction::Some)
-    }
-
     /// The union of the lists of all texts, by point.
     fn merged(&self, engine: &Engine, texts: &[IndexQueryText], filter: Option<&PointFilter>, limit: usize) -> Result<Merged, IndexError> {
-        let mut merged = Merged::new(texts.len(), self.marker.points.len(), 2 * limit * texts.len());
+        let mut merged = Merged::new(texts.len(), self.len(), 2 * limit * texts.len());
         let queries: Vec<Option<&[f32]>> = texts.iter().map(|text| self.usable(text)).collect();
         for (position, text) in texts.iter().enumerate() {
             if let Some(query) = queries[position] {
@@ -190,7 +171,7 @@ impl Generation {
         }
         for (position, query) in queries.into_iter().enumerate() {
             let Some(query) = query else { continue };
-            let missing = merged.without_dense(position, |point| self.marker.points.get(point).is_some_and(|point| point.embedded));
+            let missing = merged.without_dense(position, |point| self.directory.is_embedded(point));
             if !missing.is_empty() {
                 merged.add_dense(position, engine.cosines(query, &missing)?);
             }
@@ -201,94 +182,8 @@ impl Generation {
     /// The dense vector of a text, if it can be compared with those of the documents.
     fn usable<'a>(&self, text: &'a IndexQueryText) -> Option<&'a [f32]> {
         let vector = text.dense.as_deref()?;
-        let fits = self.comparable && self.marker.dimension > 0 && vector.len() == self.marker.dimension;
+        let fits = self.comparable && self.dimension > 0 && vector.len() == self.dimension;
         (fits && vector.iter().all(|value| value.is_finite())).then_some(vector)
-    }
-
-    /// Points become tools. The filter was part of the query; asking again costs nothing and means that damage to
-    /// the files of the engine can hide a tool but never show one.
-    fn candidates(&self, merged: &Merged, visibility: &Visibility) -> Vec<IndexCandidate> {
-        let rows = merged.dense.chunks_exact(merged.texts).zip(merged.lexical.chunks_exact(merged.texts));
-        merged
-            .points
-            .iter()
-            .zip(rows)
-            .filter_map(|(point, (dense, lexical))| {
-                let point = self.marker.points.get(*point)?;
-                let visible = visibility.servers.contains(&point.tool.server) && visibility.classes.contains(&point.class());
-                visible.then(|| IndexCandidate { tool: point.tool.clone(), dense: dense.to_vec(), lexical: lexical.to_vec() })
-            })
-            .collect()
-    }
-}
-
-/// What the lists brought, a row for every point among them.
-struct Merged {
-    texts: usize,
-    /// For each point of the generation its row, or [`NO_ROW`].
-    rows: Vec<u32>,
-    /// The point of each row.
-    points: Vec<usize>,
-    /// Row-major, the texts of a point beside each other.
-    dense: Vec<Option<f32>>,
-    lexical: Vec<f32>,
-}
-
-const NO_ROW: u32 = u32::MAX;
-
-impl Merged {
-    fn new(texts: usize, points: usize, expected: usize) -> Self {
-        Self {
-            texts,
-            rows: vec![NO_ROW; points],
-            points: Vec::with_capacity(expected),
-            dense: Vec::with_capacity(expected * texts),
-            lexical: Vec::with_capacity(expected * texts),
-        }
-    }
-
-    /// Where the scores of a point begin; `None` for a point that the generation does not have.
-    fn row(&mut self, point: usize) -> Option<usize> {
-        let row = self.rows.get_mut(point)?;
-        if *row == NO_ROW {
-            *row = u32::try_from(self.points.len()).ok()?;
-            self.points.push(point);
-            self.dense.resize(self.dense.len() + self.texts, None);
-            self.lexical.resize(self.lexical.len() + self.texts, 0.0);
-        }
-        Some(*row as usize * self.texts)
-    }
-
-    fn add_dense(&mut self, text: usize, scores: Vec<Scored>) {
-        for (point, score) in scores {
-            if let Some(row) = self.row(point) {
-                self.dense[row + text] = Some(score);
-            }
-        }
-    }
-
-    fn add_lexical(&mut self, text: usize, scores: Vec<Scored>) {
-        for (point, score) in scores {
-            if let Some(row) = self.row(point) {
-                self.lexical[row + text] = score;
-            }
-        }
-    }
-
-    fn without_dense(&self, text: usize, embedded: impl Fn(usize) -> bool) -> Vec<usize> {
-        let cosines = self.dense.iter().skip(text).step_by(self.texts);
-        self.points.iter().zip(cosines).filter(|(point, cosine)| cosine.is_none() && embedded(**point)).map(|(point, _)| *point).collect()
-    }
-}
-
-/// What a scope leaves of the values that occur: `Ok(None)` for all of them, `Err` for none.
-fn allowed<T: Ord + Clone>(occurring: &BTreeSet<T>, scope: &Scope<T>) -> Result<Option<Vec<T>>, ()> {
-    let Scope::Only(values) = scope else { return Ok(None) };
-    let left: Vec<T> = occurring.intersection(values).cloned().collect();
-    match left.len() {
-        0 => Err(()),
-        all if all == occurring.len() => Ok(None),
-        _ => Ok(Some(left)),
     }
 }
 

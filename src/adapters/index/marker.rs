@@ -6,9 +6,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::directory::Point;
 use crate::domain::canonical::Fingerprint;
-use crate::domain::principal::VisibilityClass;
-use crate::domain::tool::ToolId;
 
 /// Raised when an older release could misread the folder, or when this one could misread an older folder.
 const FORMAT: u32 = 2;
@@ -25,21 +24,6 @@ pub(super) struct Marker {
     pub(super) dimension: usize,
     /// The position is the id of the point in the engine.
     pub(super) points: Vec<Point>,
-}
-
-/// One tool of a generation.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Point {
-    pub(super) tool: ToolId,
-    pub(super) class: u32,
-    /// Whether it has a dense vector.
-    pub(super) embedded: bool,
-}
-
-impl Point {
-    pub(super) const fn class(&self) -> VisibilityClass {
-        VisibilityClass(self.class)
-    }
 }
 
 impl Marker {

@@ -102,7 +102,9 @@ pub(crate) async fn search(index: &Index, texts: &[IndexQueryText], limit: usize
 }
 
 pub(crate) async fn search_as(index: &Index, texts: &[IndexQueryText], visibility: &Visibility, limit: usize) -> Vec<IndexCandidate> {
-    index.search(&IndexQuery { texts, visibility, limit }).await.unwrap()
+    let answer = index.search(&IndexQuery { texts, visibility, limit }).await.unwrap();
+    assert_eq!(answer.warning, None);
+    answer.candidates
 }
 
 /// The model that the contract's contents name.

@@ -1,0 +1,213 @@
+//! Collections on the cluster: one for each contents, built whole, then pointed to by an alias.
+//!
+//! The name holds the hash of the contents, so that of several replicas with the same tools one builds and the others
+//! find it there. A replica searches the collection of its own contents by name; the alias tells people, and those
+//! whose collection is gone, which one was completed last.
+
+use std::time::Duration;
+
+use qdrant_client::qdrant::{
+    CountPointsBuilder, CreateAliasBuilder, CreateFieldIndexCollectionBuilder, DeleteCollectionBuilder, FieldType, UpsertPointsBuilder,
+};
+use tokio::time::{Instant, sleep};
+
+use super::super::contents::CanonicalContents;
+use super::super::embedded::IndexProgress;
+use super::fault::Fault;
+use super::nodes::{CALL, Nodes};
+use super::wire::{self, Spread};
+use crate::domain::canonical::Fingerprint;
+use crate::service::ports::IndexError;
+
+/// Raised when what is stored changes its form.
+const SCHEMA: u32 = 1;
+/// Documents per write: about half a megabyte.
+const BATCH: usize = 128;
+/// How often the points of a complete build are counted until all nodes have them.
+const COUNTS: u32 = 10;
+const BETWEEN_COUNTS: Duration = Duration::from_millis(100);
+
+/// The names that contents get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Names {
+    pub(super) alias: String,
+    pub(super) collection: String,
+}
+
+impl Names {
+    /// With the model and its dimension in both: vectors of two models never meet.
+    pub(super) fn of(prefix: &str, contents: &CanonicalContents) -> Self {
+        let model = plain(&contents.model);
+        let alias = format!("{prefix}_{model}_{}", contents.dimension);
+        let hash = contents.fingerprint.to_string();
+        let collection = format!("{alias}_v{SCHEMA}_{}", &hash[..HASH_LENGTH]);
+        Self { alias, collection }
+    }
+
+    /// Whether a collection of this name was built for the same alias, by this release or another one.
+    fn is_sibling(&self, name: &str) -> bool {
+        let version_and_hash = name.strip_prefix(self.alias.as_str()).and_then(|rest| rest.strip_prefix("_v")?.split_once('_'));
+        version_and_hash.is_some_and(|(version, hash)| {
+            !version.is_empty()
+                && version.bytes().all(|byte| byte.is_ascii_digit())
+                && hash.len() == HASH_LENGTH
+                && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+    }
+}
+
+/// Hexadecimal digits: 128 bits.
+const HASH_LENGTH: usize = 32;
+
+/// A model's name as a part of a collection's name. One that can't stand there as it is gets a hash, so that two
+/// models never share a name.
+fn plain(model: &str) -> String {
+    const LONGEST: usize = 64;
+    let is_plain = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit() || "-.".contains(character);
+    if model.len() <= LONGEST && !model.is_empty() && model.chars().all(is_plain) {
+        return model.to_owned();
+    }
+    let replaced: String =
+        model.to_lowercase().chars().map(|character| if is_plain(character) { character } else { '-' }).take(LONGEST).collect();
+    format!("{replaced}-{}", &Fingerprint::of_text(model).to_string()[..8])
+}
+
+/// Makes the cluster hold these contents, complete, and points the alias there. Nothing is written where they are
+/// there already; where another replica is at it, both write the same.
+///
+/// # Errors
+/// [`IndexError::Qdrant`]; what is half built is completed by the next attempt, here or elsewhere.
+pub(super) async fn ensure(
+    nodes: &Nodes,
+    names: &Names,
+    contents: &CanonicalContents,
+    spread: Spread,
+    progress: &(dyn Fn(IndexProgress) + Send + Sync),
+) -> Result<(), IndexError> {
+    let total = contents.documents.len();
+    let there = count(nodes, &names.collection).await.map_err(|fault| fault.during("look for the index"))?;
+    if there != Some(total) {
+        if there.is_none() {
+            create(nodes, names, contents.dimension, spread).await.map_err(|fault| fault.during("create a collection"))?;
+        }
+        for (batch, documents) in contents.documents.chunks(BATCH).enumerate() {
+            progress(IndexProgress::Storing { done: batch * BATCH, total });
+            let points: Vec<_> = documents.iter().map(wire::point).collect();
+            let upsert = &UpsertPointsBuilder::new(names.collection.as_str(), points).wait(true).build();
+            let write = nodes.call(Instant::now() + CALL, |client| async move { client.upsert_points(upsert.clone()).await });
+            write.await.map_err(|fault| fault.during("store documents"))?;
+        }
+        complete(nodes, &names.collection, total).await.map_err(|fault| fault.during("find all of its points"))?;
+        progress(IndexProgress::Finished);
+    }
+    point_alias(nodes, names).await.map_err(|fault| fault.during("switch its alias"))
+}
+
+/// How many points the collection has; `None` when it is not there.
+async fn count(nodes: &Nodes, collection: &str) -> Result<Option<usize>, Fault> {
+    let request = &CountPointsBuilder::new(collection).exact(true).build();
+    match nodes.call(Instant::now() + CALL, |client| async move { client.count(request.clone()).await }).await {
+        Ok(answer) => Ok(Some(answer.result.map_or(0, |result| usize::try_from(result.count).unwrap_or(usize::MAX)))),
+        Err(Fault::NotFound) => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+async fn create(nodes: &Nodes, names: &Names, dimension: usize, spread: Spread) -> Result<(), Fault> {
+    let name = names.collection.as_str();
+    let request = &wire::collection(name, dimension, spread);
+    if let Err(fault) = nodes.call(Instant::now() + CALL, |client| async move { client.create_collection(request.clone()).await }).await {
+        // Another replica may have been faster.
+        let exists = nodes.call(Instant::now() + CALL, |client| async move { client.collection_exists(name).await }).await?;
+        if !exists {
+            return Err(fault);
+        }
+    }
+    // Before the points: Qdrant may refuse to filter by a field that has none.
+    for (field, kind) in [(wire::SERVER, FieldType::Keyword), (wire::CLASS, FieldType::Integer)] {
+        let request = &CreateFieldIndexCollectionBuilder::new(name, field, kind).wait(true).build();
+        nodes.call(Instant::now() + CALL, |client| async move { client.create_field_index(request.clone()).await }).await?;
+    }
+    Ok(())
+}
+
+/// Waits until a node that is asked has all points: copies may be a moment behind.
+async fn complete(nodes: &Nodes, collection: &str, total: usize) -> Result<(), Fault> {
+    for _ in 0..COUNTS {
+        if count(nodes, collection).await? == Some(total) {
+            return Ok(());
+        }
+        sleep(BETWEEN_COUNTS).await;
+    }
+    Err(Fault::Refused)
+}
+
+/// One operation, which also takes the alias from where it was: readers by the alias see no gap.
+async fn point_alias(nodes: &Nodes, names: &Names) -> Result<(), Fault> {
+    if alias_target(nodes, &names.alias).await?.as_deref() == Some(&names.collection) {
+        return Ok(());
+    }
+    let request = &CreateAliasBuilder::new(names.collection.as_str(), names.alias.as_str()).build();
+    nodes.call(Instant::now() + CALL, |client| async move { client.create_alias(request.clone()).await }).await.map(drop)
+}
+
+async fn alias_target(nodes: &Nodes, alias: &str) -> Result<Option<String>, Fault> {
+    let answer = nodes.call(Instant::now() + CALL, |client| async move { client.list_aliases().await }).await?;
+    Ok(answer.aliases.into_iter().find(|known| known.alias_name == alias).map(|known| known.collection_name))
+}
+
+/// The collections of the same alias that it does not point to.
+pub(super) async fn idle(nodes: &Nodes, names: &Names) -> Result<Vec<String>, Fault> {
+    let collections = nodes.call(Instant::now() + CALL, |client| async move { client.list_collections().await }).await?;
+    let target = alias_target(nodes, &names.alias).await?;
+    let names = collections.collections.into_iter().map(|collection| collection.name).filter(|name| names.is_sibling(name));
+    Ok(names.filter(|name| Some(name) != target.as_ref()).collect())
+}
+
+pub(super) async fn remove(nodes: &Nodes, collection: &str) -> Result<(), Fault> {
+    let request = &DeleteCollectionBuilder::new(collection).build();
+    nodes.call(Instant::now() + CALL, |client| async move { client.delete_collection(request.clone()).await }).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CanonicalContents, Names, plain};
+    use crate::service::ports::IndexContents;
+
+    fn names(model: &str, dimension: usize) -> Names {
+        Names::of("toolsieve", &CanonicalContents::of(IndexContents { model: model.into(), dimension, documents: Vec::new() }))
+    }
+
+    #[test]
+    fn names_hold_model_dimension_and_contents() {
+        let names = names("minilm-l6", 384);
+        assert_eq!(names.alias, "toolsieve_minilm-l6_384");
+        let hash = names.collection.strip_prefix("toolsieve_minilm-l6_384_v1_").unwrap();
+        assert!(hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    }
+
+    #[test]
+    fn only_collections_of_the_same_alias_are_siblings() {
+        let ours = names("minilm-l6", 384);
+        assert!(ours.is_sibling(&ours.collection));
+        assert!(ours.is_sibling(&ours.collection.replace("_v1_", "_v27_")));
+        for other in [
+            names("minilm-l6", 768).collection,
+            names("minilm-l6-v2", 384).collection,
+            ours.alias.clone(),
+            format!("{}_v1_backup", ours.alias),
+            format!("other_{}", ours.collection),
+            format!("{}0", ours.collection),
+        ] {
+            assert!(!ours.is_sibling(&other), "{other}");
+        }
+    }
+
+    #[test]
+    fn names_that_can_not_stand_in_a_name_never_meet() {
+        assert_eq!(plain("minilm-l6-v2.int8"), "minilm-l6-v2.int8");
+        let (one, other) = (plain("Org/Model"), plain("org:model"));
+        assert!(one.starts_with("org-model-") && other.starts_with("org-model-") && one != other);
+        assert!(plain(&"long".repeat(100)).len() < 80 && !plain("").is_empty());
+    }
+}

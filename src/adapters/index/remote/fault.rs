@@ -1,0 +1,103 @@
+//! Why a call to Qdrant failed, by gRPC status code. The client's texts are never handed on: they carry headers.
+
+use qdrant_client::QdrantError;
+
+use crate::service::ports::IndexError;
+
+/// Codes of the gRPC specification. The client names them with a type of another crate.
+mod code {
+    pub(super) const INVALID_ARGUMENT: i32 = 3;
+    pub(super) const DEADLINE_EXCEEDED: i32 = 4;
+    pub(super) const NOT_FOUND: i32 = 5;
+    pub(super) const ALREADY_EXISTS: i32 = 6;
+    pub(super) const PERMISSION_DENIED: i32 = 7;
+    pub(super) const RESOURCE_EXHAUSTED: i32 = 8;
+    pub(super) const FAILED_PRECONDITION: i32 = 9;
+    pub(super) const OUT_OF_RANGE: i32 = 11;
+    pub(super) const UNIMPLEMENTED: i32 = 12;
+    pub(super) const UNAUTHENTICATED: i32 = 16;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// No connection, or the node failed.
+    Unreachable,
+    /// No answer in the time that it was given.
+    Slow,
+    KeyRefused,
+    /// Too many requests, or no room.
+    Exhausted,
+    /// There is no such collection.
+    NotFound,
+    /// The node does not take the request, and would not take it again.
+    Refused,
+}
+
+impl Fault {
+    pub(super) fn of(error: &QdrantError) -> Self {
+        let status = match error {
+            QdrantError::ResponseError { status } => status,
+            QdrantError::ResourceExhaustedError { .. } => return Self::Exhausted,
+            QdrantError::Io(_) => return Self::Unreachable,
+            _ => return Self::Refused,
+        };
+        match i32::from(status.code()) {
+            code::DEADLINE_EXCEEDED => Self::Slow,
+            code::NOT_FOUND => Self::NotFound,
+            code::PERMISSION_DENIED | code::UNAUTHENTICATED => Self::KeyRefused,
+            code::RESOURCE_EXHAUSTED => Self::Exhausted,
+            code::INVALID_ARGUMENT | code::ALREADY_EXISTS | code::FAILED_PRECONDITION | code::OUT_OF_RANGE | code::UNIMPLEMENTED => {
+                // The node's own words about the request, without its headers. A key never reaches this: what can't
+                // be sent in a header was found with the settings.
+                tracing::debug!(code = ?status.code(), message = status.message(), "Qdrant refused a request");
+                Self::Refused
+            }
+            _ => Self::Unreachable,
+        }
+    }
+
+    /// Whether the node is left alone for it. One without room for more can still be searched, and says so at once.
+    pub(super) const fn is_of_node(self) -> bool {
+        matches!(self, Self::Unreachable | Self::Slow | Self::KeyRefused)
+    }
+
+    /// Completes "a node of Qdrant …" and "Qdrant …".
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Unreachable => "does not answer",
+            Self::Slow => "does not answer in time",
+            Self::KeyRefused => "refuses the API key",
+            Self::Exhausted => "has no room or too much to do",
+            Self::NotFound => "does not have the collection",
+            Self::Refused => "refuses the request",
+        }
+    }
+
+    pub(super) const fn during(self, action: &'static str) -> IndexError {
+        IndexError::Qdrant { action, reason: self.reason() }
+    }
+
+    /// Follows a colon.
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::Unreachable => "no node answers",
+            Self::Slow => "no node answers in time",
+            Self::KeyRefused => "it refuses the API key; set index.qdrant_api_key or QDRANT_API_KEY",
+            Self::Exhausted => "it has no room or too much to do",
+            Self::NotFound => "it does not have the collection",
+            Self::Refused => "it refuses the request; the log has more at level debug",
+        }
+    }
+
+    /// What callers of a search are told.
+    pub(super) const fn warning(self) -> &'static str {
+        match self {
+            Self::Unreachable => "ranked by words alone: Qdrant does not answer",
+            Self::Slow => "ranked by words alone: Qdrant does not answer in time",
+            Self::KeyRefused => "ranked by words alone: Qdrant refuses the API key",
+            Self::Exhausted => "ranked by words alone: Qdrant has too much to do",
+            Self::NotFound => "ranked by words alone: Qdrant has lost the index, which is built again",
+            Self::Refused => "ranked by words alone: Qdrant refuses the search",
+        }
+    }
+}

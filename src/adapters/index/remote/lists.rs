@@ -1,0 +1,113 @@
+//! The lexical half of the index in memory: inverted lists, with the scores that an engine would compute.
+//!
+//! They answer alone when Qdrant does not. When it does, they weigh the terms of a query: Qdrant itself counts
+//! document frequencies shard by shard, which would score a tool by where it happens to lie.
+
+use ahash::AHashMap;
+
+use super::super::contents::canonical_sparse;
+use super::super::merged::Scored;
+use crate::domain::relevance::SparseVector;
+use crate::service::ports::IndexDocument;
+
+/// For every term the documents that have it.
+#[derive(Default)]
+pub(super) struct TermLists {
+    /// Position of a document, and the term's weight in it.
+    lists: AHashMap<u32, Vec<(u32, f32)>>,
+    /// How many documents have terms.
+    documents: usize,
+    /// How many documents there are.
+    positions: usize,
+}
+
+impl TermLists {
+    /// Of documents whose sparse vectors are canonical.
+    pub(super) fn of(documents: &[IndexDocument]) -> Self {
+        let mut lists: AHashMap<u32, Vec<(u32, f32)>> = AHashMap::new();
+        for (position, document) in (0_u32..).zip(documents) {
+            for (term, weight) in document.sparse.indices.iter().zip(&document.sparse.values) {
+                lists.entry(*term).or_default().push((position, *weight));
+            }
+        }
+        let with_terms = documents.iter().filter(|document| !document.sparse.indices.is_empty()).count();
+        Self { lists, documents: with_terms, positions: documents.len() }
+    }
+
+    /// The terms of a query that occur, each weighted by its inverse document frequency over all documents:
+    /// `weight * ln(1 + (n - df + 0.5) / (df + 0.5))`.
+    pub(super) fn weighted(&self, query: &SparseVector) -> SparseVector {
+        let query = canonical_sparse(query);
+        let terms = query.indices.into_iter().zip(query.values);
+        let (indices, values) = terms.filter_map(|(term, weight)| Some((term, weight * self.rarity(term)?))).unzip();
+        SparseVector { indices, values }
+    }
+
+    fn rarity(&self, term: u32) -> Option<f32> {
+        let frequency = self.lists.get(&term)?.len() as f32;
+        Some((1.0 + (self.documents as f32 - frequency + 0.5) / (frequency + 0.5)).ln())
+    }
+
+    /// The best visible documents for a weighted query, best first, those of equal score by position.
+    pub(super) fn best(&self, weighted: &SparseVector, visible: impl Fn(usize) -> bool, limit: usize) -> Vec<Scored> {
+        let mut scores = vec![0.0_f32; self.positions];
+        for (term, weight) in weighted.indices.iter().zip(&weighted.values) {
+            for (position, in_document) in self.lists.get(term).into_iter().flatten() {
+                scores[*position as usize] += weight * in_document;
+            }
+        }
+        let mut found: Vec<Scored> =
+            scores.into_iter().enumerate().filter(|(position, score)| *score > 0.0 && visible(*position)).collect();
+        let better = |one: &Scored, other: &Scored| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0));
+        if limit < found.len() {
+            found.select_nth_unstable_by(limit, better);
+            found.truncate(limit);
+        }
+        found.sort_unstable_by(better);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TermLists;
+    use crate::domain::principal::VisibilityClass;
+    use crate::domain::relevance::SparseVector;
+    use crate::domain::tool::ToolId;
+    use crate::service::ports::IndexDocument;
+
+    fn sparse(terms: &[(u32, f32)]) -> SparseVector {
+        let (indices, values) = terms.iter().copied().unzip();
+        SparseVector { indices, values }
+    }
+
+    fn lists(documents: &[&[(u32, f32)]]) -> TermLists {
+        let document = |terms: &&[(u32, f32)]| IndexDocument {
+            tool: ToolId::new("server", "tool"),
+            class: VisibilityClass(0),
+            dense: Vec::new(),
+            sparse: sparse(terms),
+        };
+        TermLists::of(&documents.iter().map(document).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn terms_weigh_by_how_rare_they_are_among_documents_with_terms() {
+        let lists = lists(&[&[(1, 1.0)], &[(1, 1.0), (2, 1.0)], &[]]);
+        let weighted = lists.weighted(&sparse(&[(2, 2.0), (1, 1.0), (404, 9.0)]));
+        assert_eq!(weighted.indices, [1, 2]);
+        let expected = [(1.0_f32 + 0.5 / 2.5).ln(), 2.0 * (1.0_f32 + 1.5 / 1.5).ln()];
+        assert!(weighted.values.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-6), "{weighted:?}");
+    }
+
+    #[test]
+    fn the_best_visible_ones_come_first_and_equals_by_position() {
+        let lists = lists(&[&[(1, 1.0)], &[(1, 3.0)], &[(1, 1.0)], &[(1, 9.0)], &[(2, 9.0)]]);
+        let query = sparse(&[(1, 1.0)]);
+        let found =
+            |limit| lists.best(&query, |position| position != 3, limit).into_iter().map(|(position, _)| position).collect::<Vec<_>>();
+        assert_eq!(found(10), [1, 0, 2]);
+        assert_eq!(found(2), [1, 0]);
+        assert_eq!(found(0), Vec::<usize>::new());
+    }
+}

@@ -1,0 +1,372 @@
+//! The port, on a Qdrant server or cluster.
+//!
+//! | module | job |
+//! | --- | --- |
+//! | `nodes` | who answers, and who is asked instead |
+//! | `collections` | building a collection, switching to it, removing old ones |
+//! | `wire` | requests and answers |
+//! | `lists` | the lexical half in memory: for the weights of terms, and for when nobody answers |
+//! | `fault` | why a call failed |
+//!
+//! Types of `qdrant-client` stay in this folder.
+
+mod collections;
+mod fault;
+mod lists;
+mod nodes;
+mod wire;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use async_trait::async_trait;
+use qdrant_client::qdrant::{QueryBatchPoints, QueryBatchPointsBuilder, QueryPoints};
+use secrecy::SecretString;
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{Instant, sleep};
+use url::Url;
+use uuid::Uuid;
+
+use self::collections::Names;
+use self::fault::Fault;
+use self::lists::TermLists;
+use self::nodes::Nodes;
+pub use self::wire::Spread;
+use super::contents::CanonicalContents;
+use super::directory::{Directory, Restriction};
+use super::embedded::IndexProgress;
+use super::generation::LARGE;
+use super::merged::{Merged, Scored};
+use crate::domain::canonical::Fingerprint;
+use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
+
+/// Where the cluster is and how it is used.
+pub struct RemoteIndexOptions {
+    /// One address per node, with scheme and port; not none.
+    pub urls: Vec<Url>,
+    pub api_key: Option<SecretString>,
+    /// What the names of all collections and aliases begin with: one for each installation that shares a cluster.
+    pub prefix: String,
+    pub spread: Spread,
+    pub timing: Timing,
+    /// Called while a collection is filled.
+    pub progress: Arc<dyn Fn(IndexProgress) + Send + Sync>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// How long a search may wait for the cluster, all nodes together.
+    pub search: Duration,
+    /// How long a node is left alone that failed; twice as long each time that it fails again.
+    pub first_pause: Duration,
+    pub longest_pause: Duration,
+    /// How long a collection stays that the alias does not point to any more: other replicas may still search it.
+    pub idle: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            search: Duration::from_millis(250),
+            first_pause: Duration::from_millis(500),
+            longest_pause: Duration::from_secs(30),
+            idle: Duration::from_mins(2),
+        }
+    }
+}
+
+/// A [`ToolIndex`] on a Qdrant cluster.
+///
+/// Names and terms of the tools are kept in memory too: when no node answers in time, tools are found by words alone,
+/// with a warning.
+pub struct RemoteIndex {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    nodes: Nodes,
+    prefix: String,
+    spread: Spread,
+    timing: Timing,
+    progress: Arc<dyn Fn(IndexProgress) + Send + Sync>,
+    /// The last contents that were handed over, wherever they got to.
+    latest: ArcSwap<Documents>,
+    /// The collection that is searched; `None` until there is one.
+    current: ArcSwapOption<Collection>,
+    /// One build at a time.
+    builder: Mutex<()>,
+    signals: Arc<Signals>,
+}
+
+/// Says when contents are needed.
+#[derive(Default)]
+struct Signals {
+    /// Whether the cluster lacks the latest contents.
+    is_behind: AtomicBool,
+    needed: Notify,
+}
+
+/// A complete collection on the cluster.
+struct Collection {
+    names: Names,
+    fingerprint: Fingerprint,
+    documents: Arc<Documents>,
+    /// Set when the cluster does not have it any more.
+    is_lost: AtomicBool,
+}
+
+/// What is known of contents here.
+struct Documents {
+    dimension: usize,
+    directory: Directory,
+    terms: TermLists,
+    ids: Vec<Uuid>,
+    positions: HashMap<Uuid, usize>,
+}
+
+impl Documents {
+    fn of(contents: &CanonicalContents) -> Self {
+        let ids: Vec<Uuid> = contents.documents.iter().map(|document| wire::id(&document.tool)).collect();
+        Self {
+            dimension: contents.dimension,
+            directory: Directory::of(&contents.documents),
+            terms: TermLists::of(&contents.documents),
+            positions: ids.iter().enumerate().map(|(position, id)| (*id, position)).collect(),
+            ids,
+        }
+    }
+
+    /// The dense vector of a query, if it can be compared with those of the documents.
+    fn usable<'a>(&self, vector: Option<&'a [f32]>) -> Option<&'a [f32]> {
+        let fits = |vector: &&[f32]| vector.len() == self.dimension && vector.iter().all(|value| value.is_finite());
+        vector.filter(|_| self.dimension > 0).filter(fits)
+    }
+}
+
+impl RemoteIndex {
+    /// Connects in the background, so that a cluster that is down keeps nothing from starting. The index is empty
+    /// until [`ToolIndex::replace`]. Must be called within a runtime.
+    ///
+    /// # Errors
+    /// [`IndexError::Qdrant`] for an address that is none.
+    pub fn open(options: RemoteIndexOptions) -> Result<Arc<Self>, IndexError> {
+        let signals = Arc::new(Signals::default());
+        let told = Arc::clone(&signals);
+        let recovered: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+            if told.is_behind.load(Ordering::Relaxed) {
+                told.needed.notify_one();
+            }
+        });
+        let nodes = Nodes::connect(&options, &recovered)?;
+        let shared = Shared {
+            nodes,
+            prefix: options.prefix,
+            spread: options.spread,
+            timing: options.timing,
+            progress: options.progress,
+            latest: ArcSwap::from_pointee(Documents::of(&CanonicalContents::of(IndexContents::default()))),
+            current: ArcSwapOption::empty(),
+            builder: Mutex::default(),
+            signals,
+        };
+        Ok(Arc::new(Self { shared: Arc::new(shared) }))
+    }
+}
+
+#[async_trait]
+impl ToolIndex for RemoteIndex {
+    async fn replace(&self, contents: IndexContents) -> Result<(), IndexError> {
+        self.shared.replace(contents).await
+    }
+
+    async fn needs_contents(&self) {
+        self.shared.signals.needed.notified().await;
+    }
+
+    async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
+        Ok(self.shared.search(request).await)
+    }
+
+    fn state(&self) -> IndexState {
+        let is_searched = |current: &Arc<Collection>| !current.is_lost.load(Ordering::Relaxed) && self.shared.nodes.any_answers();
+        let searched = self.shared.current.load_full().filter(is_searched);
+        let qdrant = Some(self.shared.nodes.state(searched.is_some()));
+        match searched {
+            Some(collection) => {
+                let directory = &collection.documents.directory;
+                IndexState { documents: directory.len(), embedded: directory.embedded(), qdrant }
+            }
+            None => IndexState { documents: self.shared.latest.load().directory.len(), embedded: 0, qdrant },
+        }
+    }
+}
+
+impl Shared {
+    async fn replace(self: &Arc<Self>, contents: IndexContents) -> Result<(), IndexError> {
+        let _building = self.builder.lock().await;
+        let contents = CanonicalContents::of(contents);
+        let current = self.current.load_full();
+        if current.is_some_and(|current| current.fingerprint == contents.fingerprint && !current.is_lost.load(Ordering::Relaxed)) {
+            return Ok(());
+        }
+        let documents = Arc::new(Documents::of(&contents));
+        if contents.documents.is_empty() {
+            // Nothing to search: what other replicas have there is theirs.
+            self.latest.store(documents);
+            self.current.store(None);
+            self.signals.is_behind.store(false, Ordering::Relaxed);
+            return Ok(());
+        }
+        self.latest.store(Arc::clone(&documents));
+        let names = Names::of(&self.prefix, &contents);
+        self.signals.is_behind.store(true, Ordering::Relaxed);
+        collections::ensure(&self.nodes, &names, &contents, self.spread, &*self.progress).await?;
+        self.signals.is_behind.store(false, Ordering::Relaxed);
+        let fingerprint = contents.fingerprint;
+        self.current.store(Some(Arc::new(Collection { names: names.clone(), fingerprint, documents, is_lost: AtomicBool::new(false) })));
+        self.collect_later(names).await;
+        Ok(())
+    }
+
+    /// Removes, after a while, the collections that nothing points to now and nothing points to then.
+    async fn collect_later(self: &Arc<Self>, names: Names) {
+        let Ok(idle) = collections::idle(&self.nodes, &names).await else { return };
+        if idle.is_empty() {
+            return;
+        }
+        let (shared, pause) = (Arc::downgrade(self), self.timing.idle);
+        tokio::spawn(async move {
+            sleep(pause).await;
+            Self::collect(&shared, &names, &idle).await;
+        });
+    }
+
+    async fn collect(shared: &Weak<Self>, names: &Names, idle: &[String]) {
+        let Some(shared) = shared.upgrade() else { return };
+        let Ok(still_idle) = collections::idle(&shared.nodes, names).await else { return };
+        for collection in still_idle.iter().filter(|name| idle.contains(name)) {
+            let is_current = shared.current.load().as_ref().is_some_and(|current| current.names.collection == *collection);
+            if is_current {
+                continue;
+            }
+            match collections::remove(&shared.nodes, collection).await {
+                Ok(()) => tracing::debug!(collection, "removed an old collection from Qdrant"),
+                Err(fault) => tracing::warn!(collection, "an old collection stays: Qdrant {}", fault.words()),
+            }
+        }
+    }
+
+    async fn search(&self, request: &IndexQuery<'_>) -> IndexAnswer {
+        if request.texts.is_empty() || request.limit == 0 {
+            return IndexAnswer::default();
+        }
+        let Some(current) = self.current.load_full() else {
+            let latest = self.latest.load_full();
+            let warning = match self.nodes.fault() {
+                Some(fault) if !self.nodes.any_answers() => fault.warning(),
+                _ => "ranked by words alone: the index is being built",
+            };
+            return IndexAnswer { warning: (latest.directory.len() > 0).then_some(warning), ..by_words(&latest, request) };
+        };
+        let deadline = Instant::now() + self.timing.search;
+        let mut found = self.ask(&current.names.collection, &current.documents, request, deadline).await;
+        if found.as_ref().is_err_and(|fault| *fault == Fault::NotFound) {
+            if !current.is_lost.swap(true, Ordering::Relaxed) {
+                tracing::warn!(collection = current.names.collection, "Qdrant has lost the index; it is built again");
+                self.signals.needed.notify_one();
+            }
+            // What another replica completed last is nearly the same.
+            found = self.ask(&current.names.alias, &current.documents, request, deadline).await;
+        }
+        match found {
+            Ok(found) => IndexAnswer { candidates: current.documents.directory.candidates(&found, request.visibility), warning: None },
+            Err(fault) => IndexAnswer { warning: Some(fault.warning()), ..by_words(&self.latest.load(), request) },
+        }
+    }
+
+    /// The union of the lists of all texts, by position: both lists of all texts in one call, and the cosines that
+    /// they did not bring in another.
+    async fn ask(&self, collection: &str, documents: &Documents, request: &IndexQuery<'_>, deadline: Instant) -> Result<Merged, Fault> {
+        let limit = request.limit.min(documents.directory.len());
+        let texts = request.texts.len();
+        let mut merged = Merged::new(texts, documents.directory.len(), 2 * limit * texts);
+        let filter = match documents.directory.restriction(request.visibility) {
+            _ if limit == 0 => return Ok(merged),
+            Restriction::Nothing => return Ok(merged),
+            Restriction::Everything => None,
+            Restriction::Some(values) => Some(wire::filter(values)),
+        };
+        let is_exact = documents.directory.len() <= LARGE;
+        let dense: Vec<Option<&[f32]>> = request.texts.iter().map(|text| documents.usable(text.dense.as_deref())).collect();
+        let mut queries = Vec::with_capacity(2 * texts);
+        let mut of_texts = Vec::with_capacity(2 * texts);
+        for (position, text) in request.texts.iter().enumerate() {
+            if let Some(query) = dense[position] {
+                queries.push(wire::nearest(collection, query, filter.clone(), limit, is_exact));
+                of_texts.push((position, List::Dense));
+            }
+            let weighted = documents.terms.weighted(&text.sparse);
+            if !weighted.indices.is_empty() {
+                queries.push(wire::lexical(collection, &weighted, filter.clone(), limit));
+                of_texts.push((position, List::Lexical));
+            }
+        }
+        for ((position, list), found) in of_texts.into_iter().zip(self.query(collection, queries, documents, deadline).await?) {
+            match list {
+                List::Dense => merged.add_dense(position, found),
+                List::Lexical => merged.add_lexical(position, found.into_iter().filter(|(_, score)| *score > 0.0).collect()),
+            }
+        }
+        let mut queries = Vec::with_capacity(texts);
+        let mut of_texts = Vec::with_capacity(texts);
+        for (position, query) in dense.iter().enumerate() {
+            let Some(query) = query else { continue };
+            let missing = merged.without_dense(position, |point| documents.directory.is_embedded(point));
+            if !missing.is_empty() {
+                queries.push(wire::cosines(collection, query, missing.iter().map(|point| documents.ids[*point])));
+                of_texts.push(position);
+            }
+        }
+        for (position, found) in of_texts.into_iter().zip(self.query(collection, queries, documents, deadline).await?) {
+            merged.add_dense(position, found);
+        }
+        Ok(merged)
+    }
+
+    /// The points that each query found, by position. Points of others are left out.
+    async fn query(
+        &self,
+        collection: &str,
+        queries: Vec<QueryPoints>,
+        documents: &Documents,
+        deadline: Instant,
+    ) -> Result<Vec<Vec<Scored>>, Fault> {
+        if queries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let batch: &QueryBatchPoints = &QueryBatchPointsBuilder::new(collection, queries).build();
+        let answer = self.nodes.call(deadline, |client| async move { client.query_batch(batch.clone()).await }).await?;
+        let position = |point| wire::found(point).and_then(|(id, score)| Some((*documents.positions.get(&id)?, score)));
+        Ok(answer.result.into_iter().map(|list| list.result.into_iter().filter_map(position).collect()).collect())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum List {
+    Dense,
+    Lexical,
+}
+
+/// The lexical candidates, from memory.
+fn by_words(documents: &Documents, request: &IndexQuery<'_>) -> IndexAnswer {
+    let mut merged = Merged::new(request.texts.len(), documents.directory.len(), request.limit.min(documents.directory.len()));
+    for (position, text) in request.texts.iter().enumerate() {
+        let weighted = documents.terms.weighted(&text.sparse);
+        let visible = |point| documents.directory.is_visible(point, request.visibility);
+        merged.add_lexical(position, documents.terms.best(&weighted, visible, request.limit));
+    }
+    documents.directory.candidates(&merged, request.visibility).into()
+}

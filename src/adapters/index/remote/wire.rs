@@ -1,0 +1,151 @@
+//! What is sent to Qdrant and what comes back, as the client's types.
+
+use std::collections::HashMap;
+
+use qdrant_client::qdrant::point_id::PointIdOptions;
+use qdrant_client::qdrant::{
+    Condition, CreateCollection, CreateCollectionBuilder, Datatype, Distance, Filter, MultiVectorComparator, MultiVectorConfigBuilder,
+    NamedVectors, PointId, PointStruct, Query, QueryPoints, QueryPointsBuilder, ScoredPoint, SearchParams, SparseIndexConfigBuilder,
+    SparseVectorParamsBuilder, SparseVectorsConfigBuilder, Value, Vector, VectorInput, VectorParamsBuilder, VectorsConfigBuilder,
+};
+use sha2::{Digest, Sha256};
+use uuid::{Builder, Uuid};
+
+use super::super::directory::Values;
+use crate::domain::relevance::SparseVector;
+use crate::domain::tool::ToolId;
+use crate::service::ports::IndexDocument;
+
+/// Payload fields of a point. The first two are filtered by, the third is for people who look.
+pub(super) const SERVER: &str = "server";
+pub(super) const CLASS: &str = "class";
+const TOOL: &str = "tool";
+
+const DENSE: &str = "dense";
+const LEXICAL: &str = "lexical";
+
+/// The list of candidates that an approximate search looks through.
+const HNSW_EF: u64 = 256;
+
+/// How the collection is spread over a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spread {
+    pub shards: u32,
+    /// Copies of each shard.
+    pub replicas: u32,
+}
+
+/// The id of a tool's point: the same on every replica, in every collection.
+pub(super) fn id(tool: &ToolId) -> Uuid {
+    let mut hash = Sha256::new();
+    hash.update((tool.server.as_str().len() as u64).to_le_bytes());
+    hash.update(tool.server.as_str());
+    hash.update(&*tool.name);
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&hash.finalize()[..16]);
+    Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// A collection of points with up to two vectors each, as in the embedded index. Its terms are weighed in the query,
+/// not by Qdrant, which counts them shard by shard.
+pub(super) fn collection(name: &str, dimension: usize, spread: Spread) -> CreateCollection {
+    let mut lexical = SparseVectorsConfigBuilder::default();
+    // Go through the lists of the terms instead of all points that the filter leaves.
+    let lists = SparseIndexConfigBuilder::default().full_scan_threshold(0_u64);
+    lexical.add_named_vector_params(LEXICAL, SparseVectorParamsBuilder::default().index(lists));
+    let collection =
+        CreateCollectionBuilder::new(name).sparse_vectors_config(lexical).shard_number(spread.shards).replication_factor(spread.replicas);
+    if dimension == 0 {
+        return collection.build();
+    }
+    let mut dense = VectorsConfigBuilder::default();
+    let passages = VectorParamsBuilder::new(dimension as u64, Distance::Cosine)
+        .multivector_config(MultiVectorConfigBuilder::new(MultiVectorComparator::MaxSim))
+        // Half the memory to go through; a cosine differs by less than a thousandth.
+        .datatype(Datatype::Float16);
+    dense.add_named_vector_params(DENSE, passages);
+    collection.vectors_config(dense).build()
+}
+
+pub(super) fn point(document: &IndexDocument) -> PointStruct {
+    let mut vectors = HashMap::new();
+    if !document.dense.is_empty() {
+        let passages: Vec<Vec<f32>> = document.dense.iter().map(|vector| vector.to_vec()).collect();
+        vectors.insert(DENSE.to_owned(), Vector::new_multi(passages));
+    }
+    let SparseVector { indices, values } = &document.sparse;
+    if !indices.is_empty() {
+        vectors.insert(LEXICAL.to_owned(), Vector::new_sparse(indices.clone(), values.clone()));
+    }
+    let payload = [
+        (SERVER, Value::from(document.tool.server.as_str())),
+        (TOOL, Value::from(&*document.tool.name)),
+        (CLASS, Value::from(i64::from(document.class.0))),
+    ];
+    PointStruct {
+        id: Some(point_id(id(&document.tool))),
+        payload: payload.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        vectors: Some(NamedVectors { vectors }.into()),
+    }
+}
+
+pub(super) fn filter(values: Values) -> Filter {
+    let servers = values.servers.map(|servers| Condition::matches(SERVER, servers));
+    let classes = values.classes.map(|classes| Condition::matches(CLASS, classes.into_iter().map(i64::from).collect::<Vec<_>>()));
+    Filter::must(servers.into_iter().chain(classes))
+}
+
+/// The best points by the largest cosine over their dense vectors.
+pub(super) fn nearest(collection: &str, query: &[f32], filter: Option<Filter>, limit: usize, exact: bool) -> QueryPoints {
+    let params = SearchParams { hnsw_ef: Some(HNSW_EF), exact: Some(exact), ..SearchParams::default() };
+    // One vector against sets of them: a set of one.
+    let query = Query::new_nearest(VectorInput::new_multi(vec![query.to_vec()]));
+    let query = QueryPointsBuilder::new(collection).query(query).using(DENSE).limit(limit as u64).params(params).with_payload(false);
+    match filter {
+        Some(filter) => query.filter(filter).build(),
+        None => query.build(),
+    }
+}
+
+/// The cosines of these points.
+pub(super) fn cosines(collection: &str, query: &[f32], points: impl Iterator<Item = Uuid>) -> QueryPoints {
+    let points: Vec<PointId> = points.map(point_id).collect();
+    let limit = points.len();
+    nearest(collection, query, Some(Filter::must([Condition::has_id(points)])), limit, true)
+}
+
+/// The best points by the sum over the common terms of the weight here and the weight there.
+pub(super) fn lexical(collection: &str, weighted: &SparseVector, filter: Option<Filter>, limit: usize) -> QueryPoints {
+    let query = Query::new_nearest(VectorInput::new_sparse(weighted.indices.clone(), weighted.values.clone()));
+    let query = QueryPointsBuilder::new(collection).query(query).using(LEXICAL).limit(limit as u64).with_payload(false);
+    match filter {
+        Some(filter) => query.filter(filter).build(),
+        None => query.build(),
+    }
+}
+
+/// The id and the score of a point that was found; `None` for one that is not ours.
+pub(super) fn found(point: ScoredPoint) -> Option<(Uuid, f32)> {
+    match point.id?.point_id_options? {
+        PointIdOptions::Uuid(id) => Some((Uuid::parse_str(&id).ok()?, point.score)),
+        PointIdOptions::Num(_) => None,
+    }
+}
+
+fn point_id(id: Uuid) -> PointId {
+    PointId::from(id.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::id;
+    use crate::domain::tool::ToolId;
+
+    #[test]
+    fn an_id_depends_on_server_and_name_and_on_nothing_else() {
+        // Written down: another release must find the points of this one.
+        assert_eq!(id(&ToolId::new("time", "now")).to_string(), id(&ToolId::new("time", "now")).to_string());
+        assert_ne!(id(&ToolId::new("time", "now")), id(&ToolId::new("tim", "enow")));
+        assert_eq!(id(&ToolId::new("time", "now")).get_version_num(), 8);
+    }
+}

@@ -1,0 +1,110 @@
+//! Where the index lies: in this process, or on a Qdrant cluster.
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+use url::Url;
+
+use crate::settings::values::Reader;
+
+/// Qdrant's port for gRPC, and the one beside it for HTTP.
+const PORT: u16 = 6334;
+const HTTP_PORT: u16 = 6333;
+
+/// Section `[index]`.
+#[derive(Clone, Debug)]
+pub struct IndexSettings {
+    /// `None`: in this process.
+    pub qdrant: Option<QdrantSettings>,
+}
+
+#[derive(Clone, Debug)]
+pub struct QdrantSettings {
+    /// One address per node, with scheme and port.
+    pub urls: Vec<Url>,
+    pub api_key: Option<SecretString>,
+    /// How long a search may wait.
+    pub timeout: Duration,
+    /// What the names of collections begin with.
+    pub prefix: String,
+    pub shards: u32,
+    pub replicas: u32,
+}
+
+impl IndexSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let whole = |reader: &mut Reader<'_>, key| u32::try_from(reader.whole(key, 1..=1000)).unwrap_or(1);
+        let settings = QdrantSettings {
+            urls: urls(reader),
+            api_key: api_key(reader),
+            timeout: Duration::from_millis(reader.whole("index.qdrant_timeout_ms", 10..=60_000) as u64),
+            prefix: prefix(reader),
+            shards: whole(reader, "index.qdrant_shards"),
+            replicas: whole(reader, "index.qdrant_replicas"),
+        };
+        if settings.urls.is_empty() && settings.api_key.is_some() {
+            reader.warning("index.qdrant_api_key", "without effect: there is no Qdrant", "set index.qdrant_url or QDRANT_URL too");
+        }
+        Self { qdrant: Some(settings).filter(|settings| !settings.urls.is_empty()) }
+    }
+}
+
+fn urls(reader: &mut Reader<'_>) -> Vec<Url> {
+    const KEY: &str = "index.qdrant_url";
+    let mut urls = Vec::new();
+    let mut is_wrong = false;
+    for text in reader.list(KEY) {
+        let plain = Url::parse(&text).ok().filter(|url| {
+            matches!(url.scheme(), "http" | "https")
+                && matches!(url.path(), "" | "/")
+                && url.query().is_none()
+                && url.fragment().is_none()
+                && url.username().is_empty()
+                && url.password().is_none()
+        });
+        let Some(mut url) = plain else {
+            is_wrong = true;
+            continue;
+        };
+        if url.port() == Some(HTTP_PORT) {
+            reader.warning(KEY, "names port 6333, which is Qdrant's port for HTTP", "write the port for gRPC, by default 6334");
+        }
+        // 80 and 443 can only be meant where they are written.
+        let names_port =
+            url.port().is_some() || text.trim_end_matches('/').rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok());
+        is_wrong |= !names_port && url.set_port(Some(PORT)).is_err();
+        urls.push(url);
+    }
+    if is_wrong {
+        // Without the address itself: it may hold a password.
+        reader.problem(
+            KEY,
+            "holds something that is no plain http or https address",
+            "write each node as http://qdrant:6334: scheme, host and gRPC port; the key goes into index.qdrant_api_key",
+        );
+    }
+    urls
+}
+
+fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
+    let key = reader.optional_text("index.qdrant_api_key")?;
+    if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        reader.problem(
+            "index.qdrant_api_key",
+            "holds a space, a line break or a character outside ASCII, which a header can't carry",
+            "copy the key again",
+        );
+        return None;
+    }
+    Some(SecretString::from(key))
+}
+
+fn prefix(reader: &mut Reader<'_>) -> String {
+    const KEY: &str = "index.qdrant_collection";
+    let prefix = reader.text(KEY);
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if prefix.is_empty() || prefix.len() > 64 || !prefix.bytes().all(is_plain) {
+        reader.problem(KEY, "can't begin a collection's name", "write 1 to 64 letters, digits, - and _");
+    }
+    prefix
+}
