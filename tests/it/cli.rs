@@ -232,7 +232,7 @@ fn tools_and_documents_are_shown_without_the_service() {
     };
     assert_eq!(document(&[])["paths"]["/echo"]["post"]["operationId"], "one__echo");
     assert_eq!(document(&["--as-mcpo"])["paths"]["/echo"]["post"]["operationId"], "tool_echo_post");
-    assert_eq!(document(&["--mode", "meta"])["paths"].as_object().unwrap().len(), 2);
+    assert_eq!(document(&["--mode", "meta"])["paths"].as_object().unwrap().len(), 3);
 }
 
 #[test]

@@ -272,7 +272,12 @@ impl Shared {
             return IndexAnswer { warning: (latest.directory.len() > 0).then_some(warning), ..by_words(&latest, request) };
         };
         let deadline = Instant::now() + self.timing.search;
-        let mut found = self.ask(&current.names.collection, &current.documents, request, deadline).await;
+        let mut found = if current.is_lost.load(Ordering::Relaxed) {
+            // Under its name one may be there that is not filled yet.
+            Err(Fault::NotFound)
+        } else {
+            self.ask(&current.names.collection, &current.documents, request, deadline).await
+        };
         if found.as_ref().is_err_and(|fault| *fault == Fault::NotFound) {
             if !current.is_lost.swap(true, Ordering::Relaxed) {
                 tracing::warn!(collection = current.names.collection, "Qdrant has lost the index; it is built again");
