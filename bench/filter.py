@@ -27,7 +27,6 @@ import os
 import random
 import socket
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -39,7 +38,17 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM")
 
 import torch
 from sentence_transformers import SentenceTransformer
-from services import Service, finish, is_live, machine, table, toolsieve, write_config
+from services import (
+    Service,
+    finish,
+    is_live,
+    machine,
+    real_tools,
+    replayed,
+    table,
+    toolsieve,
+    write_config,
+)
 
 PIECES = 12
 SENTENCE = "create a new issue in the {} repository about login error"
@@ -47,20 +56,9 @@ SENTENCE = "create a new issue in the {} repository about login error"
 VERBS = ["create", "list", "search", "update", "delete", "get", "move", "export", "archive", "share"]
 NOUNS = ["invoice", "ticket", "event", "customer", "photo", "order", "contract", "playlist", "sensor", "recipe"]
 PLACES = ["warehouse", "library", "hospital", "school", "kitchen", "garage", "studio", "office", "museum", "port"]
-PER_SERVER = 100
 # Messages that are measured, and those that warm up for them, before it is the turn of the next way.
 BLOCK = 25
 WARM_UP = 3
-
-
-def real_tools(folder: Path | None) -> list[dict[str, Any]]:
-    """The tools of the lists in a folder, each name once."""
-    tools: dict[str, dict[str, Any]] = {}
-    for path in sorted(folder.glob("*.json")) if folder and folder.is_dir() else []:
-        for tool in json.loads(path.read_text()).get("tools", []):
-            if isinstance(tool, dict) and isinstance(tool.get("inputSchema"), dict):
-                tools.setdefault(tool["name"], tool)
-    return list(tools.values())
 
 
 def made_tools() -> Iterator[dict[str, Any]]:
@@ -76,17 +74,6 @@ def made_tools() -> Iterator[dict[str, Any]]:
                 }
     for number in range(1_000_000):
         yield {"name": f"extra_{number}", "description": f"Runs the step {number}.", "inputSchema": {"type": "object"}}
-
-
-def replayed(tools: list[dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
-    """Configuration of servers with at most 100 tools each."""
-    program = Path(__file__).absolute().with_name("replay_server.py")
-    servers = {}
-    for start in range(0, len(tools), PER_SERVER):
-        path = folder / f"tools{start}.json"
-        path.write_text(json.dumps(tools[start : start + PER_SERVER]))
-        servers[f"s{start // PER_SERVER}"] = {"command": sys.executable, "args": [str(program), str(path)]}
-    return servers
 
 
 def messages(model: SentenceTransformer, seed: int) -> Iterator[str]:

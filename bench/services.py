@@ -16,6 +16,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from types import TracebackType
 from typing import Any, Self
 
 MCPO = Path("~/.cache/toolsieve-bench/mcpo/bin/mcpo").expanduser()
+# Tools of one replayed server.
+PER_SERVER = 100
 JSON_HEADERS = {"Content-Type": "application/json"}
 
 
@@ -170,3 +173,24 @@ def finish(report: Mapping[str, Any], text: str, path: Path | None) -> None:
         path.write_text(json.dumps(report, indent=1) + "\n")
     else:
         print(json.dumps(report))
+
+
+def real_tools(folder: Path | None) -> list[dict[str, Any]]:
+    """The tools of the lists in a folder, each name once."""
+    tools: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")) if folder and folder.is_dir() else []:
+        for tool in json.loads(path.read_text()).get("tools", []):
+            if isinstance(tool, dict) and isinstance(tool.get("inputSchema"), dict):
+                tools.setdefault(tool["name"], tool)
+    return list(tools.values())
+
+
+def replayed(tools: list[dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    """Configuration of servers with at most 100 tools each."""
+    program = Path(__file__).absolute().with_name("replay_server.py")
+    servers = {}
+    for start in range(0, len(tools), PER_SERVER):
+        path = folder / f"tools{start}.json"
+        path.write_text(json.dumps(tools[start : start + PER_SERVER]))
+        servers[f"s{start // PER_SERVER}"] = {"command": sys.executable, "args": [str(program), str(path)]}
+    return servers
