@@ -38,6 +38,9 @@ struct SmartSelectBody {
     ),
     responses(
         (status = 200, description = "`tools` with `name`, `server`, `tool` and `reason`; `provider` that chose; `warnings`", body = Object),
+        (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 413, description = "The body is too large"),
         (status = 422, description = "No task, or a value that does not fit")
     )
 )]
