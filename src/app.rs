@@ -103,7 +103,7 @@ impl Application {
         let data_dir = DataDir::open(&start.store.data_dir)?;
         let sqlite = Arc::new(SqliteStore::open(&data_dir.database()).await?);
         let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
-        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new()?);
+        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new(start.embedder.model)?);
         let index = open_index(&start, &data_dir, embedder.model())?;
         let current = Arc::new(CurrentCatalog::default());
 

@@ -31,7 +31,7 @@ use toolsieve::service::record::{Recorder, Retention};
 use toolsieve::service::refresh::Indexing;
 use toolsieve::service::retrieve::Retrieve;
 use toolsieve::service::select::{Select, SelectRequest, Turn, TurnRole};
-use toolsieve::settings::{Overrides, ServersSource, Settings, Sources};
+use toolsieve::settings::{BuiltinModel, Overrides, ServersSource, Settings, Sources};
 
 const VERBS: [&str; 10] = ["create", "read", "update", "delete", "list", "search", "send", "convert", "merge", "export"];
 const NOUNS: [&str; 20] = [
@@ -88,7 +88,7 @@ fn select(criterion: &mut Criterion) {
     for count in [200, 2_000] {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(runtime.block_on(SqliteStore::open(&folder.path().join("t.db"))).unwrap());
-        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new().unwrap());
+        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new(BuiltinModel::default()).unwrap());
         let options =
             EmbeddedIndexOptions { folder: folder.path().join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
         let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options).unwrap();

@@ -10,8 +10,12 @@ use tokenizers::{
     pre_tokenizers::bert::BertPreTokenizer, processors::bert::BertProcessing,
 };
 use toolsieve::adapters::embed::builtin::{Encoder, ImportError, Kernel, ModelError, import, import_named};
+use toolsieve::settings::BuiltinModel;
 
-const ASSET: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/all-MiniLM-L6-v2.int8.bin");
+const ASSETS: [&str; 2] = [
+    concat!(env!("CARGO_MANIFEST_DIR"), "/assets/all-MiniLM-L6-v2.int8.bin"),
+    concat!(env!("CARGO_MANIFEST_DIR"), "/assets/toolsieve-minilm.int8.bin"),
+];
 
 #[derive(Deserialize)]
 struct Reference {
@@ -24,8 +28,12 @@ struct ReferenceCase {
     vector: Vec<f32>,
 }
 
+fn built_in() -> Encoder {
+    Encoder::built_in(BuiltinModel::default()).unwrap()
+}
+
 fn on_every_path() -> impl Iterator<Item = Encoder> {
-    Kernel::available().into_iter().map(|kernel| Encoder::built_in().unwrap().with_kernel(kernel).unwrap())
+    Kernel::available().into_iter().map(|kernel| built_in().with_kernel(kernel).unwrap())
 }
 
 fn cosine(left: &[f32], right: &[f32]) -> f32 {
@@ -35,16 +43,21 @@ fn cosine(left: &[f32], right: &[f32]) -> f32 {
 
 #[test]
 fn vectors_are_those_of_float32_on_every_code_path() {
-    let text = include_str!("../cases/encoder/reference.json");
-    let Reference { cases } = serde_json::from_str(text).unwrap();
+    near_to_float32(BuiltinModel::AllMinilmL6V2, include_str!("../cases/encoder/all-minilm-l6-v2.json"));
+    near_to_float32(BuiltinModel::ToolsieveMinilm, include_str!("../cases/encoder/toolsieve-minilm.json"));
+}
+
+fn near_to_float32(model: BuiltinModel, reference: &str) {
+    let Reference { cases } = serde_json::from_str(reference).unwrap();
     assert!(cases.len() >= 40);
     let texts: Vec<&str> = cases.iter().map(|case| case.text.as_str()).collect();
-    for encoder in on_every_path() {
+    for kernel in Kernel::available() {
+        let encoder = Encoder::built_in(model).unwrap().with_kernel(kernel).unwrap();
         let vectors = encoder.encode(&texts);
         let cosines: Vec<f32> = vectors.iter().zip(&cases).map(|(vector, case)| cosine(vector, &case.vector)).collect();
         let mean = cosines.iter().sum::<f32>() / cosines.len() as f32;
         let least = cosines.iter().copied().fold(1.0, f32::min);
-        println!("{:?}: mean cosine {mean:.5}, least {least:.5}", encoder.kernel());
+        println!("{model:?} on {:?}: mean cosine {mean:.5}, least {least:.5}", encoder.kernel());
         let (wanted, at_least) = if encoder.kernel() == Kernel::Avx2 { (0.995, 0.96) } else { (0.998, 0.98) };
         assert!(mean >= wanted, "{:?}: mean cosine {mean}", encoder.kernel());
         assert!(least >= at_least, "{:?}: least cosine {least}", encoder.kernel());
@@ -62,7 +75,7 @@ fn a_vector_does_not_depend_on_its_neighbours() {
         }
     }
     // Above 32 texts they are spread over the cores.
-    let encoder = Encoder::built_in().unwrap();
+    let encoder = built_in();
     let numbers: Vec<String> = (0..100).map(|number| format!("tool number {number}")).collect();
     texts.extend(numbers.iter().map(String::as_str));
     let together = encoder.encode(&texts);
@@ -82,12 +95,12 @@ fn every_vector_has_length_one() {
             assert!((length - 1.0).abs() < 1e-5, "{length}");
         }
     }
-    assert!(Encoder::built_in().unwrap().encode(&[]).is_empty());
+    assert!(built_in().encode(&[]).is_empty());
 }
 
 #[test]
 fn a_long_text_is_cut_at_256_tokens() {
-    let encoder = Encoder::built_in().unwrap();
+    let encoder = built_in();
     let (fits, long) = ("word ".repeat(254), "word ".repeat(10_000));
     assert_eq!(encoder.tokens(&long).len(), encoder.maximum_tokens());
     assert_eq!(encoder.maximum_tokens(), 256);
@@ -118,7 +131,7 @@ fn ids_agree(encoder: &Encoder, other: &Tokenizer, text: &str) -> bool {
 
 #[test]
 fn tokens_are_those_of_the_tokenizers_crate() {
-    let encoder = Encoder::built_in().unwrap();
+    let encoder = built_in();
     let other = other_tokenizer(&encoder);
     let words = "GitHub's create_issue(title: string) costs $5.00 — naïve café, ΑΣ ΟΔΟΣ İstanbul ﬁne ";
     let texts = [
@@ -141,7 +154,7 @@ fn tokens_are_those_of_the_tokenizers_crate() {
 
 #[test]
 fn tokens_agree_on_every_character_of_every_plane() {
-    let encoder = Encoder::built_in().unwrap();
+    let encoder = built_in();
     let other = other_tokenizer(&encoder);
     let mut differing: Vec<char> = Vec::new();
     let characters: Vec<char> = (0..=0x10_ffff).filter_map(char::from_u32).collect();
@@ -170,7 +183,7 @@ proptest! {
 
     #[test]
     fn no_text_makes_it_panic(texts in prop::collection::vec(any::<String>(), 0..4)) {
-        let encoder = Encoder::built_in().unwrap();
+        let encoder = built_in();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let vectors = encoder.encode(&texts);
         prop_assert_eq!(vectors.len(), texts.len());
@@ -192,9 +205,11 @@ proptest! {
 
 #[test]
 fn a_damaged_file_is_an_error() {
-    let whole = fs::read(ASSET).unwrap();
+    for asset in ASSETS {
+        assert!(Encoder::from_bytes(fs::read(asset).unwrap()).is_ok(), "the checksum in {asset} holds");
+    }
+    let whole = fs::read(ASSETS[0]).unwrap();
     let error = |bytes: &[u8]| Encoder::from_bytes(bytes.to_vec()).unwrap_err();
-    assert!(Encoder::from_bytes(whole.clone()).is_ok(), "the checksum in the asset holds");
     assert!(matches!(error(b""), ModelError::NotWeights));
     assert!(matches!(error(&vec![7; 1000]), ModelError::NotWeights));
     assert!(matches!(error(&whole[..whole.len() - 1]), ModelError::Length { .. }));
@@ -212,8 +227,10 @@ fn a_damaged_file_is_an_error() {
 
 #[test]
 fn the_model_is_named_by_its_weights() {
-    let encoder = Encoder::built_in().unwrap();
-    assert!(encoder.model_id().starts_with("all-MiniLM-L6-v2-int8-"), "{}", encoder.model_id());
+    let encoder = built_in();
+    assert!(encoder.model_id().starts_with("toolsieve-minilm-int8-"), "{}", encoder.model_id());
+    let stock = Encoder::built_in(BuiltinModel::AllMinilmL6V2).unwrap();
+    assert!(stock.model_id().starts_with("all-MiniLM-L6-v2-int8-"), "{}", stock.model_id());
     assert_eq!(encoder.dimension(), 384);
     assert_eq!(encoder.prompts().query, "");
 }

@@ -20,7 +20,7 @@ use toolsieve::service::current::CurrentCatalog;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex};
 use toolsieve::service::refresh::Indexing;
 use toolsieve::service::retrieve::Retrieve;
-use toolsieve::settings::Settings;
+use toolsieve::settings::{BuiltinModel, Settings};
 
 /// Macro recall at 5 of the four sets, as a Python hybrid of dense and lexical search reached it.
 const FLOOR: f64 = 0.825;
@@ -67,7 +67,7 @@ async fn recall(set: &Path) -> [f64; 3] {
     let (catalog, names) = catalog(&lines(&set.join("tools.jsonl")));
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
-    let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new().unwrap());
+    let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new(BuiltinModel::default()).unwrap());
     let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(EmbeddedIndexOptions {
         folder: folder.path().join("index"),
         model: embedder.model().into(),

@@ -9,6 +9,7 @@ use moka::sync::Cache;
 
 use crate::adapters::embed::builtin::{Encoder, ModelError};
 use crate::service::ports::{EmbedError, Embedder};
+use crate::settings::BuiltinModel;
 
 /// Memory for the vectors of messages, in bytes.
 const CACHE_BYTES: u64 = 4 << 20;
@@ -26,12 +27,17 @@ impl BuiltinEmbedder {
     ///
     /// # Errors
     /// The weights are broken: a fault of the build.
-    pub fn new() -> Result<Self, ModelError> {
-        let encoder = Arc::new(Encoder::built_in()?);
+    pub fn new(model: BuiltinModel) -> Result<Self, ModelError> {
+        Ok(Self::with(Encoder::built_in(model)?))
+    }
+
+    /// Takes other weights for the same encoder.
+    #[must_use]
+    pub fn with(encoder: Encoder) -> Self {
         let bytes =
             |text: &Arc<str>, vector: &Arc<[f32]>| u32::try_from(text.len() + vector.len() * size_of::<f32>() + 64).unwrap_or(u32::MAX);
         let messages = Cache::builder().max_capacity(CACHE_BYTES).weigher(bytes).build();
-        Ok(Self { encoder, messages })
+        Self { encoder: Arc::new(encoder), messages }
     }
 }
 

@@ -42,6 +42,8 @@ use tokenize::tokenize;
 use vocabulary::Vocabulary;
 use weights::Weights;
 
+use crate::settings::BuiltinModel;
+
 /// Tokens that one pass takes at most, unless a single text is longer.
 const PASS: usize = 128;
 /// Above so many texts the passes are spread over the cores: that is indexing, not a message.
@@ -51,7 +53,10 @@ const ALONE: usize = 32;
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
-static BUILT_IN: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/all-MiniLM-L6-v2.int8.bin")));
+static TOOLSIEVE_MINILM: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/toolsieve-minilm.int8.bin")));
+static ALL_MINILM_L6_V2: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/all-MiniLM-L6-v2.int8.bin")));
 
 /// A sentence encoder. Cheap to share behind an `Arc`; all methods take `&self`.
 pub struct Encoder {
@@ -64,14 +69,19 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The encoder compiled into this program: all-MiniLM-L6-v2, 384 dimensions, 256 tokens.
+    /// An encoder compiled into this program: six layers, 384 dimensions, 256 tokens.
     ///
-    /// Its weights stay mapped from the program file. Their checksum is held by a test, not at every start.
+    /// Its weights stay mapped from the program file, and those of the other model are never read. Their checksums are
+    /// held by a test, not at every start.
     ///
     /// # Errors
     /// When the program was built with weights of another version.
-    pub fn built_in() -> Result<Self, ModelError> {
-        Self::new(Weights::read(Cow::Borrowed(&BUILT_IN.0), false)?)
+    pub fn built_in(model: BuiltinModel) -> Result<Self, ModelError> {
+        let weights = match model {
+            BuiltinModel::ToolsieveMinilm => TOOLSIEVE_MINILM,
+            BuiltinModel::AllMinilmL6V2 => ALL_MINILM_L6_V2,
+        };
+        Self::new(Weights::read(Cow::Borrowed(&weights.0), false)?)
     }
 
     /// An encoder from the bytes of a weights file, as made by [`import()`]; verifies the checksum.
