@@ -112,18 +112,32 @@ def load_tools(folder: Path) -> dict[tuple[str, str], Tool]:
     return tools
 
 
-def load_pairs(folder: Path, tools: dict[tuple[str, str], Tool], left_out: set[str]) -> list[Pair]:
-    """One pair a message, and one for every tool of a task that needs several; none of a server that is left out."""
+def load_messages(path: Path) -> list[Pair]:
+    """One pair a message."""
+    keys = [(line["query"], (line["server"], line["tool"])) for line in lines(path)]
+    return [Pair(query, key, frozenset([key])) for query, key in keys]
+
+
+def load_tasks(path: Path) -> list[Pair]:
+    """One pair for every tool of a task that needs several."""
     pairs = []
-    for line in lines(folder / "messages.jsonl"):
-        key = (line["server"], line["tool"])
-        pairs.append(Pair(line["query"], key, frozenset([key])))
-    for line in lines(folder / "multi.jsonl"):
+    for line in lines(path):
         wanted = [tuple(tool) for tool in line["tools"]]
         twins = [tuple(twin.split("::")) for alternatives in line["alt"].values() for twin in alternatives]
         positives = frozenset(wanted + twins)
         pairs += [Pair(line["query"], key, positives) for key in wanted]
-    return [pair for pair in pairs if pair.tool in tools and pair.tool[0] not in left_out]
+    return pairs
+
+
+def load_invented(path: Path) -> tuple[dict[tuple[str, str], Tool], list[Pair]]:
+    """Servers made up for the training, one a line, each tool with its messages."""
+    tools, pairs = {}, []
+    for line in lines(path):
+        for raw in line["tools"]:
+            tool = Tool(line["server"], raw["name"], raw["description"])
+            tools[tool.key] = tool
+            pairs += [Pair(message, tool.key, frozenset([tool.key])) for message in raw["messages"]]
+    return tools, pairs
 
 
 def load_no_tool(path: Path) -> list[str]:

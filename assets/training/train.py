@@ -36,7 +36,7 @@ import data
 
 SERVER_HALF = 24
 BATCH = 48
-TOKENS = 64
+TOKENS = 96
 DROPOUT = 0.1
 """Texts of which the frozen layers' result is kept: about half a gigabyte."""
 KEPT = 20_000
@@ -150,7 +150,7 @@ def batches(pairs: list[data.Pair], chance: random.Random) -> list[list[data.Pai
     by_server: dict[str, list[data.Pair]] = {}
     for pair in pairs[:middle]:
         by_server.setdefault(pair.tool[0], []).append(pair)
-    chunks = [of[start : start + SERVER_HALF] for of in by_server.values() for start in range(0, len(of), SERVER_HALF)]
+    chunks = together([of[start : start + SERVER_HALF] for of in by_server.values() for start in range(0, len(of), SERVER_HALF)])
     chance.shuffle(chunks)
     rest, result = pairs[middle:], []
     for chunk in chunks:
@@ -173,6 +173,18 @@ def batches(pairs: list[data.Pair], chance: random.Random) -> list[list[data.Pai
         rest = later
     chance.shuffle(result)
     return result
+
+
+def together(chunks: list[list[data.Pair]]) -> list[list[data.Pair]]:
+    """Small servers share a half batch: the first that still has room takes the next."""
+    filled: list[list[data.Pair]] = []
+    for chunk in sorted(chunks, key=len, reverse=True):
+        room = next((half for half in filled[-8:] if len(half) + len(chunk) <= SERVER_HALF), None)
+        if room is None:
+            filled.append(list(chunk))
+        else:
+            room.extend(chunk)
+    return filled
 
 
 def loss_of(encoder: Encoder, batch: list[data.Pair], idle: list[str], tools, twins: Twins, near, options, chance) -> torch.Tensor:
@@ -212,9 +224,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True, help="sentence-transformers folder of all-MiniLM-L6-v2")
     parser.add_argument("--toollists", type=Path, required=True)
-    parser.add_argument("--messages", type=Path, required=True)
+    parser.add_argument("--messages", type=Path, nargs="+", required=True, help="messages of one tool each")
+    parser.add_argument("--tasks", type=Path, nargs="*", default=[], help="messages that need several tools")
+    parser.add_argument("--invented", type=Path, nargs="*", default=[], help="invented servers with their messages")
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--no-tool", type=Path, default=Path(__file__).with_name("notool.jsonl"))
+    parser.add_argument("--no-tool", type=Path, nargs="*", default=[Path(__file__).with_name("notool.jsonl")])
     parser.add_argument("--leave-out", default="", help="servers that are not trained on, separated by commas")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rate", type=float, default=5e-5)
@@ -236,8 +250,15 @@ def main() -> None:
     torch.manual_seed(options.seed)
     chance = random.Random(options.seed)
     tools = data.load_tools(options.toollists)
-    pairs = data.load_pairs(options.messages, tools, set(filter(None, options.leave_out.split(","))))
-    no_tool = data.load_no_tool(options.no_tool) if options.idle else []
+    pairs = [pair for path in options.messages for pair in data.load_messages(path)]
+    pairs += [pair for path in options.tasks for pair in data.load_tasks(path)]
+    for path in options.invented:
+        more, their = data.load_invented(path)
+        tools |= more
+        pairs += their
+    left_out = set(filter(None, options.leave_out.split(",")))
+    pairs = [pair for pair in pairs if pair.tool in tools and pair.tool[0] not in left_out]
+    no_tool = [query for path in options.no_tool for query in data.load_no_tool(path)] if options.idle else []
     encoder = Encoder(options.model, options.frozen, options.half)
     twins = Twins(tools, options.alike)
     near: dict[str, list[int]] = {}
