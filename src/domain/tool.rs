@@ -10,6 +10,7 @@ use crate::domain::arguments::ArgumentsValidator;
 use crate::domain::canonical::Fingerprint;
 use crate::domain::naming::OperationId;
 use crate::domain::principal::VisibilityClass;
+use crate::domain::relevance::ToolText;
 use crate::domain::schema::InputSchema;
 
 /// The name of a configured MCP server: the key in the `mcpServers` map.
@@ -96,6 +97,18 @@ impl Tool {
         function.insert("description".into(), description.into());
         function.insert("parameters".into(), (*input.published).clone());
         Value::Object(function)
+    }
+
+    /// What it is found by.
+    #[must_use]
+    pub fn text(&self) -> ToolText<'_> {
+        ToolText {
+            server: self.id.server.as_str(),
+            name: &self.id.name,
+            title: self.title.as_deref(),
+            description: &self.description,
+            parameters: self.input.parameters().collect(),
+        }
     }
 
     /// One line for search results: the first sentence of the description, at most 200 characters.

@@ -344,6 +344,7 @@ impl Indexing {
         if catalog.tools().is_empty() && self.index.state().documents == 0 {
             return true;
         }
+        catalog.learn_texts(self.lexical.analyzer());
         let passages: Vec<(&Arc<Tool>, Vec<String>)> = catalog.tools().iter().map(|tool| (tool, passages(tool))).collect();
         let hash = |texts: &[String]| texts.iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
         let wanted: Vec<Fingerprint> = passages.iter().flat_map(|(_, texts)| hash(texts)).collect();
@@ -417,7 +418,7 @@ impl Indexing {
                 tool: tool.id.clone(),
                 class: tool.class,
                 dense: texts.iter().filter_map(|text| vectors.get(&Fingerprint::of_text(text)).cloned()).collect(),
-                sparse: self.lexical.document_vector(&text(tool)),
+                sparse: self.lexical.document_vector(&tool.text()),
             })
             .collect();
         let contents = IndexContents { model: self.embedder.model().into(), dimension: self.embedder.dimension(), documents };
@@ -443,15 +444,5 @@ async fn settled(changes: &mut watch::Receiver<u64>) {
 
 /// What is embedded of a tool.
 fn passages(tool: &Tool) -> Vec<String> {
-    relevance::passages(&text(tool))
-}
-
-fn text(tool: &Tool) -> relevance::ToolText<'_> {
-    relevance::ToolText {
-        server: tool.id.server.as_str(),
-        name: &tool.id.name,
-        title: tool.title.as_deref(),
-        description: &tool.description,
-        parameters: tool.input.parameters().collect(),
-    }
+    relevance::passages(&tool.text())
 }

@@ -60,7 +60,7 @@ impl Judges {
         };
         let (candidates, entries): (Vec<Ranked<u32>>, Vec<Entry>) =
             ranking.ranked.iter().filter_map(|ranked| Some((*ranked, entry(ranked)?))).take(self.settings.candidates).unzip();
-        let question = Question::new(&ranking.message, entries, limit);
+        let question = Question::new(ranking.in_context.as_ref().unwrap_or(&ranking.message), entries, limit);
         match self.ask(advisor, &question, Instant::now() + self.settings.timeout).await {
             Ok(choices) => Reranked::Chosen(choices.iter().filter_map(|choice| candidates.get(choice.place).copied()).collect()),
             Err(error) => Reranked::Failed(format!("chosen without the language model ({}): {error}", advisor.name())),

@@ -11,7 +11,9 @@ use arc_swap::ArcSwap;
 use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::Catalog;
 use crate::domain::principal::Visibility;
-use crate::domain::relevance::{Candidates, FusionParameters, Gate, GateEvidence, LexicalModel, QueryPlan, Ranked, readable_score};
+use crate::domain::relevance::{
+    Candidates, FusionParameters, Gate, GateEvidence, LexicalModel, QueryPlan, Ranked, Signals, readable_score,
+};
 use crate::domain::tool::Tool;
 use crate::service::current::LiveSelection;
 use crate::service::ports::{Embedder, IndexCandidate, IndexQuery, IndexQueryText, Store, ToolIndex};
@@ -30,8 +32,12 @@ pub struct Ranking {
     pub ranked: Vec<Ranked<u32>>,
     /// The message as it was searched for: without its pastes.
     pub message: String,
+    /// The message with the turns before it, where it leans on them.
+    pub in_context: Option<String>,
     /// The message as a vector.
     pub vector: Option<Arc<[f32]>>,
+    /// The share of the five first that are of the first one's server.
+    pub agreement: f32,
     pub warnings: Vec<String>,
 }
 
@@ -46,7 +52,7 @@ pub struct Retrieve {
 impl Retrieve {
     #[must_use]
     pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>, settings: LiveSelection) -> Self {
-        let gate = ArcSwap::from_pointee(Gate::default());
+        let gate = ArcSwap::from_pointee(Gate::for_model(embedder.model()));
         Self { embedder, index, lexical: LexicalModel::default(), settings, gate }
     }
 
@@ -55,8 +61,12 @@ impl Retrieve {
         self.embedder.model()
     }
 
-    /// Teaches the gate the embedder's view of its examples. Their vectors are kept in the store like those of tools.
+    /// Teaches the gate the embedder's view of its examples, unless it was trained for this model. Their vectors are kept in
+    /// the store like those of tools.
     pub async fn teach_gate(&self, store: &dyn Store) {
+        if !self.gate.load().wants_examples() {
+            return;
+        }
         let texts: Vec<&str> = Gate::example_texts().collect();
         let hashes: Vec<Fingerprint> = texts.iter().map(|text| Fingerprint::of_text(text)).collect();
         let mut known = store.vectors(self.model(), &hashes).await.unwrap_or_default();
@@ -91,27 +101,40 @@ impl Retrieve {
     /// Whether the message needs a tool at all, by absolute evidence.
     #[must_use]
     pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
-        let best = |scores: &mut dyn Iterator<Item = f32>| scores.reduce(f32::max);
+        self.with_evidence(ranking, tools, |gate, evidence| gate.judge(evidence).needs_tool)
+    }
+
+    /// What the gate's trained half goes by: for training it.
+    #[must_use]
+    pub fn signals(&self, ranking: &Ranking, tools: usize) -> Signals {
+        self.with_evidence(ranking, tools, Gate::signals)
+    }
+
+    fn with_evidence<T>(&self, ranking: &Ranking, tools: usize, judge: impl FnOnce(&Gate, &GateEvidence<'_>) -> T) -> T {
+        let mut cosines: Vec<f32> = ranking.ranked.iter().filter_map(|ranked| ranked.dense).collect();
+        cosines.sort_unstable_by(|one, other| other.total_cmp(one));
+        cosines.truncate(5);
         let evidence = GateEvidence {
             message: &ranking.message,
             vector: ranking.vector.as_deref(),
-            best_dense: best(&mut ranking.ranked.iter().filter_map(|ranked| ranked.dense)),
-            best_lexical: best(&mut ranking.ranked.iter().map(|ranked| ranked.lexical)).unwrap_or(0.0),
+            best_dense: cosines.first().copied(),
+            best_five: &cosines,
+            agreement: ranking.agreement,
+            best_lexical: ranking.ranked.iter().map(|ranked| ranked.lexical).reduce(f32::max).unwrap_or(0.0),
             tools,
         };
-        self.gate.load().judge(&evidence).needs_tool
+        judge(&self.gate.load(), &evidence)
     }
 
     /// Ranks what the caller sees, and the foreign tools with it, for one message.
     pub async fn rank(
         &self,
-        message: &str,
+        plan: &QueryPlan,
         visibility: &Visibility,
         catalog: &Catalog,
         list: Option<usize>,
         foreign: &[ForeignTool],
     ) -> Ranking {
-        let plan = QueryPlan::new(message);
         let texts: Vec<&str> = plan.texts().iter().map(String::as_str).collect();
         if texts.is_empty() {
             return Ranking::default();
@@ -125,12 +148,13 @@ impl Retrieve {
                 Vec::new()
             }
         };
-        let query: Vec<IndexQueryText> = texts
-            .iter()
-            .enumerate()
-            .map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: self.lexical.query_vector(text) })
-            .collect();
         let settings = self.settings.load_full();
+        let sparse = |text: &str| match catalog.texts() {
+            Some(facts) => self.lexical.expanded_query_vector(text, &settings.synonyms, &facts.vocabulary),
+            None => self.lexical.query_vector(text),
+        };
+        let query: Vec<IndexQueryText> =
+            texts.iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: sparse(text) }).collect();
         let fusion = FusionParameters { dense_weight: settings.dense_weight, ..FusionParameters::default() };
         let limit = list.unwrap_or(settings.candidates);
         let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit }).await {
@@ -144,7 +168,7 @@ impl Retrieve {
                 Vec::new()
             }
         };
-        let mut candidates = Candidates::new(texts.len());
+        let mut candidates = Candidates::new(texts.len(), plan.parts());
         for IndexCandidate { tool, dense, lexical } in &found {
             // The index may be a moment behind the catalog.
             let Some(key) = catalog.position(tool) else { continue };
@@ -160,7 +184,15 @@ impl Retrieve {
         if !foreign.is_empty() && !vectors.is_empty() {
             self.add_foreign(&mut candidates, catalog, &vectors, foreign, &mut warnings).await;
         }
-        Ranking { ranked: candidates.fuse(&fusion), message: plan.whole().to_owned(), vector: vectors.into_iter().next(), warnings }
+        let ranked = candidates.fuse(&fusion);
+        Ranking {
+            agreement: agreement(&ranked, catalog),
+            ranked,
+            message: plan.whole().to_owned(),
+            in_context: plan.in_context().map(str::to_owned),
+            vector: vectors.into_iter().next(),
+            warnings,
+        }
     }
 
     async fn add_foreign(
@@ -204,7 +236,8 @@ impl Retrieve {
         let mut best: HashMap<u32, f32> = HashMap::new();
         let mut warnings = Vec::new();
         for query in queries {
-            let ranking = self.rank(query, visibility, catalog, Some(self.settings.load().candidates.max(limit)), &[]).await;
+            let ranking =
+                self.rank(&QueryPlan::new(query), visibility, catalog, Some(self.settings.load().candidates.max(limit)), &[]).await;
             warnings.extend(ranking.warnings);
             for ranked in ranking.ranked {
                 best.entry(ranked.key).and_modify(|fused| *fused = fused.max(ranked.fused)).or_insert(ranked.fused);
@@ -231,4 +264,11 @@ impl Retrieve {
         }
         (tools, warnings)
     }
+}
+
+/// The share of the five first that are of the first one's server; a foreign tool is of none.
+fn agreement(ranked: &[Ranked<u32>], catalog: &Catalog) -> f32 {
+    let first = &ranked[..ranked.len().min(5)];
+    let Some(best) = first.first().and_then(|ranked| catalog.server_of(ranked.key)) else { return 0.0 };
+    first.iter().filter(|ranked| catalog.server_of(ranked.key) == Some(best)).count() as f32 / first.len() as f32
 }

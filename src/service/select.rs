@@ -11,7 +11,7 @@ use crate::domain::catalog::Catalog;
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::naming::{FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
 use crate::domain::principal::{Principal, Scope, Visibility};
-use crate::domain::relevance::{CutCandidate, CutParameters, Ranked, Role, cut, query_text, readable_score};
+use crate::domain::relevance::{CutCandidate, CutParameters, QueryPlan, Ranked, Role, cut, prefer, readable_score};
 use crate::domain::selection::{Reason, Selected};
 use crate::domain::tool::{Tool, ToolId};
 use crate::service::chats::Chats;
@@ -131,7 +131,7 @@ impl Select {
         // In the order of the conversation, which is the order in which they stay on offer.
         let called: Vec<ToolId> = called_names(&request).filter_map(|name| Some(catalog.operation(name)?.id.clone())).collect();
 
-        let chosen = self.choose(&request, &offer, &catalog, &visibility).await;
+        let chosen = self.choose(&request, &called, &offer, &catalog, &visibility).await;
         let ids = |positions: &[u32]| positions.iter().map(|&position| catalog.tools()[position as usize].id.clone()).collect();
         let new: Vec<ToolId> = ids(&chosen.tools);
         let (set, mut warnings) = self.update_chat(&request, principal, &new, &called).await;
@@ -180,10 +180,17 @@ impl Select {
     }
 
     /// Ranks what is on offer and cuts the ranking to what the message needs.
-    async fn choose(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, visibility: &Visibility) -> Chosen {
+    async fn choose(
+        &self,
+        request: &SelectRequest,
+        called: &[ToolId],
+        offer: &Offer,
+        catalog: &Catalog,
+        visibility: &Visibility,
+    ) -> Chosen {
         let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role.into(), turn.text.as_str())).collect();
-        let message = query_text(&turns);
-        if message.trim().is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
+        let plan = QueryPlan::of_conversation(&turns);
+        if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
             return Chosen::default();
         }
         let servers: Scope<_> = if offer.ours.len() == catalog.tools().len() {
@@ -195,10 +202,14 @@ impl Select {
         let visibility = Visibility { servers, classes: visibility.classes.clone() };
         // Where only some tools of these servers are on offer, the lists are longer, so that enough of them are left.
         let list = (self.settings.load().candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
-        let mut ranking = self.retrieve.rank(message, &visibility, catalog, Some(list), &offer.judged).await;
+        let mut ranking = self.retrieve.rank(&plan, &visibility, catalog, Some(list), &offer.judged).await;
         if in_scope > offer.ours.len() {
             let first_foreign = catalog.tools().len();
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
+        }
+        let used: HashSet<u32> = called.iter().filter_map(|tool| catalog.server_of(catalog.position(tool)?)).collect();
+        if !used.is_empty() {
+            prefer(&mut ranking.ranked, |key| catalog.server_of(key).is_some_and(|server| used.contains(&server)));
         }
         let needs_tool = !self.settings.load().gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
         let scores = ranking.ranked.iter().map(|ranked| (ranked.key, readable_score(ranked.fused))).collect();
@@ -231,13 +242,22 @@ impl Select {
     }
 
     fn cut(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, ranking: &[Ranked<u32>], chosen: &mut Chosen) {
-        let candidates: Vec<CutCandidate> = ranking.iter().map(|ranked| candidate(ranked, catalog)).collect();
+        let settings = self.settings.load();
+        let twins = catalog.texts().filter(|_| settings.fold_duplicates);
+        let candidates: Vec<CutCandidate> = ranking
+            .iter()
+            .map(|ranked| CutCandidate {
+                fused: ranked.fused,
+                leads: ranked.leads,
+                tokens: catalog.tools().get(ranked.key as usize).map_or(0, |tool| tool.tokens),
+                server: catalog.server_of(ranked.key).unwrap_or(u32::MAX),
+                twins: twins.map_or(ranked.key, |facts| facts.twins.group(ranked.key)),
+            })
+            .collect();
         let parameters = CutParameters {
             limit: self.limit(request, ranking, catalog),
-            token_budget: request
-                .token_budget
-                .or(self.settings.load().token_budget)
-                .map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
+            token_budget: request.token_budget.or(settings.token_budget).map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
+            per_server: settings.per_server,
             ..CutParameters::default()
         };
         let mut close = Vec::new();
@@ -343,12 +363,6 @@ fn meta(name: &str, reason: Reason) -> Selected {
 
 fn called_names(request: &SelectRequest) -> impl Iterator<Item = &str> {
     request.turns.iter().flat_map(|turn| turn.called.iter().map(String::as_str))
-}
-
-fn candidate(ranked: &Ranked<u32>, catalog: &Catalog) -> CutCandidate {
-    let tool = catalog.tools().get(ranked.key as usize);
-    let server = catalog.server_of(ranked.key).unwrap_or(u32::MAX);
-    CutCandidate { fused: ranked.fused, leads: ranked.leads, tokens: tool.map_or(0, |tool| tool.tokens), server }
 }
 
 /// Foreign ids stay; of ours those that publish a chosen tool, and one at least, because it carries the search tool.

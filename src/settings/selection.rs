@@ -1,5 +1,7 @@
 //! How tools are chosen for a message.
 
+use crate::domain::relevance::Synonyms;
+use crate::domain::relevance::analysis::Analyzer;
 use crate::settings::values::Reader;
 
 /// Section `[selection]`.
@@ -19,6 +21,12 @@ pub struct SelectionSettings {
     pub token_budget: Option<usize>,
     /// Published names of tools that every chat gets.
     pub pinned: Vec<String>,
+    /// Words of messages that stand for other words.
+    pub synonyms: Synonyms,
+    /// Whether near duplicates of different servers are offered once.
+    pub fold_duplicates: bool,
+    /// Most newly chosen tools of one server.
+    pub per_server: Option<usize>,
     /// When a language model is asked, if there is one.
     pub rerank: Rerank,
 }
@@ -58,6 +66,9 @@ impl SelectionSettings {
             gate: reader.switch("selection.gate"),
             token_budget: Some(reader.whole("selection.token_budget", 0..=10_000_000)).filter(|budget| *budget > 0),
             pinned: pinned(reader),
+            synonyms: synonyms(reader),
+            fold_duplicates: reader.switch("selection.fold_duplicates"),
+            per_server: Some(reader.whole("selection.per_server", 0..=128)).filter(|most| *most > 0),
             rerank: rerank(reader),
         };
         for (key, value) in [("selection.chat_budget", settings.chat_budget), ("selection.candidates", settings.candidates)] {
@@ -80,6 +91,18 @@ fn rerank(reader: &mut Reader<'_>) -> Rerank {
     Rerank::of(&name).unwrap_or_else(|| {
         reader.problem("selection.rerank", "no such way", format!("write {}", Rerank::NAMES.replace('`', "\"")));
         Rerank::default()
+    })
+}
+
+fn synonyms(reader: &mut Reader<'_>) -> Synonyms {
+    let groups = reader.list("selection.synonyms");
+    Synonyms::new(&Analyzer::default(), &groups).unwrap_or_else(|problem| {
+        reader.problem(
+            "selection.synonyms",
+            problem.to_string(),
+            "write groups of single words that mean the same, such as \"mail email\"",
+        );
+        Synonyms::default()
     })
 }
 

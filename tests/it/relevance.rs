@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toolsieve::domain::relevance::analysis::Analyzer;
 use toolsieve::domain::relevance::{
-    Candidates, CutCandidate, CutParameters, FusionParameters, Gate, GateEvidence, LexicalModel, QueryPlan, Ranked, Role, SparseVector,
-    ToolText, cut, passages, query_text, readable_score,
+    Candidates, CutCandidate, CutParameters, FusionParameters, Gate, GateEvidence, LexicalModel, Parts, QueryPlan, Ranked, Role,
+    SparseVector, Synonyms, ToolText, Vocabulary, cut, passages, readable_score,
 };
 
 fn cases<T: DeserializeOwned>(file: &str) -> T {
@@ -74,8 +74,25 @@ fn the_query_is_the_last_user_message() {
         (Role::Tool, "{}"),
         (Role::User, " "),
     ];
-    assert_eq!(query_text(&turns), "second");
-    assert_eq!(query_text(&[(Role::System, "rules")]), "");
+    let plan = QueryPlan::of_conversation(&turns);
+    assert_eq!(plan.texts(), ["second", "first\nanswer\nsecond"], "a word alone says too little");
+    assert_eq!(plan.parts(), Parts::Context);
+    assert!(QueryPlan::of_conversation(&[(Role::System, "rules")]).is_empty());
+}
+
+#[test]
+fn only_a_message_that_leans_on_earlier_turns_is_searched_with_them() {
+    let planned =
+        |message| QueryPlan::of_conversation(&[(Role::User, "show issue 214"), (Role::Assistant, "It is open."), (Role::User, message)]);
+    let texts = |message| planned(message).texts().len();
+    assert_eq!(texts("close it then"), 2);
+    assert_eq!(texts("and tell the people in the channel #harbor that we are done with that"), 2);
+    assert_eq!(texts("what is the weather going to be like in Lisbon next Tuesday"), 1, "another topic");
+    assert_eq!(QueryPlan::of_conversation(&[(Role::User, "close it then")]).texts().len(), 1, "nothing was said before");
+    let long = "word ".repeat(1_000);
+    let turns = [(Role::User, long.as_str()), (Role::Assistant, long.as_str()), (Role::User, "again")];
+    let plan = QueryPlan::of_conversation(&turns);
+    assert!(plan.texts()[1].len() < 820 && plan.texts()[1].ends_with("\nagain"), "{}", plan.texts()[1].len());
 }
 
 #[test]
@@ -111,8 +128,15 @@ fn gate_by_words() {
     }
     let gate = Gate::default();
     for case in cases::<Vec<Case>>("gate.json") {
-        let evidence =
-            GateEvidence { message: &case.message, vector: None, best_dense: None, best_lexical: case.best_lexical, tools: case.tools };
+        let evidence = GateEvidence {
+            message: &case.message,
+            vector: None,
+            best_dense: None,
+            best_five: &[],
+            agreement: 0.0,
+            best_lexical: case.best_lexical,
+            tools: case.tools,
+        };
         let verdict = gate.judge(&evidence);
         assert_eq!(verdict.needs_tool, case.needs_tool, "{:?} among {}: {}", case.message, case.tools, verdict.margin);
     }
@@ -141,7 +165,15 @@ fn taught_gate() -> Gate {
 #[test]
 fn gate_by_vectors() {
     let gate = taught_gate();
-    let evidence = GateEvidence { message: "zzz", vector: Some(&[0.8, 0.0, 0.6]), best_dense: Some(0.6), best_lexical: 0.0, tools: 50 };
+    let evidence = GateEvidence {
+        message: "zzz",
+        vector: Some(&[0.8, 0.0, 0.6]),
+        best_dense: Some(0.6),
+        best_five: &[0.6],
+        agreement: 1.0,
+        best_lexical: 0.0,
+        tools: 50,
+    };
     assert!(gate.judge(&evidence).needs_tool);
     assert!(!gate.judge(&GateEvidence { vector: Some(&[0.0, 1.0, 0.0]), ..evidence }).needs_tool, "like the messages that need none");
     assert!(gate.judge(&GateEvidence { best_dense: Some(0.1), ..evidence }).margin < gate.judge(&evidence).margin, "no tool is like it");
@@ -170,6 +202,8 @@ fn cuts() {
         tokens: Vec<u32>,
         #[serde(default)]
         servers: Vec<u32>,
+        #[serde(default)]
+        twins: Vec<u32>,
         limit: Option<usize>,
         minimum: Option<usize>,
         budget: Option<u32>,
@@ -186,6 +220,7 @@ fn cuts() {
                 fused,
                 tokens: at(&case.tokens, place),
                 server: at(&case.servers, place),
+                twins: case.twins.get(place).copied().unwrap_or(u32::MAX - u32::try_from(place).unwrap()),
                 leads: at(&case.leads, place),
             })
             .collect();
@@ -218,13 +253,30 @@ fn bm25_prefers_the_name_over_the_parameters() {
     assert!(model.query_vector("what is it").is_empty());
 }
 
+#[test]
+fn a_message_also_finds_by_synonyms_and_in_spite_of_misspellings() {
+    let model = LexicalModel::default();
+    let tool = ToolText { server: "post", name: "send_email", description: "Sends a message with attachments", ..ToolText::default() };
+    let document = model.document_vector(&tool);
+    let vocabulary = Vocabulary::of(model.analyzer(), [tool].into_iter());
+    let synonyms = Synonyms::new(model.analyzer(), &["mail email"]).unwrap();
+    let score = |text: &str| model.expanded_query_vector(text, &synonyms, &vocabulary).dot(&document);
+    let plain = |text: &str| model.query_vector(text).dot(&document);
+    assert!(plain("mail") < 1e-6 && score("mail") > 0.0);
+    assert!(score("mail") < score("email"), "the word itself counts for more");
+    assert!(plain("atachmants") < 1e-6 && score("atachmants") > 0.0);
+    assert!(score("atachmants") < score("attachments"));
+    assert!((score("mail email") - score("email mail email")).abs() > 1e-3, "what is said twice counts twice");
+    assert!((score("email email") - plain("email email")).abs() < 1e-6, "what is said needs no synonym");
+}
+
 fn ranking(candidates: &Candidates<u32>) -> Vec<u32> {
     candidates.fuse(&FusionParameters::default()).iter().map(|ranked: &Ranked<u32>| ranked.key).collect()
 }
 
 #[test]
 fn fusion_weighs_both_kinds() {
-    let mut candidates = Candidates::new(1);
+    let mut candidates = Candidates::new(1, Parts::Sentences);
     for (key, cosine, score) in [(1, 0.6, 0.0), (2, 0.55, 9.0), (3, 0.1, 9.5), (4, 0.1, 0.0)] {
         candidates.add_dense(0, key, cosine);
         candidates.add_lexical(0, key, score);
@@ -235,18 +287,18 @@ fn fusion_weighs_both_kinds() {
 
 #[test]
 fn fusion_without_vectors_is_lexical_and_ties_go_by_key() {
-    let mut candidates = Candidates::new(1);
+    let mut candidates = Candidates::new(1, Parts::Sentences);
     for (key, score) in [(9, 1.0), (3, 2.0), (5, 2.0)] {
         candidates.add_lexical(0, key, score);
     }
     assert_eq!(candidates.missing_dense().count(), 3);
     assert_eq!(ranking(&candidates), [3, 5, 9]);
-    assert!(Candidates::<u32>::new(0).fuse(&FusionParameters::default()).is_empty());
+    assert!(Candidates::<u32>::new(0, Parts::Sentences).fuse(&FusionParameters::default()).is_empty());
 }
 
 #[test]
 fn a_tool_that_is_not_embedded_yet_can_still_win() {
-    let mut candidates = Candidates::new(1);
+    let mut candidates = Candidates::new(1, Parts::Sentences);
     for key in 1..6 {
         candidates.add_dense(0, key, 0.1 * key as f32);
     }
@@ -256,7 +308,7 @@ fn a_tool_that_is_not_embedded_yet_can_still_win() {
 
 #[test]
 fn a_sentence_lifts_its_tool() {
-    let mut candidates = Candidates::new(3);
+    let mut candidates = Candidates::new(3, Parts::Sentences);
     for key in 1..=10_u32 {
         candidates.add_dense(0, key, 0.2);
         candidates.add_dense(1, key, if key == 4 { 0.9 } else { 0.1 });
@@ -268,7 +320,7 @@ fn a_sentence_lifts_its_tool() {
 
 #[test]
 fn what_cannot_be_ordered_is_ignored() {
-    let mut candidates = Candidates::new(1);
+    let mut candidates = Candidates::new(1, Parts::Sentences);
     candidates.add_dense(0, 1, f32::NAN);
     candidates.add_lexical(0, 1, f32::INFINITY);
     candidates.add_dense(7, 1, 0.5);
@@ -294,7 +346,7 @@ proptest! {
             let plan = QueryPlan::new(text);
             prop_assert_eq!(plan.is_empty(), text.trim().is_empty());
             prop_assert!(plan.texts().len() <= 17);
-            let evidence = GateEvidence { message: text, vector: None, best_dense: None, best_lexical: 1.0, tools: 10 };
+            let evidence = GateEvidence { message: text, vector: None, best_dense: None, best_five: &[], agreement: 0.0, best_lexical: 1.0, tools: 10 };
             prop_assert!(Gate::default().judge(&evidence).margin.is_finite());
         }
     }
@@ -305,7 +357,7 @@ proptest! {
         swaps in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..60),
     ) {
         let gather = |evidence: &[(usize, u32, f32, f32)]| {
-            let mut candidates = Candidates::new(3);
+            let mut candidates = Candidates::new(3, Parts::Sentences);
             for &(text, key, cosine, score) in evidence {
                 candidates.add_dense(text, key, cosine);
                 candidates.add_lexical(text, key, score);
@@ -322,7 +374,7 @@ proptest! {
         prop_assert_eq!(&before, &gather(&evidence));
         prop_assert!(before.is_sorted_by(|a, b| a.fused >= b.fused));
         prop_assert!(before.iter().all(|it| (0.0..=1.0).contains(&it.score())));
-        let cut_candidates: Vec<CutCandidate> = before.iter().map(|it| CutCandidate { fused: it.fused, tokens: 10, server: it.key % 4, leads: it.leads }).collect();
+        let cut_candidates: Vec<CutCandidate> = before.iter().map(|it| CutCandidate { fused: it.fused, tokens: 10, server: it.key % 4, twins: it.key, leads: it.leads }).collect();
         let parameters = CutParameters { token_budget: Some(60), per_server: Some(3), ..CutParameters::default() };
         let kept = cut(&cut_candidates, &parameters);
         prop_assert!(kept.is_sorted_by(|a, b| a < b));

@@ -8,7 +8,7 @@
 //! out here because terms are stored in indexes and must be the same in every build. Two words may share a term (with
 //! 20,000 different words the chance that any two do is 5 %), and then one counts as the other; that is accepted.
 //!
-//! Absent on purpose: synonyms and spelling correction (both belong to the tools' own texts, or to the dense half).
+//! Absent on purpose: synonyms and spelling correction, which are the message's side alone (see `lexical`).
 
 use std::borrow::Cow;
 
@@ -55,6 +55,11 @@ impl Analyzer {
 
     /// Calls `emit` with every term of `text`, in order, repetitions included.
     pub fn for_each_term(&self, text: &str, mut emit: impl FnMut(u32)) {
+        self.for_each_word(text, |_, term| emit(term));
+    }
+
+    /// Calls `emit` with every term of `text` and the lowercase word that it was made of; bigrams are of no word.
+    pub fn for_each_word(&self, text: &str, mut emit: impl FnMut(Option<&str>, u32)) {
         let text = normalise(text);
         let mut word = String::new();
         for segment in segments(&text) {
@@ -62,10 +67,10 @@ impl Analyzer {
                 Segment::Word(run) | Segment::Compound(run) => {
                     lowercase_into(run, &mut word);
                     if !is_stop_word(&word) {
-                        emit(self.word_term(&word));
+                        emit(Some(&word), self.word_term(&word));
                     }
                 }
-                Segment::Unspaced(run) => bigrams(run, &mut emit),
+                Segment::Unspaced(run) => bigrams(run, &mut |term| emit(None, term)),
             }
         }
     }

@@ -6,8 +6,9 @@
 //!    standard deviations of the candidates, so it means the same for every message;
 //! 2. **minimum** and **limit**: at least so many and at most so many tools;
 //! 3. **coverage**: the best tool of every sentence stays, however far behind it is overall, within the limit;
-//! 4. **one server** may take only so many places, when that is asked for;
-//! 5. **token budget**: a tool that would go over it is skipped, smaller ones after it may still fit; the best tool
+//! 4. **near duplicates**: of tools that do the same (see `twins`) the first stays;
+//! 5. **one server** may take only so many places, when that is asked for;
+//! 6. **token budget**: a tool that would go over it is skipped, smaller ones after it may still fit; the best tool
 //!    stays even when it alone is over.
 
 /// Distance from the best fused score up to which tools stay.
@@ -29,6 +30,8 @@ pub struct CutCandidate {
     pub tokens: u32,
     /// Any number that is the same for tools of one server.
     pub server: u32,
+    /// Any number that is the same for near duplicates and no other tool's.
+    pub twins: u32,
     /// Bit `i` is set if the tool is the best for text `i` (see `Ranked::leads`).
     pub leads: u32,
 }
@@ -68,6 +71,9 @@ pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
         }
         let candidate = &ranked[place];
         let sum = tokens.saturating_add(candidate.tokens);
+        if kept.iter().any(|&other| ranked[other].twins == candidate.twins) {
+            continue;
+        }
         let affordable = place == 0 || parameters.token_budget.is_none_or(|budget| sum <= budget);
         let room = parameters
             .per_server

@@ -27,6 +27,7 @@ use std::collections::HashMap;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::examples::{NO_TOOL_EXAMPLES, TOOL_EXAMPLES};
+use super::gate_head::{GateHead, Signals};
 
 /// Logistic regression weights with vectors, see the module's documentation.
 pub const DENSE_WEIGHTS: GateWeights =
@@ -76,6 +77,10 @@ pub struct GateEvidence<'a> {
     pub vector: Option<&'a [f32]>,
     /// The best raw cosine of any candidate over all searched texts.
     pub best_dense: Option<f32>,
+    /// The five best raw cosines of candidates, descending; fewer if there are fewer.
+    pub best_five: &'a [f32],
+    /// The share of the five first candidates that are of the first one's server.
+    pub agreement: f32,
     /// The best raw BM25 score of any candidate over all searched texts; 0 without a match.
     pub best_lexical: f32,
     /// How many tools were searched.
@@ -97,6 +102,8 @@ pub struct Gate {
     /// Log-odds of a word for needing a tool.
     words: HashMap<String, f32>,
     model: Option<ModelPart>,
+    /// Goes before everything else when the message has a vector.
+    head: Option<GateHead>,
 }
 
 /// What the examples' vectors say about a model.
@@ -114,7 +121,17 @@ struct ModelPart {
 
 impl Gate {
     pub fn new(parameters: GateParameters) -> Self {
-        Self { parameters, words: word_odds(), model: None }
+        Self { parameters, words: word_odds(), model: None, head: None }
+    }
+
+    /// A gate for the vectors of a model: with the trained head if there is one for it, else to be taught.
+    pub fn for_model(model: &str) -> Self {
+        Self { head: GateHead::of(model), ..Self::default() }
+    }
+
+    /// Whether [`Gate::teach`] would change anything.
+    pub fn wants_examples(&self) -> bool {
+        self.head.is_none()
     }
 
     /// The texts whose vectors [`Gate::teach`] wants, in this order: tool examples, then no-tool examples.
@@ -135,8 +152,10 @@ impl Gate {
             return Verdict { needs_tool: false, margin: f32::NEG_INFINITY };
         }
         let tools = evidence.tools as f32;
-        // idf = ln(1 + (N - n + 0.5) / (n + 0.5)) is largest at n = 0.
-        let lexical = evidence.best_lexical.max(0.0) / (2.0 * tools + 2.0).ln();
+        let lexical = lexical(evidence);
+        if let Some(margin) = self.head.as_ref().and_then(|head| head.margin(evidence, &self.signals(evidence))) {
+            return Verdict { needs_tool: margin >= 0.0, margin };
+        }
         let seen = evidence
             .vector
             .zip(evidence.best_dense)
@@ -153,11 +172,29 @@ impl Gate {
             + weights.wording * self.wording(evidence.message)
             + weights.tools * tools.ln()
             + if names_resource(evidence.message) { weights.reference } else { 0.0 };
-        let foreign = evidence.message.chars().any(|character| !character.is_ascii() && character.is_alphabetic());
-        let threshold = weights.threshold - if foreign { self.parameters.foreign_allowance } else { 0.0 };
+        let threshold = weights.threshold - if is_foreign(evidence.message) { self.parameters.foreign_allowance } else { 0.0 };
         // Without vectors a message that shares no word with any tool has nothing to be found by.
         let needs_tool = sum >= threshold && (seen.is_some() || lexical > 0.0);
         Verdict { needs_tool, margin: sum - threshold }
+    }
+
+    /// What the trained head goes by.
+    pub fn signals(&self, evidence: &GateEvidence<'_>) -> Signals {
+        let tools = evidence.tools.max(1) as f32;
+        let five = evidence.best_five;
+        let best = evidence.best_dense.unwrap_or(0.0);
+        Signals {
+            best,
+            second: five.get(1).copied().unwrap_or(best),
+            five: if five.is_empty() { best } else { five.iter().sum::<f32>() / five.len() as f32 },
+            lexical: lexical(evidence),
+            wording: self.wording(evidence.message),
+            tools: tools.ln(),
+            reference: f32::from(u8::from(names_resource(evidence.message))),
+            agreement: evidence.agreement,
+            length: (1.0 + evidence.message.unicode_words().take(WORDS_READ).count() as f32).ln(),
+            foreign: f32::from(u8::from(is_foreign(evidence.message))),
+        }
     }
 
     fn wording(&self, message: &str) -> f32 {
@@ -227,6 +264,15 @@ fn word_odds() -> HashMap<String, f32> {
     }
     let odds = |seen: f32, examples: &[&str]| ((seen + 0.5) / (examples.len() as f32 + 1.0)).ln();
     counts.into_iter().map(|(word, [tool, no_tool])| (word, odds(tool, TOOL_EXAMPLES) - odds(no_tool, NO_TOOL_EXAMPLES))).collect()
+}
+
+/// The best BM25 score over the largest possible idf: idf = ln(1 + (N - n + 0.5) / (n + 0.5)) is largest at n = 0.
+fn lexical(evidence: &GateEvidence<'_>) -> f32 {
+    evidence.best_lexical.max(0.0) / (2.0 * evidence.tools as f32 + 2.0).ln()
+}
+
+fn is_foreign(message: &str) -> bool {
+    message.chars().any(|character| !character.is_ascii() && character.is_alphabetic())
 }
 
 /// Whether a word of the message is a file name, a path, a URL, an e-mail address or a handle.

@@ -14,6 +14,13 @@
 
 use super::ToolText;
 use super::analysis::Analyzer;
+use super::synonyms::Synonyms;
+use super::vocabulary::Vocabulary;
+
+/// What a synonym of a message's word weighs, where the word itself weighs 1.
+pub const SYNONYM_WEIGHT: f32 = 0.3;
+/// What the word weighs that a misspelt one was probably meant to be.
+pub const CORRECTION_WEIGHT: f32 = 0.7;
 
 /// Term weights, sorted by term, each term once; `indices` and `values` are equally long.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -133,6 +140,33 @@ impl LexicalModel {
         let mut terms = Vec::with_capacity(text.len() / BYTES_PER_TERM);
         self.analyzer.for_each_term(text, |term| terms.push((term, 1.0)));
         SparseVector::from_unsorted(terms)
+    }
+
+    /// A message's vector with what its words may also mean: their synonyms, and for words that no tool has the nearest
+    /// one that some tool has. What the message says itself keeps its weight.
+    pub fn expanded_query_vector(&self, text: &str, synonyms: &Synonyms, vocabulary: &Vocabulary) -> SparseVector {
+        let mut terms = Vec::with_capacity(text.len() / BYTES_PER_TERM);
+        let mut meant: Vec<(u32, f32)> = Vec::new();
+        self.analyzer.for_each_word(text, |word, term| {
+            terms.push((term, 1.0));
+            meant.extend(synonyms.of(term).iter().map(|&other| (other, SYNONYM_WEIGHT)));
+            if !vocabulary.knows(term) {
+                meant.extend(word.and_then(|word| vocabulary.nearest(word)).map(|other| (other, CORRECTION_WEIGHT)));
+            }
+        });
+        let mut said: Vec<u32> = terms.iter().map(|&(term, _)| term).collect();
+        said.sort_unstable();
+        meant.retain(|(term, _)| said.binary_search(term).is_err());
+        // Each once, by its larger weight.
+        meant.sort_unstable_by(|one, other| one.0.cmp(&other.0).then(other.1.total_cmp(&one.1)));
+        meant.dedup_by_key(|(term, _)| *term);
+        terms.append(&mut meant);
+        SparseVector::from_unsorted(terms)
+    }
+
+    /// Turns text into terms the way that tools' texts are.
+    pub fn analyzer(&self) -> &Analyzer {
+        &self.analyzer
     }
 
     /// Adds a field's terms, each with the weight of one occurrence in a field of this length.

@@ -7,8 +7,8 @@
 //! tool     ─ dense::passages ─────────── texts to embed, one or two
 //!          └ lexical::document_vector ── sparse vector for an index with IDF
 //!
-//! message  ─ message::query_text ─ message::QueryPlan ─ texts (whole, sentences)
-//!            each text ─ embedded, and lexical::query_vector ─ two searches in the index
+//! message  ─ message::QueryPlan ─ texts (whole, sentences, with the turns before it)
+//!            each text ─ embedded, and lexical::query_vector (synonyms, vocabulary) ─ two searches in the index
 //!          ─ fusion::Candidates ── both lists by key ─ fuse ─ ranking
 //!          ─ gate::Gate ────────── does it need a tool at all (raw evidence)
 //!          ├ ambiguity ─────────── whether a language model should be asked
@@ -25,16 +25,24 @@ pub mod dense;
 pub mod examples;
 pub mod fusion;
 pub mod gate;
+pub mod gate_head;
 pub mod lexical;
 pub mod message;
+pub mod synonyms;
 mod tool_text;
+pub mod twins;
+pub mod vocabulary;
 pub mod words;
 
 pub use ambiguity::is_ambiguous;
 pub use cut::{CutCandidate, CutParameters, cut};
 pub use dense::passages;
-pub use fusion::{Candidates, FusionParameters, Ranked, readable_score};
+pub use fusion::{Candidates, FusionParameters, Ranked, prefer, readable_score};
 pub use gate::{Gate, GateEvidence, GateParameters, Verdict};
+pub use gate_head::{GateHead, Signals};
 pub use lexical::{LexicalModel, LexicalParameters, SparseVector};
-pub use message::{QueryPlan, Role, query_text};
+pub use message::{Parts, QueryPlan, Role};
+pub use synonyms::{SynonymProblem, Synonyms};
 pub use tool_text::ToolText;
+pub use twins::Twins;
+pub use vocabulary::Vocabulary;
