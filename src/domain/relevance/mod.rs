@@ -6,6 +6,7 @@
 //! ```text
 //! tool     ─ dense::passages ─────────── texts to embed, one or two
 //!          └ lexical::document_vector ── sparse vector for an index with IDF
+//! server   ─ server_text::server_passage ─ the text to embed
 //!
 //! message  ─ message::query_text ─ message::QueryPlan ─ texts (whole, sentences)
 //!            each text ─ embedded, and lexical::query_vector ─ two searches in the index
@@ -27,6 +28,7 @@ pub mod fusion;
 pub mod gate;
 pub mod lexical;
 pub mod message;
+pub mod server_text;
 mod tool_text;
 pub mod words;
 
@@ -37,4 +39,5 @@ pub use fusion::{Candidates, FusionParameters, Ranked, readable_score};
 pub use gate::{Gate, GateEvidence, GateParameters, Verdict};
 pub use lexical::{LexicalModel, LexicalParameters, SparseVector};
 pub use message::{QueryPlan, Role, query_text};
+pub use server_text::{ServerText, server_passage};
 pub use tool_text::ToolText;
