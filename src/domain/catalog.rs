@@ -161,7 +161,13 @@ impl Catalog {
 
     #[must_use]
     pub fn server(&self, name: &str) -> Option<&CatalogServer> {
-        self.servers.binary_search_by(|server| server.name.as_str().cmp(name)).ok().map(|position| &self.servers[position])
+        self.server_position(name).map(|position| &self.servers[position])
+    }
+
+    /// The place of a server in [`Catalog::servers`].
+    #[must_use]
+    pub fn server_position(&self, name: &str) -> Option<usize> {
+        self.servers.binary_search_by(|server| server.name.as_str().cmp(name)).ok()
     }
 
     /// The place in [`Catalog::servers`] of the server of the tool at this position.

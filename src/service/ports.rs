@@ -1,6 +1,6 @@
 //! The seams to the outside: the only traits of the crate, implemented by `adapters` and held as `Arc<dyn _>`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -174,7 +174,8 @@ pub trait ToolIndex: Send + Sync {
 
     /// The candidates of each text, merged: for every tool that is among the `limit` best of any text by dense or by
     /// lexical score, its scores for all texts. A dense score that a list did not bring is computed, a lexical
-    /// one is 0. The order is not defined. An index that can't be reached answers with lexical scores and a warning.
+    /// one is 0. With them all visible servers that have a vector, where a text has one. The order of both is not
+    /// defined. An index that can't be reached answers with lexical scores and a warning.
     ///
     /// # Errors
     /// [`IndexError`]
@@ -192,6 +193,7 @@ pub struct IndexContents {
     /// Length of every dense vector.
     pub dimension: usize,
     pub documents: Vec<IndexDocument>,
+    pub servers: Vec<IndexServer>,
 }
 
 /// One tool in the index.
@@ -204,6 +206,16 @@ pub struct IndexDocument {
     pub dense: Vec<Arc<[f32]>>,
     /// Term weights without the inverse document frequency, which the index applies.
     pub sparse: SparseVector,
+}
+
+/// One server in the index: a point beside those of its tools, in the same collection.
+#[derive(Clone, Debug)]
+pub struct IndexServer {
+    pub server: ServerName,
+    /// Those of its tools. Who sees one of them sees the server.
+    pub classes: BTreeSet<VisibilityClass>,
+    /// Unit vectors, as those of a tool. Empty: not embedded yet, not found.
+    pub dense: Vec<Arc<[f32]>>,
 }
 
 /// A search for one message.
@@ -228,14 +240,10 @@ pub struct IndexQueryText {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IndexAnswer {
     pub candidates: Vec<IndexCandidate>,
+    /// However many there are, and whatever the limit.
+    pub servers: Vec<IndexServerScore>,
     /// Why the answer is worse than it could be, for the caller.
     pub warning: Option<&'static str>,
-}
-
-impl From<Vec<IndexCandidate>> for IndexAnswer {
-    fn from(candidates: Vec<IndexCandidate>) -> Self {
-        Self { candidates, warning: None }
-    }
 }
 
 /// A tool that one of the lists brought, with its raw scores.
@@ -246,6 +254,14 @@ pub struct IndexCandidate {
     pub dense: Vec<Option<f32>>,
     /// BM25 score per text of the query.
     pub lexical: Vec<f32>,
+}
+
+/// How near a visible server lies to the message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexServerScore {
+    pub server: ServerName,
+    /// The best cosine over the texts of the query.
+    pub dense: f32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -19,7 +19,7 @@ use crate::domain::principal::Visibility;
 use crate::domain::relevance::{self, Gate, LexicalModel};
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::current::CurrentCatalog;
-use crate::service::ports::{Embedder, IndexContents, IndexDocument, ServerEvent, Store, ToolIndex};
+use crate::service::ports::{Embedder, IndexContents, IndexDocument, IndexServer, ServerEvent, Store, ToolIndex};
 use crate::service::publish::Publish;
 use crate::settings::servers::ServerSettings;
 
@@ -345,17 +345,15 @@ impl Indexing {
             return true;
         }
         catalog.learn_texts(self.lexical.analyzer());
-        let passages: Vec<(&Arc<Tool>, Vec<String>)> = catalog.tools().iter().map(|tool| (tool, passages(tool))).collect();
-        let hash = |texts: &[String]| texts.iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
-        let wanted: Vec<Fingerprint> = passages.iter().flat_map(|(_, texts)| hash(texts)).collect();
+        let passages = Passages::of(catalog);
+        let wanted: Vec<Fingerprint> = passages.texts().map(|text| Fingerprint::of_text(text)).collect();
         let mut vectors = self.store.vectors(self.embedder.model(), &wanted).await.unwrap_or_else(|error| {
             tracing::warn!(error = %error, "stored vectors could not be read; the tools are embedded again");
             HashMap::new()
         });
         let mut seen = HashSet::new();
         let missing: Vec<(Fingerprint, String)> = passages
-            .iter()
-            .flat_map(|(_, texts)| texts)
+            .texts()
             .map(|text| (Fingerprint::of_text(text), text.clone()))
             .filter(|(hash, _)| !vectors.contains_key(hash) && seen.insert(*hash))
             .collect();
@@ -370,9 +368,9 @@ impl Indexing {
 
     /// Forgets the vectors and token counts that were not needed for long.
     async fn forget_unused(&self, catalog: &Catalog) {
-        let passages = catalog.tools().iter().flat_map(|tool| passages(tool));
-        let examples = Gate::example_texts().map(str::to_owned);
-        let texts: Vec<Fingerprint> = passages.chain(examples).map(|text| Fingerprint::of_text(&text)).collect();
+        let passages = Passages::of(catalog);
+        let texts = passages.texts().map(|text| Fingerprint::of_text(text));
+        let texts: Vec<Fingerprint> = texts.chain(Gate::example_texts().map(Fingerprint::of_text)).collect();
         let definitions = catalog.tools().iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string());
         let meta = Publish::meta_tools(catalog, &Visibility::default(), Mode::Meta);
         let definitions = definitions.chain(meta.iter().map(|tool| tool.function().to_string()));
@@ -411,17 +409,28 @@ impl Indexing {
         complete
     }
 
-    async fn replace(&self, passages: &[(&Arc<Tool>, Vec<String>)], vectors: &HashMap<Fingerprint, Arc<[f32]>>) -> bool {
+    async fn replace(&self, passages: &Passages<'_>, vectors: &HashMap<Fingerprint, Arc<[f32]>>) -> bool {
+        let known = |text: &String| vectors.get(&Fingerprint::of_text(text)).cloned();
         let documents = passages
+            .tools
             .iter()
             .map(|(tool, texts)| IndexDocument {
                 tool: tool.id.clone(),
                 class: tool.class,
-                dense: texts.iter().filter_map(|text| vectors.get(&Fingerprint::of_text(text)).cloned()).collect(),
+                dense: texts.iter().filter_map(known).collect(),
                 sparse: self.lexical.document_vector(&tool.text()),
             })
             .collect();
-        let contents = IndexContents { model: self.embedder.model().into(), dimension: self.embedder.dimension(), documents };
+        let servers = passages
+            .servers
+            .iter()
+            .map(|(server, text)| IndexServer {
+                server: server.name.clone(),
+                classes: server.tools.iter().map(|tool| tool.class).collect(),
+                dense: known(text).into_iter().collect(),
+            })
+            .collect();
+        let contents = IndexContents { model: self.embedder.model().into(), dimension: self.embedder.dimension(), documents, servers };
         match self.index.replace(contents).await {
             Ok(()) => {
                 let state = self.index.state();
@@ -442,7 +451,33 @@ async fn settled(changes: &mut watch::Receiver<u64>) {
     while let Ok(Ok(())) = timeout_at(latest.min(Instant::now() + SETTLE), changes.changed()).await {}
 }
 
-/// What is embedded of a tool.
-fn passages(tool: &Tool) -> Vec<String> {
-    relevance::passages(&tool.text())
+/// What is embedded of a catalog.
+struct Passages<'a> {
+    tools: Vec<(&'a Arc<Tool>, Vec<String>)>,
+    /// Those that have tools.
+    servers: Vec<(&'a CatalogServer, String)>,
+}
+
+impl<'a> Passages<'a> {
+    fn of(catalog: &'a Catalog) -> Self {
+        let servers = catalog.servers().iter().filter(|server| !server.tools.is_empty());
+        Self {
+            tools: catalog.tools().iter().map(|tool| (tool, relevance::passages(&tool.text()))).collect(),
+            servers: servers.map(|server| (server, relevance::server_passage(&server_text(server)))).collect(),
+        }
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        let servers = self.servers.iter().map(|(_, text)| text);
+        self.tools.iter().flat_map(|(_, texts)| texts).chain(servers)
+    }
+}
+
+fn server_text(server: &CatalogServer) -> relevance::ServerText<'_> {
+    relevance::ServerText {
+        name: server.name.as_str(),
+        title: server.title.as_deref(),
+        instructions: server.instructions.as_deref(),
+        tools: server.tools.iter().map(|tool| &*tool.id.name).collect(),
+    }
 }

@@ -12,11 +12,12 @@ use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::Catalog;
 use crate::domain::principal::Visibility;
 use crate::domain::relevance::{
-    Candidates, FusionParameters, Gate, GateEvidence, LexicalModel, QueryPlan, Ranked, Signals, readable_score,
-};
+    Candidates, FusionParameters, Gate, GateEvidence, LexicalModel, QueryPlan, Ranked, Signals, readable_score, z_scores};
 use crate::domain::tool::Tool;
 use crate::service::current::LiveSelection;
-use crate::service::ports::{Embedder, IndexCandidate, IndexQuery, IndexQueryText, Store, ToolIndex};
+use crate::service::ports::{
+    Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex,
+};
 
 /// A tool of somebody else that shall be judged with ours: what is known of it is its definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,20 @@ pub struct Ranking {
     pub in_context: Option<String>,
     /// The message as a vector.
     pub vector: Option<Arc<[f32]>>,
-    /// The share of the five first that are of the first one's server.
+    /// How far the message is about each server of the catalog; 0 for those of which nothing is known.
+fn server_priors(scores: &[IndexServerScore], catalog: &Catalog) -> Vec<f32> {
+    let mut priors = vec![0.0; catalog.servers().len()];
+    let cosines: Vec<f32> = scores.iter().map(|score| score.dense).collect();
+    for (score, prior) in scores.iter().zip(z_scores(&cosines)) {
+        // The index may be a moment behind the catalog.
+        if let Some(place) = catalog.server_position(score.server.as_str()) {
+            priors[place] = prior;
+        }
+    }
+    priors
+}
+
+/// The share of the five first that are of the first one's server.
     pub agreement: f32,
     pub warnings: Vec<String>,
 }
@@ -160,16 +174,16 @@ impl Retrieve {
         let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit }).await {
             Ok(found) => {
                 warnings.extend(found.warning.map(str::to_owned));
-                found.candidates
+                found
             }
             Err(error) => {
                 tracing::error!(error = %error, "the index was not searched");
                 warnings.push("tools could not be searched".to_owned());
-                Vec::new()
+                IndexAnswer::default()
             }
         };
         let mut candidates = Candidates::new(texts.len(), plan.parts());
-        for IndexCandidate { tool, dense, lexical } in &found {
+        for IndexCandidate { tool, dense, lexical } in &found.candidates {
             // The index may be a moment behind the catalog.
             let Some(key) = catalog.position(tool) else { continue };
             for (text, cosine) in dense.iter().enumerate() {
@@ -184,6 +198,8 @@ impl Retrieve {
         if !foreign.is_empty() && !vectors.is_empty() {
             self.add_foreign(&mut candidates, catalog, &vectors, foreign, &mut warnings).await;
         }
+        let servers = server_priors(&found.servers, catalog);
+        candidates.set_prior(|key| catalog.server_of(key).and_then(|server| servers.get(server as usize)).copied().unwrap_or(0.0));
         let ranked = candidates.fuse(&fusion);
         Ranking {
             agreement: agreement(&ranked, catalog),

@@ -1,7 +1,8 @@
 //! Search in the embedded index: how long a message waits for its candidates.
 //!
 //! `cargo bench --bench index`: 200 and 2,000 tools with two passages of 384 dimensions and 60 terms each, 50
-//! candidates per list, all tools visible or those of ten servers out of thirty, one text or four.
+//! candidates per list, all tools visible or those of ten servers out of thirty, one text or four. The servers are scored
+//! with every search; without them the same search shows what that costs.
 
 #![expect(clippy::expect_used, reason = "a bench may panic")]
 
@@ -16,7 +17,7 @@ use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::domain::principal::{Scope, Visibility, VisibilityClass};
 use toolsieve::domain::relevance::SparseVector;
 use toolsieve::domain::tool::{ServerName, ToolId};
-use toolsieve::service::ports::{IndexContents, IndexDocument, IndexQuery, IndexQueryText, ToolIndex};
+use toolsieve::service::ports::{IndexContents, IndexDocument, IndexQuery, IndexQueryText, IndexServer, ToolIndex};
 
 const DIMENSION: usize = 384;
 const SERVERS: u32 = 30;
@@ -26,9 +27,9 @@ fn search(criterion: &mut Criterion) {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     let third: BTreeSet<_> = (0..SERVERS / 3).map(server).collect();
     let views = [("all", Visibility::default()), ("a third", Visibility { servers: Scope::Only(third), classes: Scope::All })];
-    for tools in [200, 2_000] {
-        let (index, _folder) = built(&runtime, tools);
-        let mut group = criterion.benchmark_group(format!("index/search/{tools} tools"));
+    for (tools, servers) in [(200, SERVERS), (2_000, SERVERS), (2_000, 0)] {
+        let (index, _folder) = built(&runtime, tools, servers);
+        let mut group = criterion.benchmark_group(format!("index/search/{tools} tools, {servers} servers"));
         for (view, visibility) in &views {
             for texts in [1, 4] {
                 let mut random = Random(99);
@@ -47,7 +48,7 @@ fn search(criterion: &mut Criterion) {
     }
 }
 
-fn built(runtime: &Runtime, tools: u32) -> (Arc<EmbeddedIndex>, TempDir) {
+fn built(runtime: &Runtime, tools: u32, servers: u32) -> (Arc<EmbeddedIndex>, TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let options = EmbeddedIndexOptions { folder: folder.path().join("index"), model: "bench".into(), progress: Arc::new(|_| ()) };
     let index = EmbeddedIndex::open(options).expect("an index");
@@ -60,7 +61,15 @@ fn built(runtime: &Runtime, tools: u32) -> (Arc<EmbeddedIndex>, TempDir) {
             sparse: random.terms(60),
         })
         .collect();
-    runtime.block_on(index.replace(IndexContents { model: "bench".into(), dimension: DIMENSION, documents })).expect("a build");
+    let servers = (0..servers)
+        .map(|number| IndexServer {
+            server: server(number),
+            classes: (0..4).map(VisibilityClass).collect(),
+            dense: vec![random.unit_vector()],
+        })
+        .collect();
+    let contents = IndexContents { model: "bench".into(), dimension: DIMENSION, documents, servers };
+    runtime.block_on(index.replace(contents)).expect("a build");
     (index, folder)
 }
 

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use toolsieve::domain::principal::Visibility;
-use toolsieve::service::ports::{IndexDocument, ToolIndex};
+use toolsieve::service::ports::{IndexDocument, IndexQueryText, IndexServer, ToolIndex};
 
 pub(crate) mod fixtures;
 
 use fixtures::{
-    Random, assert_matches_definition, by_name, classes, close, collection, document, named, names, only_classes, only_servers, replace,
-    same, search, search_as, servers, text,
+    Random, answer_as, assert_matches_definition, assert_servers_match_definition, by_name, classes, close, collection, document, named,
+    names, only_classes, only_servers, replace, replace_with, same, search, search_as, server, server_scores, servers, servers_of, text,
 };
 
 /// An empty index and what must live as long as it does.
@@ -40,6 +40,11 @@ macro_rules! index_contract {
             a_limit_above_the_size_brings_everything,
             nothing_is_found_where_nothing_is_asked_or_held,
             vectors_of_another_length_are_left_out,
+            servers_are_scored_by_the_definition_whatever_the_limit,
+            hidden_servers_are_absent,
+            servers_without_vectors_are_absent,
+            servers_change_nothing_for_tools,
+            replace_leaves_exactly_the_new_servers,
         }
     };
     (@each $make:expr => $($case:ident),+ $(,)?) => {
@@ -302,4 +307,139 @@ pub(crate) async fn vectors_of_another_length_are_left_out(index: &Index) {
         assert_eq!(found.len(), 2);
         assert!(found.iter().all(|candidate| candidate.dense == [None] && candidate.lexical[0] > 0.0));
     }
+}
+
+/// Sixty servers with one or two vectors each, and the documents that they need.
+fn with_servers(dimension: usize) -> (Vec<IndexDocument>, Vec<IndexServer>) {
+    let mut random = Random(11);
+    let documents = (0..120).map(|number| {
+        let (place, class) = (number % 60, number / 7 % 4);
+        document(&format!("server-{place}"), class, &[&random.unit_vector(dimension)], &[(place, 1.0)])
+    });
+    let documents: Vec<_> = documents.zip(0..).map(|(document, number)| named(&document, number)).collect();
+    let mut servers = servers_of(&documents);
+    for server in &mut servers {
+        let vectors = 1 + random.below(2);
+        server.dense = (0..vectors).map(|_| random.unit_vector(dimension)).collect();
+    }
+    (documents, servers)
+}
+
+pub(crate) async fn servers_are_scored_by_the_definition_whatever_the_limit(index: &Index) {
+    let (documents, servers) = with_servers(24);
+    replace_with(index, 24, documents, servers.clone()).await;
+    let mut random = Random(12);
+    for texts in [1, 3] {
+        let query: Vec<_> = (0..texts).map(|_| random.text(24)).collect();
+        for limit in [1, 1_000] {
+            let found = answer_as(index, &query, &Visibility::default(), limit).await;
+            assert_servers_match_definition(&found, &servers, |_| true, &query);
+        }
+    }
+    // A text without a vector has no part in it.
+    let query = [text(None, &[(1, 1.0)]), random.text(24)];
+    let found = answer_as(index, &query, &Visibility::default(), 5).await;
+    assert_servers_match_definition(&found, &servers, |_| true, &query);
+}
+
+pub(crate) async fn hidden_servers_are_absent(index: &Index) {
+    let (documents, all) = with_servers(24);
+    replace_with(index, 24, documents, all.clone()).await;
+    let query = [Random(13).text(24), Random(14).text(24)];
+    let few: Vec<String> = (0..9).map(|number| format!("server-{number}")).collect();
+    let few: Vec<&str> = few.iter().map(String::as_str).collect();
+    let both = Visibility { servers: servers(&few), classes: classes(&[1, 3, 77]) };
+    for visibility in [only_servers(&few), only_classes(&[2]), both] {
+        let visible = |server: &IndexServer| {
+            visibility.servers.contains(&server.server) && server.classes.iter().any(|class| visibility.classes.contains(class))
+        };
+        let found = answer_as(index, &query, &visibility, 5).await;
+        assert!(found.servers.len() < all.len());
+        assert_servers_match_definition(&found, &all, visible, &query);
+    }
+    for visibility in [only_servers(&[]), only_servers(&["unknown"]), only_classes(&[]), only_classes(&[9])] {
+        assert_eq!(answer_as(index, &query, &visibility, 5).await.servers, []);
+    }
+
+    // Some of its tools are hidden: it is there. All of them, or it has none: it is not.
+    let documents = vec![document("mixed", 0, &[], &[(1, 1.0)]), named(&document("mixed", 1, &[], &[(1, 1.0)]), 1)];
+    let all = vec![server("mixed", &[0, 1], &[&[1.0, 0.0]]), server("empty", &[], &[&[1.0, 0.0]])];
+    replace_with(index, 2, documents, all).await;
+    let query = [text(Some(&[0.6, 0.8]), &[])];
+    for (visibility, expected) in [
+        (Visibility::default(), Some(0.6)),
+        (only_classes(&[1]), Some(0.6)),
+        (only_classes(&[0, 7]), Some(0.6)),
+        (only_classes(&[7]), None),
+    ] {
+        let scores = server_scores(&answer_as(index, &query, &visibility, 5).await);
+        assert_eq!(scores.len(), usize::from(expected.is_some()), "{visibility:?}: {scores:?}");
+        if let Some(expected) = expected {
+            close(scores.get("mixed").copied(), expected);
+        }
+    }
+}
+
+pub(crate) async fn servers_without_vectors_are_absent(index: &Index) {
+    let tools = |name: &str| document(name, 0, &[&[1.0, 0.0]], &[(1, 1.0)]);
+    let documents = vec![tools("with"), tools("without"), tools("wrong"), tools("twice")];
+    let all = vec![
+        server("twice", &[0], &[&[1.0, 0.0]]),
+        server("with", &[0], &[&[0.0, 1.0], &[1.0, 0.0, 0.0], &[0.8, 0.6]]),
+        server("without", &[0], &[]),
+        server("wrong", &[0], &[&[1.0], &[f32::NAN, 0.0]]),
+        server("twice", &[0], &[&[0.6, 0.8]]),
+    ];
+    replace_with(index, 2, documents, all).await;
+    assert_eq!((index.state().documents, index.state().embedded), (4, 4), "servers are not counted");
+    let find = async |texts: &[IndexQueryText]| answer_as(index, texts, &Visibility::default(), 10).await;
+    let scores = server_scores(&find(&[text(Some(&[1.0, 0.0]), &[])]).await);
+    assert_eq!(scores.keys().map(String::as_str).collect::<Vec<_>>(), ["twice", "with"]);
+    close(scores.get("twice").copied(), 0.6);
+    close(scores.get("with").copied(), 0.8);
+    // Nothing to compare them with.
+    for texts in [&[text(None, &[(1, 1.0)])][..], &[text(Some(&[1.0]), &[(1, 1.0)])], &[]] {
+        assert_eq!(find(texts).await.servers, []);
+    }
+    assert_eq!(answer_as(index, &[text(Some(&[1.0, 0.0]), &[])], &Visibility::default(), 0).await.servers, []);
+}
+
+pub(crate) async fn servers_change_nothing_for_tools(index: &Index) {
+    let documents = collection(300, 16);
+    let query = [Random(15).text(16), Random(16).text(16)];
+    let visibilities = [Visibility::default(), only_servers(&["server-1", "server-4"]), only_classes(&[0, 2])];
+    let mut without = Vec::new();
+    replace_with(index, 16, documents.clone(), Vec::new()).await;
+    for visibility in &visibilities {
+        let found = answer_as(index, &query, visibility, 12).await;
+        assert_eq!(found.servers, []);
+        without.push(by_name(found.candidates));
+    }
+    // Nearer to the first text than any tool, and many of them.
+    let near = query[0].dense.clone().unwrap();
+    let more = (0..200).map(|number| server(&format!("other-{number}"), &[number % 3], &[&near]));
+    let all: Vec<_> =
+        servers_of(&documents).into_iter().map(|server| IndexServer { dense: vec![near.clone()], ..server }).chain(more).collect();
+    replace_with(index, 16, documents, all).await;
+    for (visibility, without) in visibilities.iter().zip(without) {
+        let found = answer_as(index, &query, visibility, 12).await;
+        assert!(!found.servers.is_empty());
+        assert_eq!(by_name(found.candidates), without);
+    }
+    assert_eq!(index.state().documents, 300);
+}
+
+pub(crate) async fn replace_leaves_exactly_the_new_servers(index: &Index) {
+    let documents = vec![document("stays", 0, &[&[1.0, 0.0]], &[(1, 1.0)]), document("goes", 0, &[&[1.0, 0.0]], &[(1, 1.0)])];
+    replace(index, 2, documents.clone()).await;
+    let query = [text(Some(&[1.0, 0.0]), &[])];
+    let scores = async || server_scores(&answer_as(index, &query, &Visibility::default(), 10).await);
+    assert_eq!(scores().await.into_keys().collect::<Vec<_>>(), ["goes", "stays"]);
+    // Of the same tools: only a server has changed.
+    replace_with(index, 2, documents, vec![server("stays", &[0], &[&[0.6, 0.8]])]).await;
+    let left = scores().await;
+    assert_eq!(left.len(), 1);
+    close(left.get("stays").copied(), 0.6);
+    replace(index, 2, Vec::new()).await;
+    assert_eq!(scores().await.len(), 0);
 }

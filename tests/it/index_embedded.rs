@@ -10,10 +10,14 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions, IndexProgress};
+use toolsieve::domain::canonical::Fingerprint;
+use toolsieve::domain::principal::Visibility;
 use toolsieve::service::ports::{IndexContents, IndexDocument, IndexError, ToolIndex};
 
 use crate::index_contract::Made;
-use crate::index_contract::fixtures::{MODEL, Random, collection, document, named, replace, search, text};
+use crate::index_contract::fixtures::{
+    MODEL, Random, answer_as, collection, document, named, replace, replace_with, search, server_scores, servers_of, text,
+};
 
 mod contract {
     crate::index_contract::index_contract!(super::empty());
@@ -42,7 +46,8 @@ fn generations(folder: &Path) -> Vec<String> {
 }
 
 fn contents(documents: Vec<IndexDocument>, dimension: usize) -> IndexContents {
-    IndexContents { model: MODEL.into(), dimension, documents }
+    let servers = servers_of(&documents);
+    IndexContents { model: MODEL.into(), dimension, documents, servers }
 }
 
 /// A folder with one complete generation of 50 documents.
@@ -60,6 +65,8 @@ async fn a_reopened_index_answers_alike_without_a_build() {
     let index = open(folder.path());
     replace(&index, 8, collection(50, 8)).await;
     let mut before = search(&index, &query, 10).await;
+    let servers = server_scores(&answer_as(&index, &query, &Visibility::default(), 10).await);
+    assert_eq!(servers.len(), 6);
     let state = index.state();
     drop(index);
 
@@ -73,6 +80,7 @@ async fn a_reopened_index_answers_alike_without_a_build() {
     before.sort_by(|one, other| one.tool.cmp(&other.tool));
     after.sort_by(|one, other| one.tool.cmp(&other.tool));
     assert_eq!(before, after);
+    assert_eq!(server_scores(&answer_as(&index, &query, &Visibility::default(), 10).await), servers);
 
     // Equal contents in another order are no reason to build, other contents are.
     let mut documents = collection(50, 8);
@@ -82,6 +90,9 @@ async fn a_reopened_index_answers_alike_without_a_build() {
     replace(&index, 8, collection(49, 8)).await;
     assert!(told.load(Ordering::Relaxed) > 0);
     assert_eq!(generations(folder.path()), ["gen-2"]);
+    // Other servers are other contents.
+    replace_with(&index, 8, collection(49, 8), Vec::new()).await;
+    assert_eq!(generations(folder.path()), ["gen-3"]);
 }
 
 #[tokio::test]
@@ -92,6 +103,7 @@ async fn vectors_of_another_model_are_not_compared() {
     assert_eq!((index.state().documents, index.state().embedded), (50, 0));
     let found = search(&index, &[Random(5).text(8)], 10).await;
     assert!(!found.is_empty() && found.iter().all(|candidate| candidate.dense == [None]));
+    assert_eq!(answer_as(&index, &[Random(5).text(8)], &Visibility::default(), 10).await.servers, []);
 
     index.replace(IndexContents { model: "newer".into(), ..contents(collection(50, 8), 8) }).await.unwrap();
     assert!(index.state().embedded > 0);
@@ -101,7 +113,7 @@ async fn vectors_of_another_model_are_not_compared() {
 #[tokio::test]
 async fn a_damaged_generation_is_thrown_away_and_built_again() {
     type Damage = fn(&Path);
-    let damages: [(&str, Damage); 6] = [
+    let damages: [(&str, Damage); 7] = [
         ("no marker", |folder| fs::remove_file(folder.join("generation.json")).unwrap()),
         ("half a marker", |folder| {
             let text = fs::read(folder.join("generation.json")).unwrap();
@@ -111,6 +123,13 @@ async fn a_damaged_generation_is_thrown_away_and_built_again() {
             let text = fs::read_to_string(folder.join("generation.json")).unwrap();
             assert!(text.contains("tool-49"));
             fs::write(folder.join("generation.json"), text.replace("tool-49", "tool-99")).unwrap();
+        }),
+        ("a format of before", |folder| {
+            let text = fs::read_to_string(folder.join("generation.json")).unwrap();
+            let (_, body) = text.split_once('\n').unwrap();
+            let older = body.replacen("{\"format\":3,", "{\"format\":2,", 1);
+            assert_ne!(older, body);
+            fs::write(folder.join("generation.json"), format!("{}\n{older}", Fingerprint::of_text(&older))).unwrap();
         }),
         ("no engine files", |folder| fs::remove_dir_all(folder.join("shard")).unwrap()),
         ("no segments", |folder| fs::remove_dir_all(folder.join("shard/segments")).unwrap()),
@@ -301,6 +320,11 @@ async fn a_large_collection_gets_a_graph_and_is_searched_off_the_async_thread() 
         hits += exact[..10].iter().filter(|(_, document)| found.iter().any(|candidate| candidate.tool == document.tool)).count();
     }
     assert!(hits >= 190, "{hits} of the 200 nearest were found");
+
+    // A graph is of no use for the few servers, and does not keep them from being compared.
+    let query = [text(Some(&documents[0].dense[0]), &[])];
+    let scores = server_scores(&answer_as(&index, &query, &Visibility::default(), 10).await);
+    assert!((scores["s"] - 1.0).abs() < 1e-3, "{scores:?}");
 }
 
 // ------------------------------------------------------------------------------------------------------ helpers

@@ -14,7 +14,10 @@ use toolsieve::domain::principal::Visibility;
 use toolsieve::service::ports::{IndexAnswer, IndexContents, IndexDocument, IndexQuery, IndexQueryText};
 
 use crate::harness::{LONG, Start, stdio};
-use crate::index_contract::fixtures::{MODEL, Random, assert_matches_definition, collection, only_servers, replace, search, search_as};
+use crate::index_contract::fixtures::{
+    MODEL, Random, answer_as, assert_matches_definition, assert_servers_match_definition, collection, only_servers, replace, search,
+    search_as, servers_of,
+};
 use crate::index_contract::{Index, Made};
 use crate::qdrant::{Node, Storage};
 
@@ -59,7 +62,8 @@ fn empty(nodes: usize, shards: u32) -> Made {
 }
 
 fn contents(documents: Vec<IndexDocument>) -> IndexContents {
-    IndexContents { model: MODEL.into(), dimension: 8, documents }
+    let servers = servers_of(&documents);
+    IndexContents { model: MODEL.into(), dimension: 8, documents, servers }
 }
 
 async fn answer(index: &Index, query: &[IndexQueryText]) -> IndexAnswer {
@@ -69,6 +73,7 @@ async fn answer(index: &Index, query: &[IndexQueryText]) -> IndexAnswer {
 /// By words alone, and as the definition says.
 fn assert_lexical(answer: &IndexAnswer, documents: &[IndexDocument], query: &[IndexQueryText]) {
     assert!(answer.candidates.iter().all(|candidate| candidate.dense.iter().all(Option::is_none)));
+    assert_eq!(answer.servers, []);
     let words: Vec<_> = query.iter().map(|text| IndexQueryText { dense: None, sparse: text.sparse.clone() }).collect();
     assert_matches_definition(&answer.candidates, documents, |_| true, &words, 10);
 }
@@ -240,7 +245,24 @@ async fn replicas_with_the_same_tools_build_once() {
     assert_eq!((other.behaviour.calls("upsert"), other.behaviour.calls("create"), other.behaviour.calls("update_aliases")), (0, 0, 0));
     let query = [Random(5).text(8)];
     assert_matches_definition(&search(&second, &query, 10).await, &documents, |_| true, &query, 10);
+    let found = answer_as(&second, &query, &Visibility::default(), 10).await;
+    assert_servers_match_definition(&found, &servers_of(&collection(300, 8)), |_| true, &query);
     assert_eq!(storage.names().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_come_with_the_call_that_brings_the_tools() {
+    let storage = Storage::new();
+    let node = Node::start(&storage);
+    let index = open(&[&node]);
+    let documents = collection(50, 8);
+    replace(&index, 8, documents.clone()).await;
+    let query = [Random(5).text(8), Random(6).text(8)];
+    let before = node.behaviour.calls("query_batch");
+    // The lists bring every tool: no cosine is missing that a second call would ask for.
+    let found = answer_as(&index, &query, &Visibility::default(), 50).await;
+    assert_servers_match_definition(&found, &servers_of(&documents), |_| true, &query);
+    assert_eq!(node.behaviour.calls("query_batch") - before, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -267,7 +289,7 @@ async fn the_alias_moves_on_and_old_collections_go_but_only_ours() {
     let storage = Storage::new();
     let node = Node::start(&storage);
     let client = Qdrant::from_url(node.url().as_str().trim_end_matches('/')).skip_compatibility_check().build().unwrap();
-    for name in ["somebody-elses", "test_backup", "test_contract-model_8_v1_backup"] {
+    for name in ["somebody-elses", "test_backup", "test_contract-model_8_v2_backup"] {
         let mut vectors = SparseVectorsConfigBuilder::default();
         vectors.add_named_vector_params("words", SparseVectorParamsBuilder::default());
         client.create_collection(CreateCollectionBuilder::new(name).sparse_vectors_config(vectors)).await.unwrap();
@@ -279,7 +301,7 @@ async fn the_alias_moves_on_and_old_collections_go_but_only_ours() {
         replace(&index, 8, collection(50 + round, 8)).await;
         let aliases = storage.aliases();
         let target = aliases["test_contract-model_8"].clone();
-        assert!(target.starts_with("test_contract-model_8_v1_") && Some(&target) != former.as_ref());
+        assert!(target.starts_with("test_contract-model_8_v2_") && Some(&target) != former.as_ref());
         assert_eq!(aliases.len(), 2);
         until(|| storage.names().len() == 4).await;
         assert!(storage.names().contains(&target));

@@ -13,6 +13,7 @@ mod http_api;
 mod index_contract;
 mod index_embedded;
 mod index_remote;
+mod indexing;
 mod leaks;
 mod llm;
 mod mcp_adapter;

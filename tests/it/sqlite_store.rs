@@ -310,7 +310,7 @@ async fn connect(path: &Path) -> sqlx::SqliteConnection {
     sqlx::ConnectOptions::connect(&options).await.unwrap()
 }
 
-async fn change(path: &Path, statement: &'static str) {
+pub(crate) async fn change(path: &Path, statement: &'static str) {
     let mut connection = connect(path).await;
     sqlx::query(statement).execute(&mut connection).await.unwrap();
     sqlx::Connection::close(connection).await.unwrap();

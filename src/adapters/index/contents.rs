@@ -6,14 +6,16 @@ use sha2::{Digest, Sha256};
 
 use crate::domain::canonical::Fingerprint;
 use crate::domain::relevance::SparseVector;
-use crate::service::ports::{IndexContents, IndexDocument};
+use crate::service::ports::{IndexContents, IndexDocument, IndexServer};
 
-/// Documents in the order of their tools, each tool once, with clean vectors.
+/// Documents in the order of their tools, each tool once, with clean vectors; then servers, likewise.
 pub(super) struct CanonicalContents {
     pub(super) model: Arc<str>,
     /// Length of every dense vector; 0 when there are none.
     pub(super) dimension: usize,
     pub(super) documents: Vec<IndexDocument>,
+    /// Those that can be found: each has a vector and a class.
+    pub(super) servers: Vec<IndexServer>,
     /// SHA-256 over everything above.
     pub(super) fingerprint: Fingerprint,
 }
@@ -21,31 +23,49 @@ pub(super) struct CanonicalContents {
 impl CanonicalContents {
     /// Sorts by tool, keeps the last document of a tool that is there twice, and leaves out dense vectors that have
     /// another length than `contents.dimension` or hold a number that is not finite: their tools are found
-    /// lexically only, which is better than no index at all.
+    /// lexically only, which is better than no index at all. The same with servers.
     pub(super) fn of(contents: IndexContents) -> Self {
-        let IndexContents { model, dimension, mut documents } = contents;
-        documents.sort_by(|one, other| one.tool.cmp(&other.tool));
-        // `dedup_by` removes its first argument, the later one: what it holds moves into the one that stays.
-        documents.dedup_by(|later, kept| {
-            let same = later.tool == kept.tool;
-            if same {
-                std::mem::swap(later, kept);
-            }
-            same
-        });
+        let IndexContents { model, dimension, mut documents, mut servers } = contents;
+        sort_last_of_each(&mut documents, |document| &document.tool);
+        sort_last_of_each(&mut servers, |server| &server.server);
         let mut unusable = 0;
+        let mut clean = |vectors: &mut Vec<Arc<[f32]>>| {
+            let before = vectors.len();
+            vectors.retain(|vector| vector.len() == dimension && vector.iter().all(|value| value.is_finite()));
+            unusable += before - vectors.len();
+        };
         for document in &mut documents {
-            let before = document.dense.len();
-            document.dense.retain(|vector| vector.len() == dimension && vector.iter().all(|value| value.is_finite()));
-            unusable += before - document.dense.len();
+            clean(&mut document.dense);
             document.sparse = canonical_sparse(&document.sparse);
         }
+        for server in &mut servers {
+            clean(&mut server.dense);
+        }
+        servers.retain(|server| !server.dense.is_empty() && !server.classes.is_empty());
         if unusable > 0 {
             tracing::warn!(vectors = unusable, dimension, "left out vectors of another length or with numbers that are not finite");
         }
-        let fingerprint = fingerprint(&model, dimension, &documents);
-        Self { model, dimension, documents, fingerprint }
+        let fingerprint = fingerprint(&model, dimension, &documents, &servers);
+        Self { model, dimension, documents, servers, fingerprint }
     }
+
+    /// How many points they make: first those of the tools, then those of the servers.
+    pub(super) fn points(&self) -> usize {
+        self.documents.len() + self.servers.len()
+    }
+}
+
+/// Sorts by key and keeps the last of those that share one.
+fn sort_last_of_each<T, K: Ord>(items: &mut Vec<T>, key: impl Fn(&T) -> &K) {
+    items.sort_by(|one, other| key(one).cmp(key(other)));
+    // `dedup_by` removes its first argument, the later one: what it holds moves into the one that stays.
+    items.dedup_by(|later, kept| {
+        let same = key(later) == key(kept);
+        if same {
+            std::mem::swap(later, kept);
+        }
+        same
+    });
 }
 
 /// The same vector with ascending indices, each one once (weights of the same index are added), and without weights
@@ -71,7 +91,7 @@ pub(super) fn canonical_sparse(vector: &SparseVector) -> SparseVector {
 }
 
 /// Every list is preceded by its length, so that no two contents share a byte form.
-fn fingerprint(model: &str, dimension: usize, documents: &[IndexDocument]) -> Fingerprint {
+fn fingerprint(model: &str, dimension: usize, documents: &[IndexDocument], servers: &[IndexServer]) -> Fingerprint {
     let mut hash = Sha256::new();
     let mut bytes = Vec::with_capacity(8 * 1024);
     write_text(model, &mut bytes);
@@ -81,10 +101,7 @@ fn fingerprint(model: &str, dimension: usize, documents: &[IndexDocument]) -> Fi
         write_text(document.tool.server.as_str(), &mut bytes);
         write_text(&document.tool.name, &mut bytes);
         bytes.extend_from_slice(&document.class.0.to_le_bytes());
-        write_length(document.dense.len(), &mut bytes);
-        for value in document.dense.iter().flat_map(|vector| vector.iter()) {
-            bytes.extend_from_slice(&value.to_le_bytes());
-        }
+        write_vectors(&document.dense, &mut bytes);
         write_length(document.sparse.indices.len(), &mut bytes);
         for (index, weight) in document.sparse.indices.iter().zip(&document.sparse.values) {
             bytes.extend_from_slice(&index.to_le_bytes());
@@ -93,6 +110,15 @@ fn fingerprint(model: &str, dimension: usize, documents: &[IndexDocument]) -> Fi
         hash.update(&bytes);
         bytes.clear();
     }
+    write_length(servers.len(), &mut bytes);
+    for server in servers {
+        write_text(server.server.as_str(), &mut bytes);
+        write_length(server.classes.len(), &mut bytes);
+        for class in &server.classes {
+            bytes.extend_from_slice(&class.0.to_le_bytes());
+        }
+        write_vectors(&server.dense, &mut bytes);
+    }
     hash.update(&bytes);
     Fingerprint::from_bytes(hash.finalize().into())
 }
@@ -100,6 +126,14 @@ fn fingerprint(model: &str, dimension: usize, documents: &[IndexDocument]) -> Fi
 fn write_text(text: &str, out: &mut Vec<u8>) {
     write_length(text.len(), out);
     out.extend_from_slice(text.as_bytes());
+}
+
+/// All of one length, which is written elsewhere.
+fn write_vectors(vectors: &[Arc<[f32]>], out: &mut Vec<u8>) {
+    write_length(vectors.len(), out);
+    for value in vectors.iter().flat_map(|vector| vector.iter()) {
+        out.extend_from_slice(&value.to_le_bytes());
+    }
 }
 
 fn write_length(length: usize, out: &mut Vec<u8>) {
@@ -113,8 +147,8 @@ mod tests {
     use super::{CanonicalContents, canonical_sparse};
     use crate::domain::principal::VisibilityClass;
     use crate::domain::relevance::SparseVector;
-    use crate::domain::tool::ToolId;
-    use crate::service::ports::{IndexContents, IndexDocument};
+    use crate::domain::tool::{ServerName, ToolId};
+    use crate::service::ports::{IndexContents, IndexDocument, IndexServer};
 
     fn document(name: &str, dense: &[&[f32]]) -> IndexDocument {
         IndexDocument {
@@ -125,8 +159,21 @@ mod tests {
         }
     }
 
+    fn server(name: &str, classes: &[u32], dense: &[&[f32]]) -> IndexServer {
+        IndexServer {
+            server: ServerName::from(name),
+            classes: classes.iter().map(|class| VisibilityClass(*class)).collect(),
+            dense: dense.iter().map(|vector| Arc::from(*vector)).collect(),
+        }
+    }
+
     fn canonical(documents: Vec<IndexDocument>) -> CanonicalContents {
-        CanonicalContents::of(IndexContents { model: "m".into(), dimension: 2, documents })
+        CanonicalContents::of(IndexContents { model: "m".into(), dimension: 2, documents, servers: Vec::new() })
+    }
+
+    fn with_servers(servers: Vec<IndexServer>) -> CanonicalContents {
+        let documents = vec![document("a", &[&[1.0, 0.0]])];
+        CanonicalContents::of(IndexContents { model: "m".into(), dimension: 2, documents, servers })
     }
 
     #[test]
@@ -146,6 +193,37 @@ mod tests {
         assert_ne!(base, changed(|document| document.sparse.values[0] = 2.0));
         assert_ne!(base, changed(|document| document.tool = ToolId::new("server", "c")));
         assert_ne!(base, canonical(vec![one]).fingerprint);
+    }
+
+    #[test]
+    fn servers_are_a_part_of_the_fingerprint_in_any_order() {
+        let (one, two) = (server("a", &[1, 2], &[&[1.0, 0.0]]), server("b", &[1], &[&[0.0, 1.0]]));
+        let base = with_servers(vec![one.clone(), two.clone()]).fingerprint;
+        assert_eq!(base, with_servers(vec![two.clone(), one.clone()]).fingerprint);
+        for other in [
+            server("c", &[1, 2], &[&[1.0, 0.0]]),
+            server("a", &[1], &[&[1.0, 0.0]]),
+            server("a", &[1, 2], &[&[0.6, 0.8]]),
+            server("a", &[1, 2], &[&[1.0, 0.0], &[0.6, 0.8]]),
+        ] {
+            assert_ne!(base, with_servers(vec![other, two.clone()]).fingerprint);
+        }
+        assert_ne!(base, with_servers(vec![one]).fingerprint);
+    }
+
+    #[test]
+    fn servers_that_nobody_could_find_are_left_out_and_the_last_of_a_name_stays() {
+        let contents = with_servers(vec![
+            server("wrong", &[1], &[&[1.0], &[f32::NAN, 0.0]]),
+            server("twice", &[1], &[&[1.0, 0.0]]),
+            server("empty", &[], &[&[1.0, 0.0]]),
+            server("twice", &[2], &[&[1.0], &[0.0, 1.0]]),
+            server("none", &[1], &[]),
+        ]);
+        let [twice] = contents.servers.as_slice() else { panic!("{:?}", contents.servers) };
+        assert_eq!((twice.classes.first(), &*twice.dense[0]), (Some(&VisibilityClass(2)), &[0.0, 1.0][..]));
+        assert_eq!(contents.points(), 2);
+        assert_eq!(contents.fingerprint, with_servers(vec![twice.clone()]).fingerprint);
     }
 
     #[test]

@@ -1,13 +1,14 @@
-//! Which tools an index holds and who may see them: what is known without asking an engine.
+//! Which tools and servers an index holds and who may see them: what is known without asking an engine.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::merged::Merged;
+use super::contents::CanonicalContents;
+use super::merged::{Merged, Scored};
 use crate::domain::principal::{Scope, Visibility, VisibilityClass};
 use crate::domain::tool::{ServerName, ToolId};
-use crate::service::ports::{IndexCandidate, IndexDocument};
+use crate::service::ports::{IndexCandidate, IndexServerScore};
 
 /// One tool of an index.
 #[derive(Serialize, Deserialize)]
@@ -24,10 +25,20 @@ impl Point {
     }
 }
 
-/// All tools of an index, by position.
+/// One server of an index. It has a vector and a class, or it would not be there.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ServerPoint {
+    pub(super) server: ServerName,
+    /// Those of its tools.
+    pub(super) classes: Vec<u32>,
+}
+
+/// All tools of an index, by position, and all servers, whose positions follow.
 pub(super) struct Directory {
-    pub(super) points: Vec<Point>,
-    servers: BTreeSet<ServerName>,
+    points: Vec<Point>,
+    servers: Vec<ServerPoint>,
+    /// What occurs among the tools.
+    names: BTreeSet<ServerName>,
     classes: BTreeSet<VisibilityClass>,
 }
 
@@ -45,18 +56,18 @@ pub(super) struct Values {
 }
 
 impl Directory {
-    pub(super) fn new(points: Vec<Point>) -> Self {
-        let servers = points.iter().map(|point| point.tool.server.clone()).collect();
+    pub(super) fn new(points: Vec<Point>, servers: Vec<ServerPoint>) -> Self {
+        let names = points.iter().map(|point| point.tool.server.clone()).collect();
         let classes = points.iter().map(Point::class).collect();
-        Self { points, servers, classes }
+        Self { points, servers, names, classes }
     }
 
-    pub(super) fn of(documents: &[IndexDocument]) -> Self {
-        let point =
-            |document: &IndexDocument| Point { tool: document.tool.clone(), class: document.class.0, embedded: !document.dense.is_empty() };
-        Self::new(documents.iter().map(point).collect())
+    pub(super) fn of(contents: &CanonicalContents) -> Self {
+        let (points, servers) = points(contents);
+        Self::new(points, servers)
     }
 
+    /// Number of tools.
     pub(super) fn len(&self) -> usize {
         self.points.len()
     }
@@ -66,12 +77,17 @@ impl Directory {
         self.points.iter().filter(|point| point.embedded).count()
     }
 
+    /// Number of servers.
+    pub(super) fn servers(&self) -> usize {
+        self.servers.len()
+    }
+
     pub(super) fn is_embedded(&self, point: usize) -> bool {
         self.points.get(point).is_some_and(|point| point.embedded)
     }
 
     pub(super) fn restriction(&self, visibility: &Visibility) -> Restriction {
-        let (Ok(servers), Ok(classes)) = (allowed(&self.servers, &visibility.servers), allowed(&self.classes, &visibility.classes)) else {
+        let (Ok(servers), Ok(classes)) = (allowed(&self.names, &visibility.servers), allowed(&self.classes, &visibility.classes)) else {
             return Restriction::Nothing;
         };
         if servers.is_none() && classes.is_none() {
@@ -99,6 +115,46 @@ impl Directory {
             })
             .collect()
     }
+
+    /// The positions of the servers of which something is visible.
+    pub(super) fn visible_servers(&self, visibility: &Visibility) -> Vec<usize> {
+        let visible = self.servers.iter().zip(self.points.len()..).filter(|(server, _)| server.is_visible(visibility));
+        visible.map(|(_, position)| position).collect()
+    }
+
+    /// The best score of each visible server. As with tools the engine was asked for nothing else.
+    pub(super) fn server_scores(&self, found: impl IntoIterator<Item = Scored>, visibility: &Visibility) -> Vec<IndexServerScore> {
+        let mut best: Vec<Option<f32>> = vec![None; self.servers.len()];
+        for (position, score) in found {
+            let place = position.checked_sub(self.points.len());
+            if let Some(best) = place.and_then(|place| best.get_mut(place)) {
+                *best = Some(best.map_or(score, |known| known.max(score)));
+            }
+        }
+        let visible = self.servers.iter().zip(best).filter(|(server, _)| server.is_visible(visibility));
+        visible.filter_map(|(server, best)| Some(IndexServerScore { server: server.server.clone(), dense: best? })).collect()
+    }
+}
+
+impl ServerPoint {
+    fn is_visible(&self, visibility: &Visibility) -> bool {
+        let allowed = |class: &u32| visibility.classes.contains(&VisibilityClass(*class));
+        visibility.servers.contains(&self.server) && self.classes.iter().any(allowed)
+    }
+}
+
+/// The tools and the servers of contents, each in their order.
+pub(super) fn points(contents: &CanonicalContents) -> (Vec<Point>, Vec<ServerPoint>) {
+    let tools = contents.documents.iter().map(|document| Point {
+        tool: document.tool.clone(),
+        class: document.class.0,
+        embedded: !document.dense.is_empty(),
+    });
+    let servers = contents
+        .servers
+        .iter()
+        .map(|server| ServerPoint { server: server.server.clone(), classes: server.classes.iter().map(|class| class.0).collect() });
+    (tools.collect(), servers.collect())
 }
 
 /// What a scope leaves of the values that occur: `Ok(None)` for all of them, `Err` for none.

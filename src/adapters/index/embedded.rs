@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use super::contents::CanonicalContents;
 use super::generation::{self, Generation, LARGE};
 use crate::domain::principal::Visibility;
-use crate::service::ports::{IndexAnswer, IndexCandidate, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, ToolIndex};
+use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, ToolIndex};
 
 const PREFIX: &str = "gen-";
 
@@ -99,11 +99,11 @@ impl ToolIndex for EmbeddedIndex {
 
     async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
         if self.shared.current.load().len() <= LARGE {
-            return self.shared.search(request.texts, request.visibility, request.limit).map(IndexAnswer::from);
+            return self.shared.search(request.texts, request.visibility, request.limit);
         }
         let shared = Arc::clone(&self.shared);
         let (texts, visibility, limit) = (request.texts.to_vec(), request.visibility.clone(), request.limit);
-        on_blocking_thread(move || shared.search(&texts, &visibility, limit)).await.map(IndexAnswer::from)
+        on_blocking_thread(move || shared.search(&texts, &visibility, limit)).await
     }
 
     fn state(&self) -> IndexState {
@@ -112,7 +112,7 @@ impl ToolIndex for EmbeddedIndex {
 }
 
 impl Shared {
-    fn search(&self, texts: &[IndexQueryText], visibility: &Visibility, limit: usize) -> Result<Vec<IndexCandidate>, IndexError> {
+    fn search(&self, texts: &[IndexQueryText], visibility: &Visibility, limit: usize) -> Result<IndexAnswer, IndexError> {
         loop {
             // A generation is retired only after its successor has become the current one.
             if let Some(found) = self.current.load_full().search(texts, visibility, limit) {

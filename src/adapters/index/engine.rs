@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 
 use qdrant_edge::external::serde_json::json;
 use qdrant_edge::{
@@ -23,10 +24,12 @@ use qdrant_edge::{
 use super::directory::Values;
 use super::merged::Scored;
 use crate::domain::relevance::SparseVector;
-use crate::service::ports::{IndexDocument, IndexError};
+use crate::service::ports::{IndexDocument, IndexError, IndexServer};
 
 const DENSE: &str = "dense";
 const LEXICAL: &str = "lexical";
+/// The vector of a server, which has no other one.
+const OF_SERVER: &str = "server";
 const SERVER: &str = "server";
 const CLASS: &str = "class";
 
@@ -34,8 +37,9 @@ const CLASS: &str = "class";
 /// tools; with the engine's default it is .85 and .885.
 const HNSW_EF: usize = 256;
 
-/// A collection of points with up to two vectors each: `dense`, a set of vectors compared by the largest cosine, and
-/// `lexical`, a sparse one whose terms are weighted by inverse document frequency when it is searched.
+/// A collection of points. A tool has up to two vectors: `dense`, a set of vectors compared by the largest cosine, and
+/// `lexical`, a sparse one whose terms are weighted by inverse document frequency when it is searched. A server has a
+/// set of another name, so that no search for tools meets it and no condition is needed for that.
 ///
 /// One set costs less than one named vector per passage: 0.18 ms for two passages against 2 x 0.14 ms (2,000 points,
 /// 384 dimensions), and a passage more or less needs no other configuration.
@@ -85,12 +89,17 @@ impl Engine {
 
     /// Adds documents as the points `first..`.
     pub(super) fn insert(&self, first: usize, documents: &[IndexDocument]) -> Result<(), IndexError> {
+        self.upsert(documents.iter().zip(first..).map(|(document, id)| point(id, document)))
+    }
+
+    /// Adds servers as the points `first..`.
+    pub(super) fn insert_servers(&self, first: usize, servers: &[IndexServer]) -> Result<(), IndexError> {
+        self.upsert(servers.iter().zip(first..).map(|(server, id)| server_point(id, server)))
+    }
+
+    fn upsert(&self, points: impl Iterator<Item = Result<PointStructPersisted, OperationError>>) -> Result<(), IndexError> {
         guarded("store documents", || {
-            let points = documents
-                .iter()
-                .enumerate()
-                .map(|(position, document)| point(first + position, document))
-                .collect::<Result<Vec<_>, _>>()?;
+            let points = points.collect::<Result<Vec<_>, _>>()?;
             let insert = PointInsertOperations::PointsList(points);
             self.shard()?.update(UpdateOperation::PointOperation(PointOperations::UpsertPoints(insert)))
         })
@@ -114,14 +123,24 @@ impl Engine {
     /// The best points by the largest cosine over their dense vectors, best first.
     pub(super) fn nearest(&self, query: &[f32], filter: Option<&PointFilter>, limit: usize) -> Result<Vec<Scored>, IndexError> {
         let params = SearchParams { hnsw_ef: Some(HNSW_EF), ..SearchParams::default() };
-        self.search(dense_query(query), filter.map(|filter| filter.0.clone()), limit, Some(params))
+        self.search(dense_query(DENSE, query), filter.map(|filter| filter.0.clone()), limit, Some(params))
     }
 
     /// The cosines of these points, in no order; those without a dense vector are left out.
     pub(super) fn cosines(&self, query: &[f32], points: &[usize]) -> Result<Vec<Scored>, IndexError> {
+        self.exact(dense_query(DENSE, query), points)
+    }
+
+    /// The cosines of these points, which are servers, in no order.
+    pub(super) fn server_cosines(&self, query: &[f32], points: &[usize]) -> Result<Vec<Scored>, IndexError> {
+        self.exact(dense_query(OF_SERVER, query), points)
+    }
+
+    /// The scores of these points and no others: what there is beside them costs nothing.
+    fn exact(&self, query: QueryEnum, points: &[usize]) -> Result<Vec<Scored>, IndexError> {
         let ids: HasIdCondition = points.iter().map(|point| PointId::NumId(*point as u64)).collect();
         let params = SearchParams { exact: true, ..SearchParams::default() };
-        self.search(dense_query(query), Some(Filter::new_must(Condition::HasId(ids))), points.len(), Some(params))
+        self.search(query, Some(Filter::new_must(Condition::HasId(ids))), points.len(), Some(params))
     }
 
     /// The best points by the sum over the common terms of
@@ -204,7 +223,7 @@ fn configuration(dimension: usize) -> EdgeConfig {
     };
     EdgeConfig {
         on_disk_payload: true,
-        vectors: (dimension > 0).then(|| (DENSE.to_owned(), dense)).into_iter().collect(),
+        vectors: [DENSE, OF_SERVER].into_iter().filter(|_| dimension > 0).map(|name| (name.to_owned(), dense.clone())).collect(),
         sparse_vectors: HashMap::from([(LEXICAL.to_owned(), lexical)]),
         // The default takes 32 MB.
         wal_options: Some(WalOptions { segment_capacity: 1 << 20, segment_queue_len: 0, retain_closed: NonZeroUsize::MIN }),
@@ -215,8 +234,7 @@ fn configuration(dimension: usize) -> EdgeConfig {
 fn point(id: usize, document: &IndexDocument) -> Result<PointStructPersisted, OperationError> {
     let mut vectors = Vec::with_capacity(2);
     if !document.dense.is_empty() {
-        let passages: Vec<Vec<f32>> = document.dense.iter().map(|vector| vector.to_vec()).collect();
-        vectors.push((DENSE, Vector::new_multi(passages)?));
+        vectors.push((DENSE, set(&document.dense)?));
     }
     if !document.sparse.indices.is_empty() {
         vectors.push((LEXICAL, Vector::from(sparse(&document.sparse))));
@@ -225,13 +243,24 @@ fn point(id: usize, document: &IndexDocument) -> Result<PointStructPersisted, Op
     Ok(PointStruct::new(PointId::NumId(id as u64), Vectors::new_named(vectors), payload).into())
 }
 
+fn server_point(id: usize, server: &IndexServer) -> Result<PointStructPersisted, OperationError> {
+    let classes: Vec<u32> = server.classes.iter().map(|class| class.0).collect();
+    let payload = json!({ SERVER: server.server.as_str(), CLASS: classes });
+    let vectors = Vectors::new_named([(OF_SERVER, set(&server.dense)?)]);
+    Ok(PointStruct::new(PointId::NumId(id as u64), vectors, payload).into())
+}
+
+fn set(vectors: &[Arc<[f32]>]) -> Result<Vector, OperationError> {
+    Vector::new_multi(vectors.iter().map(|vector| vector.to_vec()).collect::<Vec<_>>())
+}
+
 /// Expects a canonical vector: ascending indices, each one once.
 fn sparse(vector: &SparseVector) -> qdrant_edge::SparseVector {
     qdrant_edge::SparseVector { indices: vector.indices.clone(), values: vector.values.clone() }
 }
 
-fn dense_query(query: &[f32]) -> QueryEnum {
-    QueryEnum::Nearest(NamedQuery::new(VectorInternal::Dense(query.to_vec()), DENSE))
+fn dense_query(name: &str, query: &[f32]) -> QueryEnum {
+    QueryEnum::Nearest(NamedQuery::new(VectorInternal::Dense(query.to_vec()), name))
 }
 
 fn field(name: &str, values: Match) -> Condition {

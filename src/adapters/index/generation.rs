@@ -10,10 +10,10 @@ use super::directory::{Directory, Restriction};
 use super::embedded::IndexProgress;
 use super::engine::{Engine, PointFilter};
 use super::marker::Marker;
-use super::merged::Merged;
+use super::merged::{Merged, Scored};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::principal::Visibility;
-use crate::service::ports::{IndexCandidate, IndexError, IndexQueryText, IndexState};
+use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQueryText, IndexState};
 
 /// From this size on a graph is built, and a search is long enough to leave the async thread: 20,000 tools take 2 ms
 /// without a graph.
@@ -43,13 +43,12 @@ pub(super) struct Generation {
 impl Generation {
     /// A generation without documents and without a folder.
     pub(super) fn empty() -> Self {
-        let contents = CanonicalContents::of(crate::service::ports::IndexContents::default());
-        Self::over(None, None, Marker::new(contents.fingerprint, "", 0, Vec::new()), true)
+        Self::over(None, None, Marker::of(&CanonicalContents::of(IndexContents::default())), true)
     }
 
     fn over(folder: Option<PathBuf>, engine: Option<Engine>, marker: Marker, comparable: bool) -> Self {
-        let Marker { contents, dimension, points, .. } = marker;
-        Self { folder, engine: RwLock::new(engine), contents, dimension, directory: Directory::new(points), comparable }
+        let Marker { contents, dimension, points, servers, .. } = marker;
+        Self { folder, engine: RwLock::new(engine), contents, dimension, directory: Directory::new(points, servers), comparable }
     }
 
     /// Builds a generation in a new folder. What a failed attempt leaves there has no marker and is removed.
@@ -73,6 +72,9 @@ impl Generation {
             progress(IndexProgress::Storing { done: batch * BATCH, total });
             engine.insert(batch * BATCH, documents)?;
         }
+        for (batch, servers) in contents.servers.chunks(BATCH).enumerate() {
+            engine.insert_servers(total + batch * BATCH, servers)?;
+        }
         if total > LARGE {
             progress(IndexProgress::Optimizing);
             engine.optimize()?;
@@ -81,8 +83,7 @@ impl Generation {
         // The points are on disk and nobody reads the log again; it is as large as they are.
         fs::remove_dir_all(engine_folder.join(LOG_FOLDER))?;
 
-        let points = Directory::of(&contents.documents).points;
-        let marker = Marker::new(contents.fingerprint, &contents.model, contents.dimension, points);
+        let marker = Marker::of(contents);
         // What was written is what is searched: a folder that can't be loaded never gets a marker.
         let engine = Self::load_engine(folder, &marker)?;
         marker.write(folder)?;
@@ -104,10 +105,11 @@ impl Generation {
     fn load_engine(folder: &Path, marker: &Marker) -> Result<Engine, IndexError> {
         let engine = Engine::load(&folder.join(ENGINE_FOLDER))?;
         let points = engine.points()?;
-        if points == marker.points.len() {
+        let expected = marker.points.len() + marker.servers.len();
+        if points == expected {
             return Ok(engine);
         }
-        tracing::debug!(points, expected = marker.points.len(), "the index holds another number of points than it should");
+        tracing::debug!(points, expected, "the index holds another number of points than it should");
         Err(IndexError::Engine { action: "find all of its points" })
     }
 
@@ -131,17 +133,23 @@ impl Generation {
         texts: &[IndexQueryText],
         visibility: &Visibility,
         limit: usize,
-    ) -> Option<Result<Vec<IndexCandidate>, IndexError>> {
+    ) -> Option<Result<IndexAnswer, IndexError>> {
         let limit = limit.min(self.len());
         let filter = match self.directory.restriction(visibility) {
-            _ if limit == 0 || texts.is_empty() => return Some(Ok(Vec::new())),
-            Restriction::Nothing => return Some(Ok(Vec::new())),
+            _ if limit == 0 || texts.is_empty() => return Some(Ok(IndexAnswer::default())),
+            Restriction::Nothing => return Some(Ok(IndexAnswer::default())),
             Restriction::Everything => None,
             Restriction::Some(values) => Some(PointFilter::of(values)),
         };
         let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
         let engine = engine.as_ref()?;
-        Some(self.merged(engine, texts, filter.as_ref(), limit).map(|found| self.directory.candidates(&found, visibility)))
+        let tools = self.merged(engine, texts, filter.as_ref(), limit);
+        let found = tools.and_then(|tools| Ok((tools, self.servers(engine, texts, visibility)?)));
+        Some(found.map(|(tools, servers)| IndexAnswer {
+            candidates: self.directory.candidates(&tools, visibility),
+            servers: self.directory.server_scores(servers, visibility),
+            warning: None,
+        }))
     }
 
     /// Waits for the searches that are under way and removes the folder. Later searches find it retired.
@@ -177,6 +185,19 @@ impl Generation {
             }
         }
         Ok(merged)
+    }
+
+    /// The cosines of all visible servers with every text.
+    fn servers(&self, engine: &Engine, texts: &[IndexQueryText], visibility: &Visibility) -> Result<Vec<Scored>, IndexError> {
+        let visible = self.directory.visible_servers(visibility);
+        let mut found = Vec::new();
+        if visible.is_empty() {
+            return Ok(found);
+        }
+        for query in texts.iter().filter_map(|text| self.usable(text)) {
+            found.extend(engine.server_cosines(query, &visible)?);
+        }
+        Ok(found)
     }
 
     /// The dense vector of a text, if it can be compared with those of the documents.

@@ -6,11 +6,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::directory::Point;
+use super::contents::CanonicalContents;
+use super::directory::{Point, ServerPoint, points};
 use crate::domain::canonical::Fingerprint;
 
 /// Raised when an older release could misread the folder, or when this one could misread an older folder.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 const FILE: &str = "generation.json";
 
@@ -24,11 +25,21 @@ pub(super) struct Marker {
     pub(super) dimension: usize,
     /// The position is the id of the point in the engine.
     pub(super) points: Vec<Point>,
+    /// Their positions follow.
+    pub(super) servers: Vec<ServerPoint>,
 }
 
 impl Marker {
-    pub(super) fn new(contents: Fingerprint, model: &str, dimension: usize, points: Vec<Point>) -> Self {
-        Self { format: FORMAT, contents: contents.to_string(), model: model.to_owned(), dimension, points }
+    pub(super) fn of(contents: &CanonicalContents) -> Self {
+        let (points, servers) = points(contents);
+        Self {
+            format: FORMAT,
+            contents: contents.fingerprint.to_string(),
+            model: contents.model.to_string(),
+            dimension: contents.dimension,
+            points,
+            servers,
+        }
     }
 
     /// Reads the marker of a generation folder. The first line of the file is the SHA-256 of the rest: a damaged list

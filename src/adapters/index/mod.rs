@@ -12,8 +12,10 @@
 //! | `engine` | the only module that names a type of `qdrant-edge`; a newer release is a change of this file |
 //! | `remote` | the port, on a cluster; the only folder that names types of `qdrant-client` |
 //! | `contents` | the documents in one canonical order, and the hash of them |
-//! | `directory` | which tools there are and who may see them |
+//! | `directory` | which tools and servers there are and who may see them |
 //! | `merged` | the lists of all texts of a search, by tool |
+//!
+//! A server is a point like a tool, with a vector of another name: what is asked for tools never meets it.
 //!
 //! Deliberately absent: changes of single tools in a live generation or collection. The engine has no replay of its log
 //! and loses or doubles points when it is killed at the wrong moment, and a new generation of 2,000 tools takes a

@@ -30,7 +30,7 @@ pub fn passages(tool: &ToolText<'_>) -> Vec<String> {
     vec![full, short]
 }
 
-fn join(head: &[&str], body: &str) -> String {
+pub(super) fn join(head: &[&str], body: &str) -> String {
     let mut text = head.concat().trim().to_owned();
     if !text.is_empty() && !body.is_empty() {
         text.push_str(": ");
@@ -69,7 +69,7 @@ fn ends_abbreviation(before: &str, previous: char) -> bool {
 }
 
 /// White space runs become one space, and the text ends within `limit` characters at a word boundary.
-fn squeeze(text: &str, limit: usize) -> String {
+pub(super) fn squeeze(text: &str, limit: usize) -> String {
     let mut squeezed = String::with_capacity(text.len().min(limit * 2));
     let mut length = 0;
     for word in text.split_whitespace() {
@@ -89,6 +89,6 @@ fn squeeze(text: &str, limit: usize) -> String {
     squeezed
 }
 
-fn cap(text: &str, limit: usize) -> String {
+pub(super) fn cap(text: &str, limit: usize) -> String {
     if text.chars().count() <= limit { text.to_owned() } else { squeeze(text, limit) }
 }

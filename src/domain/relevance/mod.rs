@@ -6,6 +6,7 @@
 //! ```text
 //! tool     ─ dense::passages ─────────── texts to embed, one or two
 //!          └ lexical::document_vector ── sparse vector for an index with IDF
+//! server   ─ server_text::server_passage ─ the text to embed
 //!
 //! message  ─ message::QueryPlan ─ texts (whole, sentences, with the turns before it)
 //!            each text ─ embedded, and lexical::query_vector (synonyms, vocabulary) ─ two searches in the index
@@ -28,6 +29,7 @@ pub mod gate;
 pub mod gate_head;
 pub mod lexical;
 pub mod message;
+pub mod server_text;
 pub mod synonyms;
 mod tool_text;
 pub mod twins;
@@ -37,11 +39,12 @@ pub mod words;
 pub use ambiguity::is_ambiguous;
 pub use cut::{CutCandidate, CutParameters, cut};
 pub use dense::passages;
-pub use fusion::{Candidates, FusionParameters, Ranked, prefer, readable_score};
+pub use fusion::{Candidates, FusionParameters, Ranked, prefer, readable_score, z_scores};
 pub use gate::{Gate, GateEvidence, GateParameters, Verdict};
 pub use gate_head::{GateHead, Signals};
 pub use lexical::{LexicalModel, LexicalParameters, SparseVector};
 pub use message::{Parts, QueryPlan, Role};
+pub use server_text::{ServerText, server_passage};
 pub use synonyms::{SynonymProblem, Synonyms};
 pub use tool_text::ToolText;
 pub use twins::Twins;

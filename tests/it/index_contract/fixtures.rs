@@ -6,7 +6,7 @@ use std::sync::Arc;
 use toolsieve::domain::principal::{Scope, Visibility, VisibilityClass};
 use toolsieve::domain::relevance::SparseVector;
 use toolsieve::domain::tool::{ServerName, ToolId};
-use toolsieve::service::ports::{IndexCandidate, IndexContents, IndexDocument, IndexQuery, IndexQueryText};
+use toolsieve::service::ports::{IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexQuery, IndexQueryText, IndexServer};
 
 use super::Index;
 
@@ -63,6 +63,27 @@ pub(crate) fn assert_matches_definition(
     }
 }
 
+/// The port's definition of the scores of servers.
+pub(crate) fn assert_servers_match_definition(
+    found: &IndexAnswer,
+    servers: &[IndexServer],
+    visible: impl Fn(&IndexServer) -> bool,
+    query: &[IndexQueryText],
+) {
+    let best = |server: &IndexServer| {
+        let vectors = query.iter().filter_map(|text| text.dense.as_deref());
+        vectors.filter_map(|vector| best_cosine(&server.dense, vector)).max_by(f32::total_cmp)
+    };
+    let shown = servers.iter().filter(|server| visible(server));
+    let expected: BTreeMap<String, f32> = shown.filter_map(|server| Some((server.server.to_string(), best(server)?))).collect();
+    let scores = server_scores(found);
+    assert_eq!(scores.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    assert!(!expected.is_empty(), "nothing was compared");
+    for (name, score) in expected {
+        close(scores.get(&name).copied(), score);
+    }
+}
+
 fn best<'a>(scores: impl Iterator<Item = (&'a ToolId, f32)>, limit: usize) -> Vec<(&'a ToolId, f32)> {
     let mut scores: Vec<_> = scores.collect();
     scores.sort_by(|one, other| other.1.total_cmp(&one.1));
@@ -71,7 +92,11 @@ fn best<'a>(scores: impl Iterator<Item = (&'a ToolId, f32)>, limit: usize) -> Ve
 }
 
 fn cosine(document: &IndexDocument, query: &[f32]) -> Option<f32> {
-    let products = document.dense.iter().map(|vector| vector.iter().zip(query).map(|(one, other)| one * other).sum());
+    best_cosine(&document.dense, query)
+}
+
+fn best_cosine(vectors: &[Arc<[f32]>], query: &[f32]) -> Option<f32> {
+    let products = vectors.iter().map(|vector| vector.iter().zip(query).map(|(one, other)| one * other).sum());
     products.max_by(f32::total_cmp)
 }
 
@@ -93,8 +118,41 @@ fn lexical(documents: &[IndexDocument], document: &IndexDocument, query: &Sparse
 
 // ----------------------------------------------------------------------------------------------------- helpers
 
+/// With a point for each server, as near to a message as its first tool: it must not change what is found of tools.
 pub(crate) async fn replace(index: &Index, dimension: usize, documents: Vec<IndexDocument>) {
-    index.replace(IndexContents { model: MODEL.into(), dimension, documents }).await.unwrap();
+    let servers = servers_of(&documents);
+    replace_with(index, dimension, documents, servers).await;
+}
+
+pub(crate) async fn replace_with(index: &Index, dimension: usize, documents: Vec<IndexDocument>, servers: Vec<IndexServer>) {
+    index.replace(contents(dimension, documents, servers)).await.unwrap();
+}
+
+pub(crate) fn contents(dimension: usize, documents: Vec<IndexDocument>, servers: Vec<IndexServer>) -> IndexContents {
+    IndexContents { model: MODEL.into(), dimension, documents, servers }
+}
+
+/// The servers of these documents: their classes, and the vectors of the first document that has any.
+pub(crate) fn servers_of(documents: &[IndexDocument]) -> Vec<IndexServer> {
+    let mut servers: BTreeMap<&ServerName, IndexServer> = BTreeMap::new();
+    for document in documents {
+        let name = &document.tool.server;
+        let server =
+            servers.entry(name).or_insert_with(|| IndexServer { server: name.clone(), classes: BTreeSet::new(), dense: Vec::new() });
+        server.classes.insert(document.class);
+        if server.dense.is_empty() {
+            server.dense.clone_from(&document.dense);
+        }
+    }
+    servers.into_values().collect()
+}
+
+pub(crate) fn server(name: &str, classes: &[u32], dense: &[&[f32]]) -> IndexServer {
+    IndexServer {
+        server: ServerName::from(name),
+        classes: classes.iter().map(|class| VisibilityClass(*class)).collect(),
+        dense: dense.iter().map(|vector| Arc::from(*vector)).collect(),
+    }
 }
 
 pub(crate) async fn search(index: &Index, texts: &[IndexQueryText], limit: usize) -> Vec<IndexCandidate> {
@@ -102,9 +160,20 @@ pub(crate) async fn search(index: &Index, texts: &[IndexQueryText], limit: usize
 }
 
 pub(crate) async fn search_as(index: &Index, texts: &[IndexQueryText], visibility: &Visibility, limit: usize) -> Vec<IndexCandidate> {
+    answer_as(index, texts, visibility, limit).await.candidates
+}
+
+pub(crate) async fn answer_as(index: &Index, texts: &[IndexQueryText], visibility: &Visibility, limit: usize) -> IndexAnswer {
     let answer = index.search(&IndexQuery { texts, visibility, limit }).await.unwrap();
     assert_eq!(answer.warning, None);
-    answer.candidates
+    answer
+}
+
+/// The scores of the servers by name, each of which is there once.
+pub(crate) fn server_scores(answer: &IndexAnswer) -> BTreeMap<String, f32> {
+    let scores: BTreeMap<String, f32> = answer.servers.iter().map(|server| (server.server.to_string(), server.dense)).collect();
+    assert_eq!(scores.len(), answer.servers.len(), "{:?}", answer.servers);
+    scores
 }
 
 /// The model that the contract's contents name.

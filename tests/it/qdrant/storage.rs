@@ -267,6 +267,7 @@ fn value(stored: api::Value) -> Result<Value, Status> {
     match stored.kind {
         Some(Kind::StringValue(text)) => Ok(Value::from(text)),
         Some(Kind::IntegerValue(number)) => Ok(Value::from(number)),
+        Some(Kind::ListValue(list)) => list.values.into_iter().map(value).collect(),
         other => Err(not_understood(format!("{other:?}"))),
     }
 }

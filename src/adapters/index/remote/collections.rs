@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use qdrant_client::qdrant::{
-    CountPointsBuilder, CreateAliasBuilder, CreateFieldIndexCollectionBuilder, DeleteCollectionBuilder, FieldType, UpsertPointsBuilder,
+    CountPointsBuilder, CreateAliasBuilder, CreateFieldIndexCollectionBuilder, DeleteCollectionBuilder, FieldType, PointStruct,
+    UpsertPointsBuilder,
 };
 use tokio::time::{Instant, sleep};
 
@@ -20,7 +21,7 @@ use crate::domain::canonical::Fingerprint;
 use crate::service::ports::IndexError;
 
 /// Raised when what is stored changes its form.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 /// Documents per write: about half a megabyte.
 const BATCH: usize = 128;
 /// How often the points of a complete build are counted until all nodes have them.
@@ -85,22 +86,29 @@ pub(super) async fn ensure(
     progress: &(dyn Fn(IndexProgress) + Send + Sync),
 ) -> Result<(), IndexError> {
     let total = contents.documents.len();
+    let points = contents.points();
     let there = count(nodes, &names.collection).await.map_err(|fault| fault.during("look for the index"))?;
-    if there != Some(total) {
+    if there != Some(points) {
         if there.is_none() {
             create(nodes, names, contents.dimension, spread).await.map_err(|fault| fault.during("create a collection"))?;
         }
         for (batch, documents) in contents.documents.chunks(BATCH).enumerate() {
             progress(IndexProgress::Storing { done: batch * BATCH, total });
-            let points: Vec<_> = documents.iter().map(wire::point).collect();
-            let upsert = &UpsertPointsBuilder::new(names.collection.as_str(), points).wait(true).build();
-            let write = nodes.call(Instant::now() + CALL, |client| async move { client.upsert_points(upsert.clone()).await });
-            write.await.map_err(|fault| fault.during("store documents"))?;
+            write(nodes, names, documents.iter().map(wire::point).collect()).await?;
         }
-        complete(nodes, &names.collection, total).await.map_err(|fault| fault.during("find all of its points"))?;
+        for servers in contents.servers.chunks(BATCH) {
+            write(nodes, names, servers.iter().map(wire::server_point).collect()).await?;
+        }
+        complete(nodes, &names.collection, points).await.map_err(|fault| fault.during("find all of its points"))?;
         progress(IndexProgress::Finished);
     }
     point_alias(nodes, names).await.map_err(|fault| fault.during("switch its alias"))
+}
+
+async fn write(nodes: &Nodes, names: &Names, points: Vec<PointStruct>) -> Result<(), IndexError> {
+    let upsert = &UpsertPointsBuilder::new(names.collection.as_str(), points).wait(true).build();
+    let write = nodes.call(Instant::now() + CALL, |client| async move { client.upsert_points(upsert.clone()).await });
+    write.await.map(drop).map_err(|fault| fault.during("store documents"))
 }
 
 /// How many points the collection has; `None` when it is not there.
@@ -175,14 +183,14 @@ mod tests {
     use crate::service::ports::IndexContents;
 
     fn names(model: &str, dimension: usize) -> Names {
-        Names::of("toolsieve", &CanonicalContents::of(IndexContents { model: model.into(), dimension, documents: Vec::new() }))
+        Names::of("toolsieve", &CanonicalContents::of(IndexContents { model: model.into(), dimension, ..IndexContents::default() }))
     }
 
     #[test]
     fn names_hold_model_dimension_and_contents() {
         let names = names("minilm-l6", 384);
         assert_eq!(names.alias, "toolsieve_minilm-l6_384");
-        let hash = names.collection.strip_prefix("toolsieve_minilm-l6_384_v1_").unwrap();
+        let hash = names.collection.strip_prefix("toolsieve_minilm-l6_384_v2_").unwrap();
         assert!(hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
     }
 
@@ -190,12 +198,12 @@ mod tests {
     fn only_collections_of_the_same_alias_are_siblings() {
         let ours = names("minilm-l6", 384);
         assert!(ours.is_sibling(&ours.collection));
-        assert!(ours.is_sibling(&ours.collection.replace("_v1_", "_v27_")));
+        assert!(ours.is_sibling(&ours.collection.replace("_v2_", "_v27_")));
         for other in [
             names("minilm-l6", 768).collection,
             names("minilm-l6-v2", 384).collection,
             ours.alias.clone(),
-            format!("{}_v1_backup", ours.alias),
+            format!("{}_v2_backup", ours.alias),
             format!("other_{}", ours.collection),
             format!("{}0", ours.collection),
         ] {

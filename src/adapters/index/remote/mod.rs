@@ -123,16 +123,18 @@ struct Documents {
     dimension: usize,
     directory: Directory,
     terms: TermLists,
+    /// Those of the tools, then those of the servers.
     ids: Vec<Uuid>,
     positions: HashMap<Uuid, usize>,
 }
 
 impl Documents {
     fn of(contents: &CanonicalContents) -> Self {
-        let ids: Vec<Uuid> = contents.documents.iter().map(|document| wire::id(&document.tool)).collect();
+        let tools = contents.documents.iter().map(|document| wire::id(&document.tool));
+        let ids: Vec<Uuid> = tools.chain(contents.servers.iter().map(|server| wire::server_id(&server.server))).collect();
         Self {
             dimension: contents.dimension,
-            directory: Directory::of(&contents.documents),
+            directory: Directory::of(contents),
             terms: TermLists::of(&contents.documents),
             positions: ids.iter().enumerate().map(|(position, id)| (*id, position)).collect(),
             ids,
@@ -276,42 +278,59 @@ impl Shared {
             // Under its name one may be there that is not filled yet.
             Err(Fault::NotFound)
         } else {
-            self.ask(&current.names.collection, &current.documents, request, deadline).await
+            self.ask(&current.names.collection, true, &current.documents, request, deadline).await
         };
         if found.as_ref().is_err_and(|fault| *fault == Fault::NotFound) {
             if !current.is_lost.swap(true, Ordering::Relaxed) {
                 tracing::warn!(collection = current.names.collection, "Qdrant has lost the index; it is built again");
                 self.signals.needed.notify_one();
             }
-            // What another replica completed last is nearly the same.
-            found = self.ask(&current.names.alias, &current.documents, request, deadline).await;
+            // What another replica completed last is nearly the same. Of another release, it may have no servers.
+            found = self.ask(&current.names.alias, false, &current.documents, request, deadline).await;
         }
         match found {
-            Ok(found) => IndexAnswer { candidates: current.documents.directory.candidates(&found, request.visibility), warning: None },
+            Ok(found) => {
+                let directory = &current.documents.directory;
+                let candidates = directory.candidates(&found.tools, request.visibility);
+                IndexAnswer { candidates, servers: directory.server_scores(found.servers, request.visibility), warning: None }
+            }
             Err(fault) => IndexAnswer { warning: Some(fault.warning()), ..by_words(&self.latest.load(), request) },
         }
     }
 
-    /// The union of the lists of all texts, by position: both lists of all texts in one call, and the cosines that
-    /// they did not bring in another.
-    async fn ask(&self, collection: &str, documents: &Documents, request: &IndexQuery<'_>, deadline: Instant) -> Result<Merged, Fault> {
+    /// The union of the lists of all texts, by position, and the cosines of the servers: all of it in one call, and the
+    /// cosines of tools that the lists did not bring in another.
+    async fn ask(
+        &self,
+        collection: &str,
+        has_servers: bool,
+        documents: &Documents,
+        request: &IndexQuery<'_>,
+        deadline: Instant,
+    ) -> Result<Found, Fault> {
         let limit = request.limit.min(documents.directory.len());
         let texts = request.texts.len();
         let mut merged = Merged::new(texts, documents.directory.len(), 2 * limit * texts);
+        let mut scored_servers = Vec::new();
         let filter = match documents.directory.restriction(request.visibility) {
-            _ if limit == 0 => return Ok(merged),
-            Restriction::Nothing => return Ok(merged),
+            _ if limit == 0 => return Ok(Found { tools: merged, servers: scored_servers }),
+            Restriction::Nothing => return Ok(Found { tools: merged, servers: scored_servers }),
             Restriction::Everything => None,
             Restriction::Some(values) => Some(wire::filter(values)),
         };
         let is_exact = documents.directory.len() <= LARGE;
+        let servers = if has_servers { documents.directory.servers() } else { 0 };
         let dense: Vec<Option<&[f32]>> = request.texts.iter().map(|text| documents.usable(text.dense.as_deref())).collect();
-        let mut queries = Vec::with_capacity(2 * texts);
-        let mut of_texts = Vec::with_capacity(2 * texts);
+        let mut queries = Vec::with_capacity(3 * texts);
+        let mut of_texts = Vec::with_capacity(3 * texts);
         for (position, text) in request.texts.iter().enumerate() {
             if let Some(query) = dense[position] {
                 queries.push(wire::nearest(collection, query, filter.clone(), limit, is_exact));
                 of_texts.push((position, List::Dense));
+                if servers > 0 {
+                    queries.push(wire::servers(collection, query, filter.clone(), servers));
+                    of_texts.push((position, List::Servers));
+                }
             }
             let weighted = documents.terms.weighted(&text.sparse);
             if !weighted.indices.is_empty() {
@@ -322,6 +341,7 @@ impl Shared {
         for ((position, list), found) in of_texts.into_iter().zip(self.query(collection, queries, documents, deadline).await?) {
             match list {
                 List::Dense => merged.add_dense(position, found),
+                List::Servers => scored_servers.extend(found),
                 List::Lexical => merged.add_lexical(position, found.into_iter().filter(|(_, score)| *score > 0.0).collect()),
             }
         }
@@ -338,7 +358,7 @@ impl Shared {
         for (position, found) in of_texts.into_iter().zip(self.query(collection, queries, documents, deadline).await?) {
             merged.add_dense(position, found);
         }
-        Ok(merged)
+        Ok(Found { tools: merged, servers: scored_servers })
     }
 
     /// The points that each query found, by position. Points of others are left out.
@@ -363,6 +383,13 @@ impl Shared {
 enum List {
     Dense,
     Lexical,
+    Servers,
+}
+
+/// What the cluster brought.
+struct Found {
+    tools: Merged,
+    servers: Vec<Scored>,
 }
 
 /// The lexical candidates, from memory.
@@ -373,5 +400,5 @@ fn by_words(documents: &Documents, request: &IndexQuery<'_>) -> IndexAnswer {
         let visible = |point| documents.directory.is_visible(point, request.visibility);
         merged.add_lexical(position, documents.terms.best(&weighted, visible, request.limit));
     }
-    documents.directory.candidates(&merged, request.visibility).into()
+    IndexAnswer { candidates: documents.directory.candidates(&merged, request.visibility), ..IndexAnswer::default() }
 }

@@ -1,6 +1,7 @@
 //! What is sent to Qdrant and what comes back, as the client's types.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use qdrant_client::qdrant::point_id::PointIdOptions;
 use qdrant_client::qdrant::{
@@ -13,8 +14,8 @@ use uuid::{Builder, Uuid};
 
 use super::super::directory::Values;
 use crate::domain::relevance::SparseVector;
-use crate::domain::tool::ToolId;
-use crate::service::ports::IndexDocument;
+use crate::domain::tool::{ServerName, ToolId};
+use crate::service::ports::{IndexDocument, IndexServer};
 
 /// Payload fields of a point. The first two are filtered by, the third is for people who look.
 pub(super) const SERVER: &str = "server";
@@ -23,6 +24,8 @@ const TOOL: &str = "tool";
 
 const DENSE: &str = "dense";
 const LEXICAL: &str = "lexical";
+/// The vector of a server, which has no other one.
+const OF_SERVER: &str = "server";
 
 /// The list of candidates that an approximate search looks through.
 const HNSW_EF: u64 = 256;
@@ -41,12 +44,24 @@ pub(super) fn id(tool: &ToolId) -> Uuid {
     hash.update((tool.server.as_str().len() as u64).to_le_bytes());
     hash.update(tool.server.as_str());
     hash.update(&*tool.name);
+    uuid(hash)
+}
+
+/// The id of a server's point, which no tool has: no name is that long.
+pub(super) fn server_id(server: &ServerName) -> Uuid {
+    let mut hash = Sha256::new();
+    hash.update(u64::MAX.to_le_bytes());
+    hash.update(server.as_str());
+    uuid(hash)
+}
+
+fn uuid(hash: Sha256) -> Uuid {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash.finalize()[..16]);
     Builder::from_custom_bytes(bytes).into_uuid()
 }
 
-/// A collection of points with up to two vectors each, as in the embedded index. Its terms are weighed in the query,
+/// A collection of points with the vectors that they have in the embedded index. Its terms are weighed in the query,
 /// not by Qdrant, which counts them shard by shard.
 pub(super) fn collection(name: &str, dimension: usize, spread: Spread) -> CreateCollection {
     let mut lexical = SparseVectorsConfigBuilder::default();
@@ -63,15 +78,15 @@ pub(super) fn collection(name: &str, dimension: usize, spread: Spread) -> Create
         .multivector_config(MultiVectorConfigBuilder::new(MultiVectorComparator::MaxSim))
         // Half the memory to go through; a cosine differs by less than a thousandth.
         .datatype(Datatype::Float16);
-    dense.add_named_vector_params(DENSE, passages);
+    dense.add_named_vector_params(DENSE, passages.clone());
+    dense.add_named_vector_params(OF_SERVER, passages);
     collection.vectors_config(dense).build()
 }
 
 pub(super) fn point(document: &IndexDocument) -> PointStruct {
     let mut vectors = HashMap::new();
     if !document.dense.is_empty() {
-        let passages: Vec<Vec<f32>> = document.dense.iter().map(|vector| vector.to_vec()).collect();
-        vectors.insert(DENSE.to_owned(), Vector::new_multi(passages));
+        vectors.insert(DENSE.to_owned(), set(&document.dense));
     }
     let SparseVector { indices, values } = &document.sparse;
     if !indices.is_empty() {
@@ -82,11 +97,25 @@ pub(super) fn point(document: &IndexDocument) -> PointStruct {
         (TOOL, Value::from(&*document.tool.name)),
         (CLASS, Value::from(i64::from(document.class.0))),
     ];
+    named(id(&document.tool), payload, vectors)
+}
+
+pub(super) fn server_point(server: &IndexServer) -> PointStruct {
+    let classes: Vec<Value> = server.classes.iter().map(|class| Value::from(i64::from(class.0))).collect();
+    let payload = [(SERVER, Value::from(server.server.as_str())), (CLASS, Value::from(classes))];
+    named(server_id(&server.server), payload, HashMap::from([(OF_SERVER.to_owned(), set(&server.dense))]))
+}
+
+fn named<const N: usize>(id: Uuid, payload: [(&str, Value); N], vectors: HashMap<String, Vector>) -> PointStruct {
     PointStruct {
-        id: Some(point_id(id(&document.tool))),
+        id: Some(point_id(id)),
         payload: payload.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         vectors: Some(NamedVectors { vectors }.into()),
     }
+}
+
+fn set(vectors: &[Arc<[f32]>]) -> Vector {
+    Vector::new_multi(vectors.iter().map(|vector| vector.to_vec()).collect::<Vec<_>>())
 }
 
 pub(super) fn filter(values: Values) -> Filter {
@@ -97,10 +126,19 @@ pub(super) fn filter(values: Values) -> Filter {
 
 /// The best points by the largest cosine over their dense vectors.
 pub(super) fn nearest(collection: &str, query: &[f32], filter: Option<Filter>, limit: usize, exact: bool) -> QueryPoints {
+    by_cosine(collection, DENSE, query, filter, limit, exact)
+}
+
+/// The cosines of the servers that the filter leaves.
+pub(super) fn servers(collection: &str, query: &[f32], filter: Option<Filter>, limit: usize) -> QueryPoints {
+    by_cosine(collection, OF_SERVER, query, filter, limit, true)
+}
+
+fn by_cosine(collection: &str, name: &str, query: &[f32], filter: Option<Filter>, limit: usize, exact: bool) -> QueryPoints {
     let params = SearchParams { hnsw_ef: Some(HNSW_EF), exact: Some(exact), ..SearchParams::default() };
     // One vector against sets of them: a set of one.
     let query = Query::new_nearest(VectorInput::new_multi(vec![query.to_vec()]));
-    let query = QueryPointsBuilder::new(collection).query(query).using(DENSE).limit(limit as u64).params(params).with_payload(false);
+    let query = QueryPointsBuilder::new(collection).query(query).using(name).limit(limit as u64).params(params).with_payload(false);
     match filter {
         Some(filter) => query.filter(filter).build(),
         None => query.build(),
@@ -138,8 +176,8 @@ fn point_id(id: Uuid) -> PointId {
 
 #[cfg(test)]
 mod tests {
-    use super::id;
-    use crate::domain::tool::ToolId;
+    use super::{id, server_id};
+    use crate::domain::tool::{ServerName, ToolId};
 
     #[test]
     fn an_id_depends_on_server_and_name_and_on_nothing_else() {
@@ -147,5 +185,7 @@ mod tests {
         assert_eq!(id(&ToolId::new("time", "now")).to_string(), id(&ToolId::new("time", "now")).to_string());
         assert_ne!(id(&ToolId::new("time", "now")), id(&ToolId::new("tim", "enow")));
         assert_eq!(id(&ToolId::new("time", "now")).get_version_num(), 8);
+        assert_ne!(server_id(&ServerName::from("time")), id(&ToolId::new("time", "")));
+        assert_ne!(server_id(&ServerName::from("time")), server_id(&ServerName::from("tim")));
     }
 }

@@ -1,0 +1,159 @@
+//! How the index follows a catalog: what is embedded of it, and what is never embedded twice.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
+use toolsieve::adapters::store::SqliteStore;
+use toolsieve::domain::canonical::Fingerprint;
+use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
+use toolsieve::domain::principal::Visibility;
+use toolsieve::domain::relevance::{LexicalModel, SparseVector};
+use toolsieve::domain::tool::ServerName;
+use toolsieve::service::current::CurrentCatalog;
+use toolsieve::service::ports::{EmbedError, Embedder, IndexQuery, IndexQueryText, Store, ToolIndex};
+use toolsieve::service::refresh::Indexing;
+
+use crate::harness::LONG;
+use crate::sqlite_store::change;
+
+/// Directions instead of meanings: a text is one of eight axes. Counts what it is asked for.
+#[derive(Default)]
+struct Axes {
+    passages: AtomicUsize,
+}
+
+fn axis(text: &str) -> Arc<[f32]> {
+    let place = text.bytes().map(usize::from).sum::<usize>() % 8;
+    (0..8).map(|at| if at == place { 1.0 } else { 0.0 }).collect()
+}
+
+#[async_trait]
+impl Embedder for Axes {
+    fn model(&self) -> &'static str {
+        "axes"
+    }
+
+    fn dimension(&self) -> usize {
+        8
+    }
+
+    async fn embed_queries(&self, texts: &[&str]) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+        Ok(texts.iter().map(|text| axis(text)).collect())
+    }
+
+    async fn embed_passages(&self, texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+        self.passages.fetch_add(texts.len(), Ordering::Relaxed);
+        Ok(texts.iter().map(|text| axis(text)).collect())
+    }
+}
+
+fn server(name: &str, instructions: Option<&str>, tools: &[&str]) -> CatalogServer {
+    let name = ServerName::from(name);
+    let tool = |tool: &&str| {
+        let raw = json!({"name": tool, "description": format!("Does {tool} at once."), "inputSchema": {"type": "object"}});
+        Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
+    };
+    let tools = tools.iter().map(tool).collect();
+    CatalogServer { title: None, program: None, version: None, instructions: instructions.map(str::to_owned), tools, name }
+}
+
+fn two_servers_and_an_empty_one() -> Catalog {
+    let mail = server("work-mail", Some("Letters of the office."), &["send_letter", "readLetter"]);
+    Catalog::new(vec![mail, server("clock", None, &["now"]), server("idle", Some("Nothing yet."), &[])])
+}
+
+struct Parts {
+    index: Arc<dyn ToolIndex>,
+    embedder: Arc<Axes>,
+    indexing: Indexing,
+}
+
+/// A process that has just started: a new index over the same store.
+fn start(folder: &Path, store: &Arc<dyn Store>) -> Parts {
+    let options = EmbeddedIndexOptions { folder: folder.into(), model: "axes".into(), progress: Arc::new(|_| ()) };
+    let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options).unwrap();
+    let embedder = Arc::new(Axes::default());
+    let indexing = Indexing {
+        current: Arc::new(CurrentCatalog::default()),
+        store: Arc::clone(store),
+        index: Arc::clone(&index),
+        embedder: Arc::clone(&embedder) as Arc<dyn Embedder>,
+        lexical: LexicalModel::default(),
+        on_progress: Arc::new(|_, _| ()),
+        unused_retention: Duration::from_hours(24),
+    };
+    Parts { index, embedder, indexing }
+}
+
+/// The servers that lie on the same axis as a text.
+async fn on_the_axis_of(index: &Arc<dyn ToolIndex>, text: &str) -> Vec<String> {
+    let texts = [IndexQueryText { dense: Some(axis(text)), sparse: SparseVector::default() }];
+    let found = index.search(&IndexQuery { texts: &texts, visibility: &Visibility::default(), limit: 10 }).await.unwrap();
+    let mut names: Vec<String> = found.servers.iter().map(|server| server.server.to_string()).collect();
+    names.sort();
+    assert_eq!(names, ["clock", "work-mail"], "an empty server is absent");
+    found.servers.iter().filter(|server| server.dense > 0.9).map(|server| server.server.to_string()).collect()
+}
+
+const MAIL: &str = "work mail: Letters of the office. read Letter, send letter";
+const CLOCK: &str = "clock: now";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_are_indexed_by_their_text_and_embedded_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
+    let catalog = two_servers_and_an_empty_one();
+    let first = start(&folder.path().join("one"), &store);
+    assert!(first.indexing.update(&catalog).await);
+    assert_ne!(axis(MAIL), axis(CLOCK), "the test tells them apart");
+    assert_eq!(on_the_axis_of(&first.index, MAIL).await, ["work-mail"]);
+    assert_eq!(on_the_axis_of(&first.index, CLOCK).await, ["clock"]);
+    // Two passages for each of three tools, and one for each of two servers.
+    assert_eq!(first.embedder.passages.load(Ordering::Relaxed), 8);
+
+    let second = start(&folder.path().join("two"), &store);
+    assert!(second.indexing.update(&catalog).await);
+    assert_eq!(second.embedder.passages.load(Ordering::Relaxed), 0);
+    assert_eq!(on_the_axis_of(&second.index, MAIL).await, ["work-mail"]);
+
+    // Other instructions are another text, and the only one.
+    let changed = vec![server("work-mail", Some("Post."), &["send_letter", "readLetter"]), server("clock", None, &["now"])];
+    assert!(second.indexing.update(&Catalog::new(changed)).await);
+    assert_eq!(second.embedder.passages.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_of_servers_are_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.db");
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).await.unwrap());
+    let unused = Fingerprint::of_text("nobody needs this");
+    store.save_vectors("axes", &[(unused, axis("nobody"))]).await.unwrap();
+    let parts = start(&folder.path().join("one"), &store);
+    assert!(parts.indexing.update(&two_servers_and_an_empty_one()).await);
+    change(&path, "UPDATE vector SET used_at = 5").await;
+    // Whatever was not in use for long is forgotten with the first complete update.
+    parts.indexing.current.swap(two_servers_and_an_empty_one());
+    let stop = CancellationToken::new();
+    let indexing = parts.indexing;
+    let following = {
+        let stop = stop.clone();
+        tokio::spawn(async move { indexing.follow(stop).await })
+    };
+    let started = Instant::now();
+    while !store.vectors("axes", &[unused]).await.unwrap().is_empty() {
+        assert!(started.elapsed() < LONG, "it was never forgotten");
+        tokio::task::yield_now().await;
+    }
+    stop.cancel();
+    timeout(LONG, following).await.unwrap().unwrap();
+    let texts = [MAIL, CLOCK].map(Fingerprint::of_text);
+    assert_eq!(store.vectors("axes", &texts).await.unwrap().len(), 2);
+}
