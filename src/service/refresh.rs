@@ -442,11 +442,14 @@ async fn settled(changes: &mut watch::Receiver<u64>) {
 }
 
 /// What is embedded of a tool.
-fn passages(tool: &Tool) -> Vec<String> {
+#[must_use]
+pub fn passages(tool: &Tool) -> Vec<String> {
     relevance::passages(&text(tool))
 }
 
-fn text(tool: &Tool) -> relevance::ToolText<'_> {
+/// What relevance is told of a tool.
+#[must_use]
+pub fn text(tool: &Tool) -> relevance::ToolText<'_> {
     relevance::ToolText {
         server: tool.id.server.as_str(),
         name: &tool.id.name,
