@@ -149,6 +149,12 @@ fn at_the_servers_level_servers_are_counted() {
         assert!((mean(metrics, &format!("recall@{k}")) - mean(metrics, &format!("complete@{k}"))).abs() < 1e-9);
     }
     assert!((mean(metrics, "hit@5") - 1.0).abs() < 1e-9, "there are five servers");
+    // Two sets of one name stay apart.
+    let twice = ["--data", own.to_str().unwrap(), own.to_str().unwrap(), "--limit-queries", "2"];
+    let (report, _) = self::report(folder.path(), &twice);
+    let sets: Vec<(&str, u64)> =
+        report["sets"].as_array().unwrap().iter().map(|set| (set["name"].as_str().unwrap(), set["queries"].as_u64().unwrap())).collect();
+    assert_eq!(sets, [("own", 2), ("own-2", 2)]);
 }
 
 #[test]

@@ -120,29 +120,21 @@ fn sent(out: &mut String, report: &Report) {
 }
 
 fn kinds(out: &mut String, report: &Report) {
+    let metrics = report.kind_metrics();
+    let heads: Vec<&str> = ["Kind", "Messages"].into_iter().chain(metrics.iter().map(|(_, head)| head.as_str())).collect();
     let middle = report.middle_k();
-    let metrics = [
-        "recall@1".to_owned(),
-        format!("recall@{middle}"),
-        "server@1".to_owned(),
-        format!("ndcg@{middle}"),
-        "mrr".to_owned(),
-        "no_tool".to_owned(),
-    ];
     for set in report.sets.iter().filter(|set| !set.kinds.is_empty()) {
         let rows: Vec<Vec<String>> = set
             .kinds
             .iter()
             .map(|(kind, group)| {
-                let cells = metrics.iter().map(|name| cell(group.metrics.get(name)));
+                let cells = metrics.iter().map(|(name, _)| cell(group.metrics.get(name)));
                 [escape(kind), group.queries.to_string()].into_iter().chain(cells).collect()
             })
             .collect();
-        let (at, ndcg) = (format!("R@{middle}"), format!("nDCG@{middle}"));
-        let heads = ["Kind", "Messages", "R@1", &at, "Right server", &ndcg, "MRR", "No tool"];
         let _ = write!(out, "<h2>{} by kind</h2>{}", escape(&set.name), table(&heads, &rows));
         let plotted = set.kinds.iter().filter_map(|(kind, group)| {
-            let Estimate { mean, low, high } = *group.metrics.get(&metrics[1])?;
+            let Estimate { mean, low, high } = *group.metrics.get(&format!("recall@{middle}"))?;
             Some(Bar { label: kind.clone(), value: mean, interval: Some((low, high)), text: format!("{mean:.3}"), colour: 3 })
         });
         let plotted: Vec<Bar> = plotted.collect();

@@ -121,18 +121,8 @@ impl Measure<'_> {
 
     fn columns(&self) -> Vec<String> {
         let at = |name: &'static str| self.ks.iter().map(move |k| format!("{name}@{k}"));
-        let ranking = ["recall", "hit", "ndcg", "complete"].into_iter().flat_map(at);
-        let others = [
-            "mrr",
-            "server@1",
-            "cut.recall",
-            "cut.complete",
-            "cut.tools",
-            "cut.tokens",
-            "cut.reduction",
-            "cut.at_most_one_tool",
-            "no_tool",
-        ];
+        let ranking = ["recall", "hit", "ndcg", "complete", "server"].into_iter().flat_map(at);
+        let others = ["mrr", "cut.recall", "cut.complete", "cut.tools", "cut.tokens", "cut.reduction", "cut.at_most_one_tool", "no_tool"];
         ranking.chain(others.map(str::to_owned)).collect()
     }
 
@@ -150,12 +140,15 @@ impl Measure<'_> {
         row.extend(self.ks.iter().map(|&k| needs(hit(&found, k))));
         row.extend(self.ks.iter().map(|&k| needs(ndcg(&found, count, k))));
         row.extend(self.ks.iter().map(|&k| needs(complete(&found, count, k))));
-        let servers = of_servers(query, &corpus.server_of).groups;
-        let first = answer.ranked.first().and_then(|id| corpus.server_of.get(id));
-        let right_server = f64::from(first.is_some_and(|first| servers.iter().any(|group| group.contains(first))));
+        let of_servers = of_servers(query, &corpus.server_of).groups;
+        // A server counts at the place of each of its tools: right is whoever has one of the first k.
+        let right = answer
+            .ranked
+            .iter()
+            .position(|id| corpus.server_of.get(id).is_some_and(|server| of_servers.iter().any(|group| group.contains(server))));
+        row.extend(self.ks.iter().map(|&k| needs(f64::from(right.is_some_and(|place| place < k)))));
         row.extend([
             needs(reciprocal_rank(&found)),
-            needs(right_server),
             needs(recall(&of_chosen, count, all)),
             needs(complete(&of_chosen, count, all)),
             answer.chosen.len() as f64,

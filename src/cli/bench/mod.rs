@@ -228,6 +228,12 @@ impl RetrievalArgs {
                     return Err(Failure::invalid(format!("error: --data: {} holds no messages", path.display())));
                 }
                 self.thin(&mut set);
+                let taken = |name: &String| all.iter().flat_map(|searched| &searched.sets).any(|set| set.name == *name);
+                if taken(&set.name)
+                    && let Some(name) = (2..=self.data.len() * 4).map(|number| format!("{}-{number}", set.name)).find(|name| !taken(name))
+                {
+                    set.name = name;
+                }
                 let own = set.tools.clone();
                 if let (None, Some(at)) = (&own, shared) {
                     all[at].sets.push(set);

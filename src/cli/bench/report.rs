@@ -1,10 +1,10 @@
 //! What a measurement says: the JSON, whose keys are stable, and the tables.
 //!
 //! Every metric is an object `{"mean", "low", "high"}`, the interval being that of 95 %. The metrics: `recall@k`,
-//! `hit@k`, `ndcg@k`, `complete@k`, `mrr`; `server@1` (whether the first tool is of a right server); of the set that is
+//! `hit@k`, `ndcg@k`, `complete@k`, `mrr`; `server@k` (whether a tool of a right server is among the first k); of the set that is
 //! sent `cut.recall`, `cut.complete`, `cut.tools`, `cut.tokens`, `cut.reduction`, `cut.at_most_one_tool`; and
 //! `no_tool`, how many messages the gate takes for such that need no tool. A metric that is defined for no message is
-//! absent: without any needed tool all but the last six.
+//! absent: without any needed tool all but the last five.
 
 use indexmap::IndexMap;
 use serde::Serialize;
@@ -193,17 +193,28 @@ impl Report {
         table::text(&out)
     }
 
+    /// The metrics of a kind of message, with their headings.
+    pub(super) fn kind_metrics(&self) -> Vec<(String, String)> {
+        let (least, middle) = (self.k.first().copied().unwrap_or(1), self.middle_k());
+        [
+            (format!("recall@{least}"), format!("R@{least}")),
+            (format!("recall@{middle}"), format!("R@{middle}")),
+            (format!("server@{least}"), format!("Right server@{least}")),
+            (format!("server@{middle}"), format!("Right server@{middle}")),
+            (format!("ndcg@{middle}"), format!("nDCG@{middle}")),
+            ("mrr".to_owned(), "MRR".to_owned()),
+            ("no_tool".to_owned(), "No tool".to_owned()),
+        ]
+        .into()
+    }
+
     fn kinds_table(&self) -> String {
-        let middle = self.middle_k();
-        let metrics =
-            ["recall@1".to_owned(), format!("recall@{middle}"), "server@1".to_owned(), format!("ndcg@{middle}"), "mrr".to_owned()];
-        let mut out =
-            table::table(&["Kind", "Messages", "R@1", &format!("R@{middle}"), "Right server", &format!("nDCG@{middle}"), "MRR", "No tool"]);
+        let metrics = self.kind_metrics();
+        let heads: Vec<&str> = ["Kind", "Messages"].into_iter().chain(metrics.iter().map(|(_, head)| head.as_str())).collect();
+        let mut out = table::table(&heads);
         for (set, kind, group) in self.sets.iter().flat_map(|set| set.kinds.iter().map(move |(kind, group)| (set, kind, group))) {
-            let mut row = vec![format!("{} / {kind}", set.name), group.queries.to_string()];
-            row.extend(metrics.iter().map(|name| with_interval(group.metrics.get(name))));
-            row.push(group.metrics.get("no_tool").map_or_else(dash, |estimate| format!("{:.1} %", estimate.mean * 100.0)));
-            out.add_row(row);
+            let values = metrics.iter().map(|(name, _)| with_interval(group.metrics.get(name)));
+            out.add_row([format!("{} / {kind}", set.name), group.queries.to_string()].into_iter().chain(values));
         }
         table::text(&out)
     }
