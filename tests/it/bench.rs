@@ -178,3 +178,37 @@ fn wrong_use_is_code_2() {
         assert!(output.status.code() == Some(2) && said.contains(word), "{arguments:?}: {said}");
     }
 }
+
+/// Messages of three kinds of people for the servers of `toolsieve quickstart`. The tools are their makers': where
+/// `TOOLSIEVE_SHARED` names a folder with lists of real servers, recall is held too.
+#[test]
+fn people_of_every_kind_find_the_tools_of_the_quickstart() {
+    const SERVERS: [&str; 5] = ["everything", "filesystem", "git", "memory", "time"];
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/quickstart");
+    let text = fs::read_to_string(data.join("queries.jsonl")).unwrap();
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    let mut messages = std::collections::HashSet::new();
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        *counts.entry(line["kind"].as_str().unwrap().to_owned()).or_default() += 1;
+        assert!(messages.insert(line["query"].as_str().unwrap().to_owned()), "twice: {line}");
+        for id in line["relevant"].as_array().unwrap() {
+            let (server, _) = id.as_str().unwrap().split_once("::").unwrap();
+            assert!(SERVERS.contains(&server), "{line}");
+        }
+    }
+    let kinds = ["novice", "experienced", "power"];
+    assert_eq!(counts, kinds.map(|kind| (kind.to_owned(), 36)).into());
+
+    let Some(shared) = std::env::var_os("TOOLSIEVE_SHARED").filter(|folder| !folder.is_empty()) else { return };
+    let lists = Path::new(&shared).join("toollists");
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["--data", data.to_str().unwrap(), "--toollists", lists.to_str().unwrap()];
+    arguments.extend(SERVERS.iter().flat_map(|server| ["--server", server]));
+    let (report, said) = report(folder.path(), &arguments);
+    println!("{said}");
+    let recall = |kind: &str| mean(&report["sets"][0]["kinds"][kind]["metrics"], "recall@5");
+    for (kind, floor) in kinds.into_iter().zip([0.6, 0.85, 1.0]) {
+        assert!(recall(kind) >= floor, "{kind}: {}", recall(kind));
+    }
+}
