@@ -303,7 +303,8 @@ fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Result<mcp::Opti
     Ok(mcp::Options { client, inherit_environment: settings.mcpo.is_some(), oauth: Some(data_dir.oauth()), timing })
 }
 
-fn judges(settings: &LlmSettings) -> Result<Judges, StartError> {
+/// Whoever can be asked for a judgement.
+pub(crate) fn judges(settings: &LlmSettings) -> Result<Judges, StartError> {
     let client = llm::client_builder().build().map_err(StartError::Client)?;
     Ok(Judges::new(Arc::new(ChatModels::new(client, settings.clone())), settings.clone()))
 }

@@ -9,8 +9,11 @@ use crate::adapters::tokens::TokenCounter;
 use crate::cli::Failure;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing, SkippedTool};
 use crate::domain::diet;
+use crate::domain::document::Mode;
+use crate::domain::principal::Visibility;
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::ports::{ServerEvent, Store, ToolServers};
+use crate::service::publish::Publish;
 use crate::service::refresh::configured;
 use crate::settings::Settings;
 
@@ -60,6 +63,14 @@ pub(super) async fn last_good(settings: &Settings) -> Result<Known, Failure> {
     let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
     let stored = store.listings().await.map_err(|error| Failure::failed(format!("error: {error}")))?;
     store.close().await;
+    Ok(configured_of(&stored, settings))
+}
+
+/// What these listings say of the configured servers; with none configured, of all that are listed.
+pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings) -> Known {
+    if settings.live.servers.is_empty() {
+        return known(stored, Vec::new(), settings);
+    }
     let (mut listings, mut missing) = (Vec::new(), Vec::new());
     for server in &settings.live.servers {
         match stored.iter().find(|listing| listing.server == server.name) {
@@ -67,10 +78,11 @@ pub(super) async fn last_good(settings: &Settings) -> Result<Known, Failure> {
             None => missing.push((server.name.clone(), "it was never listed".to_owned())),
         }
     }
-    Ok(known(&listings, missing, settings))
+    known(&listings, missing, settings)
 }
 
-fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, String)>, settings: &Settings) -> Known {
+/// Makes tools of listings, counted and shortened as the service does it.
+pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, String)>, settings: &Settings) -> Known {
     let (configured, tool_tokens) = (configured(&settings.live.servers), settings.start.documents.tool_tokens);
     let counter = TokenCounter::default();
     let mut skipped = Vec::new();
@@ -103,6 +115,9 @@ fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, String)>, set
         }
     });
     let catalog = Catalog::new(servers.collect());
+    let meta = Publish::meta_tools(&catalog, &Visibility::default(), Mode::Meta);
+    let counts = counter.count(&meta.iter().map(|tool| tool.function().to_string()).collect::<Vec<_>>());
+    let catalog = catalog.with_meta_tokens(meta.iter().map(|tool| tool.name).zip(counts).collect());
     missing.sort();
     Known { catalog, missing, skipped }
 }

@@ -12,6 +12,8 @@ mod model;
 mod openapi;
 mod openwebui;
 mod quickstart;
+mod retrieval;
+mod search;
 mod serve;
 mod table;
 mod tools;
@@ -47,6 +49,8 @@ enum Command {
     Doctor(doctor::Doctor),
     /// List the tools with what they cost
     Tools(tools::Tools),
+    /// Show which tools a message finds, with their scores and the reasons
+    Search(search::Search),
     /// Check the configuration without starting anything, or with the tools of its servers
     Check(check::Check),
     /// Print the document of the configured servers' tools, or the description of the service's own routes
@@ -57,9 +61,8 @@ enum Command {
     /// Register the service and its filter in Open WebUI, or take them out
     #[command(subcommand)]
     Openwebui(openwebui::OpenWebUi),
-    /// Measure parts of the service on this machine
-    #[command(subcommand)]
-    Bench(bench::Bench),
+    /// Measure how well tools are found for messages whose tools are known, at what cost
+    Bench(Box<bench::Bench>),
 }
 
 /// Flags that say what to run on.
@@ -155,6 +158,7 @@ impl Command {
             Self::Quickstart(command) => command.run(),
             Self::Doctor(command) => command.run(),
             Self::Tools(command) => command.run(),
+            Self::Search(command) => command.run(),
             Self::Check(command) => command.run(),
             Self::Openapi(command) => command.run(),
             Self::Model(command) => command.run(),

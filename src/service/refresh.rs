@@ -451,6 +451,12 @@ async fn settled(changes: &mut watch::Receiver<u64>) {
     while let Ok(Ok(())) = timeout_at(latest.min(Instant::now() + SETTLE), changes.changed()).await {}
 }
 
+/// What is embedded of a tool.
+#[must_use]
+pub fn passages(tool: &Tool) -> Vec<String> {
+    relevance::passages(&tool.text())
+}
+
 /// What is embedded of a catalog.
 struct Passages<'a> {
     tools: Vec<(&'a Arc<Tool>, Vec<String>)>,
@@ -462,7 +468,7 @@ impl<'a> Passages<'a> {
     fn of(catalog: &'a Catalog) -> Self {
         let servers = catalog.servers().iter().filter(|server| !server.tools.is_empty());
         Self {
-            tools: catalog.tools().iter().map(|tool| (tool, relevance::passages(&tool.text()))).collect(),
+            tools: catalog.tools().iter().map(|tool| (tool, passages(tool))).collect(),
             servers: servers.map(|server| (server, relevance::server_passage(&server_text(server)))).collect(),
         }
     }

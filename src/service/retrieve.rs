@@ -59,6 +59,7 @@ pub struct Retrieve {
     embedder: Arc<dyn Embedder>,
     index: Arc<dyn ToolIndex>,
     lexical: LexicalModel,
+    fusion: FusionParameters,
     settings: LiveSelection,
     gate: ArcSwap<Gate>,
 }
@@ -67,7 +68,16 @@ impl Retrieve {
     #[must_use]
     pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>, settings: LiveSelection) -> Self {
         let gate = ArcSwap::from_pointee(Gate::for_model(embedder.model()));
-        Self { embedder, index, lexical: LexicalModel::default(), settings, gate }
+        Self { embedder, index, lexical: LexicalModel::default(), fusion: FusionParameters::default(), settings, gate }
+    }
+
+    /// With other parts than the usual ones, for measuring what each contributes. The index must have been filled with
+    /// the same lexical model. The weight of the dense half is a setting, and stays one.
+    #[must_use]
+    pub fn with_parts(mut self, lexical: LexicalModel, fusion: FusionParameters) -> Self {
+        self.lexical = lexical;
+        self.fusion = fusion;
+        self
     }
 
     #[must_use]
@@ -169,7 +179,7 @@ impl Retrieve {
         };
         let query: Vec<IndexQueryText> =
             texts.iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: sparse(text) }).collect();
-        let fusion = FusionParameters { dense_weight: settings.dense_weight, ..FusionParameters::default() };
+        let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion };
         let limit = list.unwrap_or(settings.candidates);
         let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit }).await {
             Ok(found) => {

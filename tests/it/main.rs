@@ -3,6 +3,7 @@
 
 mod architecture;
 mod arguments;
+mod bench;
 mod cli;
 mod conformance;
 mod deploy;
@@ -23,6 +24,7 @@ mod relevance;
 mod reload;
 mod results;
 mod retrieval_quality;
+mod search;
 mod settings;
 mod sqlite_store;
 mod store_contract;

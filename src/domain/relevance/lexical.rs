@@ -112,11 +112,18 @@ impl Default for LexicalParameters {
 pub struct LexicalModel {
     analyzer: Analyzer,
     parameters: LexicalParameters,
+    takes_words_as_they_are: bool,
 }
 
 impl LexicalModel {
     pub fn new(analyzer: Analyzer, parameters: LexicalParameters) -> Self {
-        Self { analyzer, parameters }
+        Self { analyzer, parameters, takes_words_as_they_are: false }
+    }
+
+    /// The same without looking for what a misspelt word was meant to be.
+    #[must_use]
+    pub fn without_corrections(self) -> Self {
+        Self { takes_words_as_they_are: true, ..self }
     }
 
     /// A tool's vector: per term the saturated, weighted frequency, between 0 and `k1 + 1`.
@@ -150,7 +157,7 @@ impl LexicalModel {
         self.analyzer.for_each_word(text, |word, term| {
             terms.push((term, 1.0));
             meant.extend(synonyms.of(term).iter().map(|&other| (other, SYNONYM_WEIGHT)));
-            if !vocabulary.knows(term) {
+            if !self.takes_words_as_they_are && !vocabulary.knows(term) {
                 meant.extend(word.and_then(|word| vocabulary.nearest(word)).map(|other| (other, CORRECTION_WEIGHT)));
             }
         });

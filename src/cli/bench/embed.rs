@@ -1,31 +1,28 @@
-//! `toolsieve bench`: figures of this machine, for the comparisons in `bench/`.
+//! `toolsieve bench embed`: the embedder's times on this machine, for the comparison in `bench/`.
 
 use std::fs;
 use std::path::PathBuf;
 
-use clap::{Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 
 use crate::adapters::embed::builtin::{Encoder, Kernel, time_texts};
 use crate::cli::{Failure, Outcome};
 use crate::settings::BuiltinModel;
 
-#[derive(Subcommand)]
-pub(super) enum Bench {
-    /// Time the built-in embedder, one thread, text by text
-    Embed {
-        /// A file with one text a line
-        #[arg(long, value_name = "FILE")]
-        texts: PathBuf,
-        /// How often each text is embedded
-        #[arg(long, default_value_t = 20)]
-        rounds: usize,
-        /// The code path; without this the best that the processor has
-        #[arg(long, value_enum)]
-        kernel: Option<KernelArg>,
-        /// Print every single time as JSON
-        #[arg(long)]
-        json: bool,
-    },
+#[derive(Args)]
+pub(super) struct Embed {
+    /// A file with one text a line
+    #[arg(long, value_name = "FILE")]
+    texts: PathBuf,
+    /// How often each text is embedded
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// The code path; without this the best that the processor has
+    #[arg(long, value_enum)]
+    kernel: Option<KernelArg>,
+    /// Print every single time as JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -35,9 +32,9 @@ pub(super) enum KernelArg {
     Portable,
 }
 
-impl Bench {
+impl Embed {
     pub(super) fn run(self) -> Outcome {
-        let Self::Embed { texts, rounds, kernel, json } = self;
+        let Self { texts, rounds, kernel, json } = self;
         let content = fs::read_to_string(&texts).map_err(|error| Failure::invalid(format!("error: {}: {error}", texts.display())))?;
         let lines: Vec<&str> = content.lines().filter(|line| !line.trim().is_empty()).collect();
         let mut encoder = Encoder::built_in(BuiltinModel::default()).map_err(|error| Failure::failed(format!("error: {error}")))?;

@@ -1,0 +1,249 @@
+//! The data of a measurement: messages with the tools that they need, and the tools.
+//!
+//! Messages are lines of JSON in one of two forms. With tool ids, as in published sets:
+//! `{"id", "query", "relevant": [id], "alt": {id: [id]}, "kind"}`. With names of servers and tools:
+//! `{"query", "kind", "server", "tool"}`, or `"tools": [[server, tool]]` with `"alt": {"server::tool": ["server::tool"]}`,
+//! or neither, for a message that needs no tool.
+//!
+//! Tools are lines `{"id", "server", "name", "description", "input_schema"}` in `tools.jsonl` beside the messages, or
+//! one file for each server, `<server>.json`, with a list `tools` as the server sent it; their ids are `server::tool`.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use indexmap::IndexMap;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::cli::Failure;
+use crate::domain::catalog::{Catalog, CatalogServer, ServerListing};
+use crate::domain::tool::{ServerName, ToolId};
+
+/// Under which name tools without a server are searched.
+const NAMELESS: &str = "tools";
+/// The files of a folder that hold messages.
+const FILES: [&str; 4] = ["queries.jsonl", "messages.jsonl", "multi.jsonl", "notool.jsonl"];
+
+/// Messages of one file.
+pub(super) struct Set {
+    pub(super) name: String,
+    /// Where its tools are, if it brings its own.
+    pub(super) tools: Option<PathBuf>,
+    pub(super) queries: Vec<Query>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Query {
+    pub(super) id: String,
+    pub(super) text: String,
+    /// What is needed: of each group one tool. Empty where no tool is.
+    pub(super) groups: Vec<BTreeSet<String>>,
+    pub(super) kind: String,
+}
+
+/// What is searched.
+pub(super) struct Tools {
+    pub(super) listings: Vec<ServerListing>,
+    /// The ids by which messages name them.
+    pub(super) ids: HashMap<ToolId, String>,
+}
+
+#[derive(Deserialize)]
+struct QueryLine {
+    id: Option<String>,
+    query: String,
+    relevant: Option<Vec<String>>,
+    server: Option<String>,
+    tool: Option<String>,
+    tools: Option<Vec<(String, String)>>,
+    #[serde(default)]
+    alt: HashMap<String, Vec<String>>,
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct ToolLine {
+    id: String,
+    #[serde(default)]
+    server: String,
+    name: String,
+    #[serde(default)]
+    description: String,
+    input_schema: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct ServerLine {
+    server: String,
+    description: String,
+}
+
+#[derive(Deserialize)]
+struct ListFile {
+    tools: Vec<Value>,
+    initialize: Option<Value>,
+}
+
+/// The id of a tool that is named by its server and its name.
+pub(super) fn id(server: &str, tool: &str) -> String {
+    format!("{server}::{tool}")
+}
+
+/// The sets of a folder, or of a single file of messages.
+pub(super) fn sets(path: &Path, queries: Option<&Path>) -> Result<Vec<Set>, Failure> {
+    let name = |path: &Path| path.file_stem().map_or_else(|| "data".to_owned(), |name| name.to_string_lossy().into_owned());
+    let files: Vec<PathBuf> = match queries {
+        Some(file) => vec![file.to_owned()],
+        None if path.is_dir() => FILES.iter().map(|file| path.join(file)).filter(|file| file.is_file()).collect(),
+        None => vec![path.to_owned()],
+    };
+    if files.is_empty() {
+        return Err(Failure::invalid(format!("error: --data: {} holds none of {}", path.display(), FILES.join(", "))));
+    }
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
+    let own = folder.join("tools.jsonl");
+    let absolute = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    files
+        .iter()
+        .map(|file| {
+            let stem = name(file);
+            Ok(Set {
+                name: if stem == "queries" { name(&absolute) } else { stem },
+                tools: own.is_file().then(|| own.clone()),
+                queries: read_queries(file)?,
+            })
+        })
+        .collect()
+}
+
+fn read_queries(file: &Path) -> Result<Vec<Query>, Failure> {
+    Ok((1..).zip(lines::<QueryLine>(file)?).map(|(number, line)| query(number, line)).collect())
+}
+
+fn query(number: usize, line: QueryLine) -> Query {
+    let relevant = line.relevant.unwrap_or_else(|| {
+        let pairs = line.tools.unwrap_or_else(|| line.server.zip(line.tool).into_iter().collect());
+        pairs.iter().map(|(server, tool)| id(server, tool)).collect()
+    });
+    let group = |relevant: &String| std::iter::once(relevant).chain(line.alt.get(relevant).into_iter().flatten()).cloned().collect();
+    Query {
+        id: line.id.unwrap_or_else(|| number.to_string()),
+        text: line.query,
+        groups: relevant.iter().map(group).collect(),
+        kind: line.kind.unwrap_or_default(),
+    }
+}
+
+impl Tools {
+    /// Of a file with a tool a line. Descriptions of servers stand in `servers.jsonl` beside it.
+    pub(super) fn of_file(file: &Path, with_descriptions: bool) -> Result<Self, Failure> {
+        let described = file.with_file_name("servers.jsonl");
+        let descriptions: HashMap<String, String> = if with_descriptions && described.is_file() {
+            lines::<ServerLine>(&described)?.into_iter().map(|line| (line.server, line.description)).collect()
+        } else {
+            HashMap::new()
+        };
+        let mut servers: IndexMap<String, Vec<Arc<Value>>> = IndexMap::new();
+        let mut ids = HashMap::new();
+        for line in lines::<ToolLine>(file)? {
+            let server = if line.server.is_empty() { NAMELESS.to_owned() } else { line.server };
+            let schema = line.input_schema.filter(Value::is_object).unwrap_or_else(|| json!({"type": "object"}));
+            // Of two tools with one name a server has the first.
+            ids.entry(ToolId::new(ServerName::from(server.as_str()), line.name.as_str())).or_insert(line.id);
+            let raw = json!({"name": line.name, "description": line.description, "inputSchema": schema});
+            servers.entry(server).or_default().push(Arc::new(raw));
+        }
+        let listings = servers.into_iter().map(|(server, tools)| listing(&server, tools, descriptions.get(&server).cloned())).collect();
+        Ok(Self { listings, ids })
+    }
+
+    /// Of a folder with a file a server.
+    pub(super) fn of_folder(folder: &Path) -> Result<Self, Failure> {
+        let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
+        let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+        files.sort();
+        let (mut listings, mut ids) = (Vec::new(), HashMap::new());
+        for file in files {
+            let text = fs::read_to_string(&file).map_err(|error| unreadable(&file, &error))?;
+            let list: ListFile = serde_json::from_str(&text).map_err(|error| unreadable(&file, &error))?;
+            let server = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            for name in list.tools.iter().filter_map(|tool| tool["name"].as_str()) {
+                ids.insert(ToolId::new(ServerName::from(server.as_str()), name), id(&server, name));
+            }
+            let instructions = list.initialize.as_ref().and_then(|answer| answer["instructions"].as_str()).map(str::to_owned);
+            listings.push(listing(&server, list.tools.into_iter().map(Arc::new).collect(), instructions));
+        }
+        if listings.is_empty() {
+            return Err(Failure::invalid(format!("error: --toollists: {} holds no <server>.json", folder.display())));
+        }
+        Ok(Self { listings, ids })
+    }
+
+    /// Of servers that were asked.
+    pub(super) fn of_catalog(catalog: &Catalog) -> Self {
+        let raw = |server: &CatalogServer| server.tools.iter().map(|tool| Arc::clone(&tool.raw)).collect();
+        Self {
+            listings: catalog
+                .servers()
+                .iter()
+                .map(|server| listing(server.name.as_str(), raw(server), server.instructions.clone()))
+                .collect(),
+            ids: catalog.tools().iter().map(|tool| (tool.id.clone(), id(tool.id.server.as_str(), &tool.id.name))).collect(),
+        }
+    }
+
+    /// Keeps the named servers; none named keeps all.
+    pub(super) fn keep(&mut self, servers: &[String]) -> Result<(), Failure> {
+        let has = |name: &String| self.listings.iter().any(|listing| listing.server.as_str() == name);
+        if let Some(unknown) = servers.iter().find(|name| !has(name)) {
+            return Err(Failure::invalid(format!("error: --server: there is no server `{unknown}` among the tools")));
+        }
+        self.listings.retain(|listing| servers.is_empty() || servers.iter().any(|name| name == listing.server.as_str()));
+        Ok(())
+    }
+}
+
+fn listing(server: &str, tools: Vec<Arc<Value>>, instructions: Option<String>) -> ServerListing {
+    ServerListing { server: ServerName::from(server), title: None, program: None, version: None, instructions, tools, skipped: Vec::new() }
+}
+
+fn lines<T: DeserializeOwned>(file: &Path) -> Result<Vec<T>, Failure> {
+    let text = fs::read_to_string(file).map_err(|error| unreadable(file, &error))?;
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(number, line): (usize, &str)| {
+            serde_json::from_str(line).map_err(|error| Failure::invalid(format!("error: {}, line {number}: {error}", file.display())))
+        })
+        .collect()
+}
+
+fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::invalid(format!("error: {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+
+    use super::query;
+
+    fn groups(line: Value) -> Vec<BTreeSet<String>> {
+        query(1, serde_json::from_value(line).unwrap()).groups
+    }
+
+    #[test]
+    fn every_form_says_what_is_needed() {
+        let set = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<String>>();
+        assert_eq!(groups(json!({"query": "q", "relevant": ["a", "b"], "alt": {"a": ["c"]}})), [set(&["a", "c"]), set(&["b"])]);
+        assert_eq!(groups(json!({"query": "q", "server": "s", "tool": "t"})), [set(&["s::t"])]);
+        let several = json!({"query": "q", "tools": [["s", "t"], ["s", "u"]], "alt": {"s::u": ["x::u"]}});
+        assert_eq!(groups(several), [set(&["s::t"]), set(&["s::u", "x::u"])]);
+        assert!(groups(json!({"query": "hi", "kind": "smalltalk"})).is_empty());
+    }
+}

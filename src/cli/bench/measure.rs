@@ -1,0 +1,248 @@
+//! Asks for every message what the service would answer, and makes figures of the answers.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use indexmap::IndexMap;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use crate::cli::Failure;
+use crate::cli::bench::data::{Query, Set, Tools};
+use crate::cli::bench::estimate::Means;
+use crate::cli::bench::metrics::{complete, hit, hits, ndcg, of_servers, recall, reciprocal_rank};
+use crate::cli::bench::report::{Group, Latency, Missed, SetReport};
+use crate::cli::catalog;
+use crate::cli::retrieval::Retrieval;
+use crate::domain::principal::{Principal, Visibility};
+use crate::domain::selection::Reason;
+use crate::domain::tool::ToolId;
+use crate::service::current::CurrentCatalog;
+use crate::service::select::{SelectRequest, Turn, TurnRole};
+use crate::settings::{Rerank, Settings};
+
+/// Of how many found tools an example tells.
+const SHOWN: usize = 5;
+
+/// What is found: tools, or their servers, each at the place of its first tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Level {
+    Tool,
+    Server,
+}
+
+/// The tools of one or several sets.
+pub(super) struct Corpus {
+    pub(super) current: Arc<CurrentCatalog>,
+    ids: HashMap<ToolId, String>,
+    server_of: HashMap<String, String>,
+    /// Tools of the data that the service can't have: another of the same name, or no valid schema.
+    left_out: usize,
+}
+
+impl Corpus {
+    pub(super) fn of(tools: Tools, settings: &Settings) -> Self {
+        let given: usize = tools.listings.iter().map(|listing| listing.tools.len()).sum();
+        let catalog = catalog::known(&tools.listings, Vec::new(), settings).catalog;
+        let server_of = tools.ids.iter().map(|(tool, id)| (id.clone(), tool.server.to_string())).collect();
+        let left_out = given - catalog.tools().len().min(given);
+        let current = Arc::new(CurrentCatalog::default());
+        current.swap(catalog);
+        Self { current, ids: tools.ids, server_of, left_out }
+    }
+}
+
+/// What the service answers to one message.
+struct Answer {
+    /// Ids, best first.
+    ranked: Vec<String>,
+    /// Ids of the tools that are sent for the message.
+    chosen: Vec<String>,
+    needs_tool: bool,
+    tokens_before: u64,
+    /// Of everything that is sent, the search tool too.
+    tokens_after: u64,
+    took: Duration,
+}
+
+/// One set's figures with what is needed to average and to compare them.
+pub(super) struct Measured {
+    pub(super) report: SetReport,
+    pub(super) means: Means,
+}
+
+/// How it is measured.
+pub(super) struct Measure<'a> {
+    pub(super) ks: &'a [usize],
+    pub(super) level: Level,
+    /// How many missed messages are told.
+    pub(super) examples: usize,
+    /// Where rankings are written.
+    pub(super) runs: Option<&'a Path>,
+}
+
+impl Measure<'_> {
+    /// `place` is the set's among all sets.
+    pub(super) async fn set(&self, set: &Set, place: u64, corpus: &Corpus, retrieval: &Retrieval) -> Result<Measured, Failure> {
+        let progress = bar(&format!("{}: searching", set.name), set.queries.len());
+        // Nobody's first message pays for cold caches.
+        answer("a first message", corpus, retrieval).await;
+        let mut answers = Vec::with_capacity(set.queries.len());
+        for query in &set.queries {
+            answers.push(answer(&query.text, corpus, retrieval).await);
+            progress.inc(1);
+        }
+        progress.finish_and_clear();
+        if let Some(folder) = self.runs {
+            write_run(folder, set, &answers)?;
+        }
+        let rows: Vec<Vec<f64>> = set.queries.iter().zip(&answers).map(|(query, answer)| self.row(query, answer, corpus)).collect();
+        let rows: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
+        let means = Means::of(&self.columns(), &rows, place);
+        let catalog = corpus.current.snapshot();
+        let report = SetReport {
+            name: set.name.clone(),
+            queries: set.queries.len(),
+            queries_without_tool: set.queries.iter().filter(|query| query.groups.is_empty()).count(),
+            tools: catalog.tools().len(),
+            tools_left_out: corpus.left_out,
+            servers: catalog.servers().len(),
+            tokens_before: answers.first().map_or(0, |answer| answer.tokens_before),
+            metrics: means.figures(),
+            kinds: self.kinds(set, &rows, place),
+            latency_ms: latency(&answers),
+            missed: self.missed(set, &answers, corpus),
+        };
+        Ok(Measured { report, means })
+    }
+
+    fn columns(&self) -> Vec<String> {
+        let at = |name: &'static str| self.ks.iter().map(move |k| format!("{name}@{k}"));
+        let ranking = ["recall", "hit", "ndcg", "complete", "server"].into_iter().flat_map(at);
+        let others = ["mrr", "cut.recall", "cut.complete", "cut.tools", "cut.tokens", "cut.reduction", "cut.at_most_one_tool", "no_tool"];
+        ranking.chain(others.map(str::to_owned)).collect()
+    }
+
+    /// The values of [`Measure::columns`]; of a message that needs no tool those of the ranking are not defined.
+    fn row(&self, query: &Query, answer: &Answer, corpus: &Corpus) -> Vec<f64> {
+        let (groups, ranked) = self.view(query, &answer.ranked, corpus);
+        let (_, chosen) = self.view(query, &answer.chosen, corpus);
+        let count = groups.groups.len();
+        let needs = |value: f64| if count == 0 { f64::NAN } else { value };
+        let found = hits(&groups.groups, ranked.iter().copied());
+        let of_chosen = hits(&groups.groups, chosen.iter().copied());
+        let all = usize::MAX;
+        let mut row = Vec::new();
+        row.extend(self.ks.iter().map(|&k| needs(recall(&found, count, k))));
+        row.extend(self.ks.iter().map(|&k| needs(hit(&found, k))));
+        row.extend(self.ks.iter().map(|&k| needs(ndcg(&found, count, k))));
+        row.extend(self.ks.iter().map(|&k| needs(complete(&found, count, k))));
+        let of_servers = of_servers(query, &corpus.server_of).groups;
+        // A server counts at the place of each of its tools: right is whoever has one of the first k.
+        let right = answer
+            .ranked
+            .iter()
+            .position(|id| corpus.server_of.get(id).is_some_and(|server| of_servers.iter().any(|group| group.contains(server))));
+        row.extend(self.ks.iter().map(|&k| needs(f64::from(right.is_some_and(|place| place < k)))));
+        row.extend([
+            needs(reciprocal_rank(&found)),
+            needs(recall(&of_chosen, count, all)),
+            needs(complete(&of_chosen, count, all)),
+            answer.chosen.len() as f64,
+            answer.tokens_after as f64,
+            1.0 - answer.tokens_after as f64 / answer.tokens_before.max(1) as f64,
+            f64::from(answer.chosen.len() <= 1),
+            f64::from(!answer.needs_tool),
+        ]);
+        row
+    }
+
+    /// A message and a ranking at the level that is measured.
+    fn view<'b>(&self, query: &Query, ranked: &'b [String], corpus: &'b Corpus) -> (Query, Vec<&'b str>) {
+        match self.level {
+            Level::Tool => (query.clone(), ranked.iter().map(String::as_str).collect()),
+            Level::Server => {
+                let servers = ranked.iter().filter_map(|id| corpus.server_of.get(id).map(String::as_str)).collect();
+                (of_servers(query, &corpus.server_of), servers)
+            }
+        }
+    }
+
+    fn kinds(&self, set: &Set, rows: &[&[f64]], place: u64) -> IndexMap<String, Group> {
+        let mut by_kind: IndexMap<&str, Vec<&[f64]>> = IndexMap::new();
+        for (query, row) in set.queries.iter().zip(rows) {
+            by_kind.entry(&query.kind).or_default().push(row);
+        }
+        if by_kind.len() < 2 {
+            return IndexMap::new();
+        }
+        let columns = self.columns();
+        let group = |rows: &[&[f64]]| Group { queries: rows.len(), metrics: Means::of(&columns, rows, place).figures() };
+        by_kind.into_iter().map(|(kind, rows)| (kind.to_owned(), group(&rows))).collect()
+    }
+
+    /// Messages whose tools are not all among the first.
+    fn missed(&self, set: &Set, answers: &[Answer], corpus: &Corpus) -> Vec<Missed> {
+        let k = self.ks.iter().copied().max().unwrap_or(1);
+        let all = set.queries.iter().zip(answers).filter_map(|(query, answer)| {
+            let (groups, ranked) = self.view(query, &answer.ranked, corpus);
+            let found = hits(&groups.groups, ranked.iter().copied());
+            (found.len() < groups.groups.len() || found.iter().any(|&place| place > k)).then(|| Missed {
+                id: query.id.clone(),
+                query: query.text.clone(),
+                needed: groups.groups.iter().map(|group| group.iter().cloned().collect()).collect(),
+                found: ranked.iter().take(SHOWN).map(|id| (*id).to_owned()).collect(),
+            })
+        });
+        all.take(self.examples).collect()
+    }
+}
+
+async fn answer(message: &str, corpus: &Corpus, retrieval: &Retrieval) -> Answer {
+    let catalog = corpus.current.snapshot();
+    let started = Instant::now();
+    let ranking = retrieval.retrieve.rank(message, &Visibility::default(), &catalog, None, &[]).await;
+    let took = started.elapsed();
+    let turn = Turn { role: TurnRole::User, text: message.to_owned(), called: Vec::new() };
+    let request = SelectRequest { turns: vec![turn], rerank: Some(Rerank::Off), ..SelectRequest::default() };
+    let selection = retrieval.select.select(request, &Principal::anyone()).await;
+    let id = |tool: &ToolId| corpus.ids.get(tool).cloned();
+    let is_new = |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Judged { .. });
+    Answer {
+        ranked: ranking.ranked.iter().filter_map(|ranked| id(&catalog.tools().get(ranked.key as usize)?.id)).collect(),
+        chosen: selection.tools.iter().filter(|tool| is_new(tool.reason)).filter_map(|tool| id(tool.id.as_ref()?)).collect(),
+        needs_tool: retrieval.retrieve.needs_tool(&ranking, catalog.tools().len()),
+        tokens_before: selection.tokens_before,
+        tokens_after: selection.tokens_after,
+        took,
+    }
+}
+
+fn latency(answers: &[Answer]) -> Latency {
+    let mut times: Vec<f64> = answers.iter().map(|answer| answer.took.as_secs_f64() * 1e3).collect();
+    times.sort_by(f64::total_cmp);
+    let quantile = |share: usize| times.get(times.len() * share / 100).copied().unwrap_or_default();
+    Latency { p50: quantile(50), p95: quantile(95) }
+}
+
+fn write_run(folder: &Path, set: &Set, answers: &[Answer]) -> Result<(), Failure> {
+    let path = folder.join(format!("{}.jsonl", set.name));
+    let lines = set.queries.iter().zip(answers).map(|(query, answer)| json!({"query_id": query.id, "ranked": answer.ranked}).to_string());
+    let text = lines.collect::<Vec<_>>().join("\n") + "\n";
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&path, text))
+        .map_err(|error| Failure::failed(format!("error: {}: {error}", path.display())))
+}
+
+/// On a terminal a bar, elsewhere a line.
+pub(super) fn bar(what: &str, total: usize) -> ProgressBar {
+    let bar = ProgressBar::new(total as u64);
+    if bar.is_hidden() {
+        eprintln!("{what}: {total}");
+    }
+    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} {eta}").unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.with_style(style).with_message(what.to_owned())
+}

@@ -1,0 +1,298 @@
+//! `toolsieve bench`: how well tools are found for messages whose tools are known, and at what cost.
+//!
+//! Everything that is measured is the service's own code: catalog, tokens, vectors, index, fusion, gate and selection,
+//! in this process. No model is asked and no server is started, except with `--config`.
+
+mod data;
+mod embed;
+mod estimate;
+mod html;
+mod measure;
+mod metrics;
+mod parts;
+mod report;
+mod svg;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
+use indicatif::ProgressBar;
+
+use crate::adapters::embed::builtin::Encoder;
+use crate::cli::bench::data::{Set, Tools};
+use crate::cli::bench::estimate::Means;
+use crate::cli::bench::measure::{Corpus, Level, Measure, Measured, bar};
+use crate::cli::bench::report::{Ablation, Bootstrap, Report};
+use crate::cli::retrieval::{Recipe, Retrieval, VectorStore};
+use crate::cli::{Failure, Outcome, ServiceArgs, catalog, print, runtime};
+use crate::service::refresh::OnProgress;
+use crate::settings::{ServersSource, Settings};
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(super) struct Bench {
+    #[command(subcommand)]
+    other: Option<Other>,
+    #[command(flatten)]
+    retrieval: RetrievalArgs,
+}
+
+#[derive(Subcommand)]
+enum Other {
+    /// Time the built-in embedder, one thread, text by text
+    Embed(embed::Embed),
+}
+
+#[derive(Args)]
+struct RetrievalArgs {
+    /// A folder with queries.jsonl (or messages.jsonl, multi.jsonl, notool.jsonl), or one such file; several give a row
+    /// each and their average
+    #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
+    data: Vec<PathBuf>,
+    /// The messages, in place of those of the folder
+    #[arg(long, value_name = "FILE")]
+    queries: Option<PathBuf>,
+    /// The tools, where the data brings no tools.jsonl: a folder with one <server>.json each, as `tools/list` answers
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    toollists: Option<PathBuf>,
+    /// The same, but as these servers list them now: a file with an `mcpServers` map
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Only the tools of this server of --toollists or --config; may be repeated
+    #[arg(long, value_name = "NAME")]
+    server: Vec<String>,
+    /// Give servers the descriptions of servers.jsonl, as if they sent them as instructions
+    #[arg(long)]
+    server_descriptions: bool,
+    /// After how many tools is counted
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,3,5,10,20", value_parser = clap::value_parser!(u16).range(1..=100))]
+    k: Vec<u16>,
+    /// Whether tools are to be found, or their servers
+    #[arg(long, value_enum, default_value_t = Level::Tool)]
+    level: Level,
+    /// At most so many messages of each set, evenly spaced
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    limit_queries: Option<u32>,
+    /// Leave a part out; several are left out together
+    #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = PossibleValuesParser::new(parts::names()))]
+    without: Vec<String>,
+    /// Leave each of these parts out in turn, and compare; without names all
+    #[arg(long, value_name = "PART", value_delimiter = ',', num_args = 0.., value_parser = PossibleValuesParser::new(parts::names()))]
+    ablation: Option<Vec<String>>,
+    /// Write everything as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with tables and plots, for which a browser needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the rankings, a file for each set
+    #[arg(long, value_name = "DIR")]
+    runs: Option<PathBuf>,
+    /// Tell so many missed messages of each set in the reports, word by word
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    examples: usize,
+    /// Everything else: a TOML file
+    #[arg(long, value_name = "FILE", env = "TOOLSIEVE_SETTINGS")]
+    settings: Option<PathBuf>,
+    /// Keep the tools' vectors in this data folder, for the next run
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+impl Bench {
+    pub(super) fn run(self) -> Outcome {
+        match self.other {
+            Some(Other::Embed(embed)) => embed.run(),
+            None => self.retrieval.run(),
+        }
+    }
+}
+
+/// Sets that are searched in the same tools.
+struct Searched {
+    corpus: Corpus,
+    sets: Vec<Set>,
+}
+
+impl RetrievalArgs {
+    fn run(mut self) -> Outcome {
+        if self.queries.is_some() && self.data.len() > 1 {
+            return Err(Failure::invalid("error: --queries goes with one --data only"));
+        }
+        self.k.sort_unstable();
+        self.k.dedup();
+        let source = self.config.clone().map_or(ServersSource::Nothing, ServersSource::File);
+        let settings = self.service().load(source)?;
+        let report = runtime()?.block_on(self.measure(&settings))?;
+        if let Some(path) = &self.json {
+            let text = serde_json::to_string_pretty(&report).map_err(|error| Failure::failed(format!("error: {error}")))?;
+            write(path, &(text + "\n"))?;
+        }
+        if let Some(path) = &self.html {
+            write(path, &html::page(&report))?;
+        }
+        print(&report.tables())
+    }
+
+    /// The flags of a service that concern this command too.
+    fn service(&self) -> ServiceArgs {
+        ServiceArgs {
+            settings: self.settings.clone(),
+            data_dir: self.data_dir.clone(),
+            host: None,
+            port: None,
+            api_key: None,
+            insecure: false,
+            hot_reload: false,
+            log_level: None,
+        }
+    }
+
+    async fn measure(&self, settings: &Settings) -> Result<Report, Failure> {
+        let searched = self.searched(settings).await?;
+        let vectors = match &self.data_dir {
+            Some(folder) => VectorStore::of(folder).await?,
+            None => VectorStore::passing().await?,
+        };
+        let mut recipe = Recipe::of(settings);
+        for part in parts::named(&self.without) {
+            (part.leave_out)(&mut recipe);
+        }
+        let all = self.all(&searched, &recipe, &vectors, true).await?;
+        let average = Means::average(&all.iter().map(|measured| &measured.means).collect::<Vec<_>>());
+        let mut ablation = Vec::new();
+        let names: Vec<String> = match &self.ablation {
+            None => Vec::new(),
+            Some(names) if names.is_empty() => parts::names().map(str::to_owned).collect(),
+            Some(names) => names.clone(),
+        };
+        for part in parts::named(&names) {
+            eprintln!("without {}", part.name);
+            let mut recipe = recipe.clone();
+            (part.leave_out)(&mut recipe);
+            let without = self.all(&searched, &recipe, &vectors, false).await?;
+            let means: Vec<&Means> = without.iter().map(|measured| &measured.means).collect();
+            ablation.push(Ablation {
+                without: part.name,
+                leaves: part.without,
+                difference: Means::average(&means).less(&average).figures(),
+                sets: without.iter().map(|measured| (measured.report.name.clone(), measured.means.figures())).collect(),
+            });
+        }
+        let encoder = Encoder::built_in().map_err(|error| Failure::failed(format!("error: the built-in model: {error}")))?;
+        Ok(Report {
+            toolsieve: env!("CARGO_PKG_VERSION"),
+            model: encoder.model_id().to_owned(),
+            level: if self.level == Level::Server { "server" } else { "tool" },
+            k: self.ks(),
+            without: self.without.clone(),
+            bootstrap: Bootstrap::default(),
+            average: (all.len() > 1).then(|| average.figures()),
+            sets: all.into_iter().map(|measured| measured.report).collect(),
+            ablation,
+        })
+    }
+
+    fn ks(&self) -> Vec<usize> {
+        self.k.iter().copied().map(usize::from).collect()
+    }
+
+    /// Every set with this recipe.
+    async fn all(&self, searched: &[Searched], recipe: &Recipe, vectors: &VectorStore, is_first: bool) -> Result<Vec<Measured>, Failure> {
+        let ks = self.ks();
+        let runs = self.runs.as_deref().filter(|_| is_first);
+        let measure = Measure { ks: &ks, level: self.level, examples: self.examples, runs };
+        let mut all = Vec::new();
+        for Searched { corpus, sets } in searched {
+            let names: Vec<&str> = sets.iter().map(|set| set.name.as_str()).collect();
+            let progress = embedding(names.join(", "));
+            let retrieval = Retrieval::start(&corpus.current, recipe, vectors.store.clone(), progress).await?;
+            for set in sets {
+                all.push(measure.set(set, all.len() as u64, corpus, &retrieval).await?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What is to be searched, in the order of the command line.
+    async fn searched(&self, settings: &Settings) -> Result<Vec<Searched>, Failure> {
+        let mut all: Vec<Searched> = Vec::new();
+        // All sets without tools of their own are searched in the same ones.
+        let mut shared: Option<usize> = None;
+        for path in &self.data {
+            for mut set in data::sets(path, self.queries.as_deref())? {
+                if set.queries.is_empty() {
+                    return Err(Failure::invalid(format!("error: --data: {} holds no messages", path.display())));
+                }
+                self.thin(&mut set);
+                let taken = |name: &String| all.iter().flat_map(|searched| &searched.sets).any(|set| set.name == *name);
+                if taken(&set.name)
+                    && let Some(name) = (2..=self.data.len() * 4).map(|number| format!("{}-{number}", set.name)).find(|name| !taken(name))
+                {
+                    set.name = name;
+                }
+                let own = set.tools.clone();
+                if let (None, Some(at)) = (&own, shared) {
+                    all[at].sets.push(set);
+                    continue;
+                }
+                let tools = match &own {
+                    Some(file) => Tools::of_file(file, self.server_descriptions)?,
+                    None => self.tools(settings, path).await?,
+                };
+                if own.is_none() {
+                    shared = Some(all.len());
+                }
+                all.push(Searched { corpus: Corpus::of(tools, settings), sets: vec![set] });
+            }
+        }
+        Ok(all)
+    }
+
+    async fn tools(&self, settings: &Settings, data: &Path) -> Result<Tools, Failure> {
+        let mut tools = match (&self.toollists, &self.config) {
+            (Some(folder), _) => Tools::of_folder(folder)?,
+            (None, Some(_)) => {
+                let known = catalog::ask(settings).await?;
+                if let Some((server, reason)) = known.missing.first() {
+                    return Err(Failure::failed(format!("error: {server}: {reason}")));
+                }
+                Tools::of_catalog(&known.catalog)
+            }
+            (None, None) => {
+                let remedy = "name a folder of tool lists with --toollists, or servers with --config";
+                return Err(Failure::invalid(format!("error: --data: {} brings no tools.jsonl. {remedy}.", data.display())));
+            }
+        };
+        tools.keep(&self.server)?;
+        Ok(tools)
+    }
+
+    /// Keeps as many messages as are wanted.
+    fn thin(&self, set: &mut Set) {
+        let (all, Some(limit)) = (set.queries.len(), self.limit_queries) else { return };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        if limit < all {
+            set.queries = (0..limit).map(|at| set.queries[at * all / limit].clone()).collect();
+        }
+    }
+}
+
+fn embedding(names: String) -> OnProgress {
+    let shown: Mutex<Option<ProgressBar>> = Mutex::new(None);
+    Arc::new(move |done, total| {
+        let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let bar = shown.get_or_insert_with(|| bar(&format!("{names}: embedding tools"), total));
+        bar.set_position(done as u64);
+        if done >= total {
+            bar.finish_and_clear();
+        }
+    })
+}
+
+fn write(path: &Path, text: &str) -> Outcome {
+    fs::write(path, text).map_err(|error| Failure::failed(format!("error: {}: {error}", path.display())))
+}

@@ -1,0 +1,245 @@
+//! What a measurement says: the JSON, whose keys are stable, and the tables.
+//!
+//! Every metric is an object `{"mean", "low", "high"}`, the interval being that of 95 %. The metrics: `recall@k`,
+//! `hit@k`, `ndcg@k`, `complete@k`, `mrr`; `server@k` (whether a tool of a right server is among the first k); of the set that is
+//! sent `cut.recall`, `cut.complete`, `cut.tools`, `cut.tokens`, `cut.reduction`, `cut.at_most_one_tool`; and
+//! `no_tool`, how many messages the gate takes for such that need no tool. A metric that is defined for no message is
+//! absent: without any needed tool all but the last five.
+
+use indexmap::IndexMap;
+use serde::Serialize;
+
+use crate::cli::bench::estimate::{Estimate, Figures, RESAMPLES, SEED};
+use crate::cli::table;
+
+#[derive(Serialize)]
+pub(super) struct Report {
+    /// The version of the program.
+    pub(super) toolsieve: &'static str,
+    /// The embedder's id.
+    pub(super) model: String,
+    /// `tool` or `server`.
+    pub(super) level: &'static str,
+    pub(super) k: Vec<usize>,
+    /// Parts that were left out in all figures but those of `ablation`.
+    pub(super) without: Vec<String>,
+    pub(super) bootstrap: Bootstrap,
+    pub(super) sets: Vec<SetReport>,
+    /// Every set counts alike; absent with one set.
+    #[serde(rename = "macro", skip_serializing_if = "Option::is_none")]
+    pub(super) average: Option<Figures>,
+    /// One entry for each part that was left out in turn.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) ablation: Vec<Ablation>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Bootstrap {
+    resamples: usize,
+    seed: u64,
+}
+
+impl Default for Bootstrap {
+    fn default() -> Self {
+        Self { resamples: RESAMPLES, seed: SEED }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct SetReport {
+    pub(super) name: String,
+    pub(super) queries: usize,
+    pub(super) queries_without_tool: usize,
+    pub(super) tools: usize,
+    /// Tools of the data that the service can't have, two of one name for instance.
+    pub(super) tools_left_out: usize,
+    pub(super) servers: usize,
+    /// cl100k tokens of all function definitions, meta-tools among them.
+    pub(super) tokens_before: u64,
+    pub(super) metrics: Figures,
+    /// By the messages' `kind`, where there are several.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(super) kinds: IndexMap<String, Group>,
+    /// Embedding, search and fusion of one message, in process.
+    pub(super) latency_ms: Latency,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) missed: Vec<Missed>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Group {
+    pub(super) queries: usize,
+    pub(super) metrics: Figures,
+}
+
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct Latency {
+    pub(super) p50: f64,
+    pub(super) p95: f64,
+}
+
+/// A message whose tools were not all found.
+#[derive(Serialize)]
+pub(super) struct Missed {
+    pub(super) id: String,
+    pub(super) query: String,
+    /// Of each one is needed.
+    pub(super) needed: Vec<Vec<String>>,
+    /// The first of the ranking.
+    pub(super) found: Vec<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Ablation {
+    pub(super) without: &'static str,
+    /// In words, what is left.
+    pub(super) leaves: &'static str,
+    /// By the names of the sets.
+    pub(super) sets: IndexMap<String, Figures>,
+    /// What leaving it out changes in the macro average, paired by message.
+    pub(super) difference: Figures,
+}
+
+impl Report {
+    /// The k of the figures that are shown first.
+    pub(super) fn middle_k(&self) -> usize {
+        let near = |k: &&usize| k.abs_diff(5);
+        self.k.iter().min_by_key(near).copied().unwrap_or(5)
+    }
+
+    fn largest_complete(&self) -> usize {
+        self.k.iter().min_by_key(|k| k.abs_diff(10)).copied().unwrap_or(10)
+    }
+
+    /// The metrics of the first table, with their headings.
+    pub(super) fn main_metrics(&self) -> Vec<(String, String)> {
+        let (name, short) = if self.level == "server" { ("hit", "hit") } else { ("recall", "R") };
+        let mut metrics: Vec<(String, String)> = self.k.iter().map(|k| (format!("{name}@{k}"), format!("{short}@{k}"))).collect();
+        let (middle, complete) = (self.middle_k(), self.largest_complete());
+        metrics.push((format!("ndcg@{middle}"), format!("nDCG@{middle}")));
+        metrics.push(("mrr".to_owned(), "MRR".to_owned()));
+        metrics.push((format!("complete@{complete}"), format!("complete@{complete}")));
+        metrics
+    }
+
+    pub(super) fn tables(&self) -> String {
+        let mut parts = vec![self.ranking_table(), self.cut_table()];
+        if self.sets.iter().any(|set| !set.kinds.is_empty()) {
+            parts.push(self.kinds_table());
+        }
+        if !self.ablation.is_empty() {
+            parts.push(self.ablation_table());
+        }
+        let left_out: usize = self.sets.iter().map(|set| set.tools_left_out).sum();
+        if left_out > 0 {
+            parts.push(format!("{left_out} tools of the data are not searched: a server has one tool of a name, with a schema."));
+        }
+        parts.push(format!("± is half the 95 % interval ({RESAMPLES} bootstrap resamples). Model: {}.", self.model));
+        parts.join("\n\n")
+    }
+
+    fn ranking_table(&self) -> String {
+        let metrics = self.main_metrics();
+        let heads: Vec<&str> = ["Set", "Messages", "Tools"].into_iter().chain(metrics.iter().map(|(_, head)| head.as_str())).collect();
+        let mut out = table::table(&heads);
+        let values = |figures: &Figures| metrics.iter().map(|(name, _)| with_interval(figures.get(name))).collect::<Vec<_>>();
+        for set in &self.sets {
+            out.add_row([set.name.clone(), set.queries.to_string(), set.tools.to_string()].into_iter().chain(values(&set.metrics)));
+        }
+        if let Some(average) = &self.average {
+            out.add_row(["macro average".to_owned(), String::new(), String::new()].into_iter().chain(values(average)));
+        }
+        table::text(&out)
+    }
+
+    fn cut_table(&self) -> String {
+        let mut out = table::table(&[
+            "What is sent",
+            "Recall",
+            "Complete",
+            "Tools",
+            "Tokens before",
+            "After",
+            "Reduction",
+            "No tool",
+            "p50 ms",
+            "p95 ms",
+        ]);
+        let figures = |figures: &Figures| {
+            let plain = |name: &str, digits: usize| figures.get(name).map_or_else(dash, |estimate| format!("{:.digits$}", estimate.mean));
+            let percent = |name: &str| figures.get(name).map_or_else(dash, |estimate| format!("{:.1} %", estimate.mean * 100.0));
+            [
+                with_interval(figures.get("cut.recall")),
+                with_interval(figures.get("cut.complete")),
+                plain("cut.tools", 1),
+                plain("cut.tokens", 0),
+                percent("cut.reduction"),
+                percent("no_tool"),
+            ]
+        };
+        for set in &self.sets {
+            let [recall, complete, tools, tokens, reduction, no_tool] = figures(&set.metrics);
+            let Latency { p50, p95 } = set.latency_ms;
+            let before = set.tokens_before.to_string();
+            let times = [p50, p95].map(|time| format!("{time:.2}"));
+            let [p50, p95] = times;
+            out.add_row([set.name.clone(), recall, complete, tools, before, tokens, reduction, no_tool, p50, p95]);
+        }
+        if let Some(average) = &self.average {
+            let [recall, complete, tools, tokens, reduction, no_tool] = figures(average);
+            let name = "macro average".to_owned();
+            out.add_row([name, recall, complete, tools, String::new(), tokens, reduction, no_tool, String::new(), String::new()]);
+        }
+        table::text(&out)
+    }
+
+    /// The metrics of a kind of message, with their headings.
+    pub(super) fn kind_metrics(&self) -> Vec<(String, String)> {
+        let (least, middle) = (self.k.first().copied().unwrap_or(1), self.middle_k());
+        [
+            (format!("recall@{least}"), format!("R@{least}")),
+            (format!("recall@{middle}"), format!("R@{middle}")),
+            (format!("server@{least}"), format!("Right server@{least}")),
+            (format!("server@{middle}"), format!("Right server@{middle}")),
+            (format!("ndcg@{middle}"), format!("nDCG@{middle}")),
+            ("mrr".to_owned(), "MRR".to_owned()),
+            ("no_tool".to_owned(), "No tool".to_owned()),
+        ]
+        .into()
+    }
+
+    fn kinds_table(&self) -> String {
+        let metrics = self.kind_metrics();
+        let heads: Vec<&str> = ["Kind", "Messages"].into_iter().chain(metrics.iter().map(|(_, head)| head.as_str())).collect();
+        let mut out = table::table(&heads);
+        for (set, kind, group) in self.sets.iter().flat_map(|set| set.kinds.iter().map(move |(kind, group)| (set, kind, group))) {
+            let values = metrics.iter().map(|(name, _)| with_interval(group.metrics.get(name)));
+            out.add_row([format!("{} / {kind}", set.name), group.queries.to_string()].into_iter().chain(values));
+        }
+        table::text(&out)
+    }
+
+    fn ablation_table(&self) -> String {
+        let metrics: Vec<(String, String)> =
+            self.main_metrics().into_iter().chain([("cut.recall".to_owned(), "sent recall".to_owned())]).collect();
+        let heads: Vec<String> = metrics.iter().map(|(_, head)| format!("Δ {head}")).collect();
+        let heads: Vec<&str> = ["Without", "Leaves"].into_iter().chain(heads.iter().map(String::as_str)).collect();
+        let mut out = table::table(&heads);
+        for row in &self.ablation {
+            let values = metrics.iter().map(|(name, _)| match row.difference.get(name) {
+                Some(Estimate { mean, low, high }) => format!("{mean:+.3} ±{:.3}", (high - low) / 2.0),
+                None => dash(),
+            });
+            out.add_row([row.without.to_owned(), row.leaves.to_owned()].into_iter().chain(values));
+        }
+        table::text(&out)
+    }
+}
+
+fn with_interval(estimate: Option<&Estimate>) -> String {
+    estimate.map_or_else(dash, |Estimate { mean, low, high }| format!("{mean:.3} ±{:.3}", (high - low) / 2.0))
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}

@@ -1,0 +1,243 @@
+//! Search and selection in this process on a given catalog: the service's own use cases, without servers, address and
+//! chats. The index lies in a folder that goes with it; nothing is recorded.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::adapters::data_dir::{DataDir, DataDirError};
+use crate::adapters::embed::BuiltinEmbedder;
+use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
+use crate::adapters::store::SqliteStore;
+use crate::app;
+use crate::cli::Failure;
+use crate::domain::canonical::Fingerprint;
+use crate::domain::catalog::Catalog;
+use crate::domain::relevance::analysis::{Analyzer, Language};
+use crate::domain::relevance::{FusionParameters, Gate, LexicalModel, LexicalParameters, SparseVector};
+use crate::service::chats::Chats;
+use crate::service::current::{CurrentCatalog, LiveSelection};
+use crate::service::ports::{Embedder, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store, ToolIndex};
+use crate::service::record::{Recorder, Retention};
+use crate::service::refresh::{Indexing, OnProgress, passages};
+use crate::service::retrieve::Retrieve;
+use crate::service::select::Select;
+use crate::settings::Settings;
+
+/// What the retrieval is made of. The default is the service's.
+#[derive(Clone)]
+pub(super) struct Recipe {
+    pub(super) settings: Settings,
+    pub(super) fusion: FusionParameters,
+    pub(super) lexical: LexicalParameters,
+    pub(super) language: Language,
+    pub(super) vectors: Vectors,
+    /// Whether messages are searched for by their words too.
+    pub(super) words: bool,
+    /// Whether misspelt words are corrected.
+    pub(super) corrections: bool,
+}
+
+/// Which of a tool's vectors are searched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Vectors {
+    All,
+    /// Of server, name and description.
+    Full,
+    /// Of name and first sentence.
+    Short,
+    None,
+}
+
+impl Recipe {
+    pub(super) fn of(settings: &Settings) -> Self {
+        Self {
+            settings: settings.clone(),
+            fusion: FusionParameters::default(),
+            lexical: LexicalParameters::default(),
+            language: Language::default(),
+            vectors: Vectors::All,
+            words: true,
+            corrections: true,
+        }
+    }
+
+    pub(super) fn lexical(&self) -> LexicalModel {
+        let lexical = LexicalModel::new(Analyzer::new(self.language), self.lexical);
+        if self.corrections { lexical } else { lexical.without_corrections() }
+    }
+}
+
+/// The use cases, ready.
+pub(super) struct Retrieval {
+    pub(super) retrieve: Arc<Retrieve>,
+    pub(super) select: Select,
+    // Behind what lies in it.
+    _folder: Scratch,
+}
+
+impl Retrieval {
+    /// Indexes the catalog and returns when everything is searchable.
+    pub(super) async fn start(
+        current: &Arc<CurrentCatalog>,
+        recipe: &Recipe,
+        vectors: Arc<dyn Store>,
+        on_progress: OnProgress,
+    ) -> Result<Self, Failure> {
+        let folder = Scratch::new()?;
+        let embedder: Arc<dyn Embedder> =
+            Arc::new(BuiltinEmbedder::new(recipe.settings.start.embedder.model).map_err(|error| Failure::failed(format!("error: the built-in model: {error}")))?);
+        let options =
+            EmbeddedIndexOptions { folder: folder.path.join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
+        let index = EmbeddedIndex::open(options).map_err(|error| Failure::failed(format!("error: {error}")))?;
+        let index: Arc<dyn ToolIndex> = Arc::new(Parts { index, vectors: recipe.vectors, words: recipe.words });
+        let indexing = Indexing {
+            current: Arc::clone(current),
+            store: Arc::clone(&vectors),
+            index: Arc::clone(&index),
+            embedder: Arc::clone(&embedder),
+            lexical: recipe.lexical(),
+            on_progress,
+            unused_retention: recipe.settings.start.store.unused_retention,
+        };
+        if !indexing.update(&current.snapshot()).await {
+            return Err(Failure::failed("error: the tools could not be indexed"));
+        }
+        let selection: LiveSelection = Arc::new(ArcSwap::from_pointee(recipe.settings.live.selection.clone()));
+        let retrieve = Retrieve::new(embedder, index, Arc::clone(&selection)).with_parts(recipe.lexical(), recipe.fusion);
+        let retrieve = Arc::new(retrieve);
+        retrieve.teach_gate(vectors.as_ref()).await;
+        let select = select(current, &retrieve, &selection, &recipe.settings, &folder).await?;
+        Ok(Self { retrieve, select, _folder: folder })
+    }
+}
+
+async fn select(
+    current: &Arc<CurrentCatalog>,
+    retrieve: &Arc<Retrieve>,
+    selection: &LiveSelection,
+    settings: &Settings,
+    folder: &Scratch,
+) -> Result<Select, Failure> {
+    let store: Arc<dyn Store> = Arc::new(open(&folder.path.join("chats.db")).await?);
+    // Stopped before anything comes: what is asked here is nobody's use of a tool.
+    let stop = CancellationToken::new();
+    stop.cancel();
+    let retention = Retention { chats: settings.start.store.chat_retention, events: settings.start.store.event_retention };
+    let (recorder, _) = Recorder::start(Arc::clone(&store), retention, stop.clone());
+    let (chats, _) = Chats::start(store, Arc::clone(selection), stop);
+    let judges = app::judges(&settings.start.llm).map_err(|error| Failure::failed(format!("error: {error}")))?;
+    Ok(Select::new(Arc::clone(current), Arc::clone(retrieve), Arc::new(judges), chats, recorder, Arc::clone(selection)))
+}
+
+pub(super) async fn open(path: &Path) -> Result<SqliteStore, Failure> {
+    SqliteStore::open(path).await.map_err(|error| Failure::failed(format!("error: {error}")))
+}
+
+/// Where vectors are looked up and kept: a data folder that is ours meanwhile, or a folder that goes with the command.
+pub(super) struct VectorStore {
+    pub(super) store: Arc<SqliteStore>,
+    /// Whether a service has the data folder: it is only read then.
+    pub(super) in_use: bool,
+    _lock: Option<DataDir>,
+    _folder: Option<Scratch>,
+}
+
+impl VectorStore {
+    /// In memory of this command.
+    pub(super) async fn passing() -> Result<Self, Failure> {
+        let folder = Scratch::new()?;
+        let store = Arc::new(open(&folder.path.join("vectors.db")).await?);
+        Ok(Self { store, in_use: false, _lock: None, _folder: Some(folder) })
+    }
+
+    /// In a data folder, which is locked as long.
+    pub(super) async fn of(data_dir: &Path) -> Result<Self, Failure> {
+        let lock = DataDir::open(data_dir).map_err(|error| Failure::failed(format!("error: {error}")))?;
+        let store = Arc::new(open(&lock.database()).await?);
+        Ok(Self { store, in_use: false, _lock: Some(lock), _folder: None })
+    }
+
+    /// In a data folder; where a service has it, with a copy of the vectors of this catalog.
+    pub(super) async fn beside_a_service(data_dir: &Path, database: &SqliteStore, catalog: &Catalog) -> Result<Self, Failure> {
+        match DataDir::open(data_dir) {
+            Err(DataDirError::InUse { .. }) => {}
+            Err(error) => return Err(Failure::failed(format!("error: {error}"))),
+            Ok(lock) => {
+                let store = Arc::new(open(&lock.database()).await?);
+                return Ok(Self { store, in_use: false, _lock: Some(lock), _folder: None });
+            }
+        }
+        let error = |error| Failure::failed(format!("error: {error}"));
+        let embedder = BuiltinEmbedder::new().map_err(|error| Failure::failed(format!("error: the built-in model: {error}")))?;
+        let texts = catalog.tools().iter().flat_map(|tool| passages(tool)).chain(Gate::example_texts().map(str::to_owned));
+        let texts: Vec<Fingerprint> = texts.map(|text| Fingerprint::of_text(&text)).collect();
+        let vectors: Vec<_> = database.vectors(embedder.model(), &texts).await.map_err(error)?.into_iter().collect();
+        let copy = Self::passing().await?;
+        copy.store.save_vectors(embedder.model(), &vectors).await.map_err(error)?;
+        Ok(Self { in_use: true, ..copy })
+    }
+}
+
+/// A folder that goes when it is dropped.
+struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    fn new() -> Result<Self, Failure> {
+        let path = std::env::temp_dir().join(format!("toolsieve-{}", Uuid::now_v7()));
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path).map_err(|error| Failure::failed(format!("error: {}: {error}", path.display())))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What can't be removed is left to the system, whose folder it is.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// An index from which parts were left out.
+struct Parts {
+    index: Arc<EmbeddedIndex>,
+    vectors: Vectors,
+    words: bool,
+}
+
+#[async_trait]
+impl ToolIndex for Parts {
+    async fn replace(&self, mut contents: IndexContents) -> Result<(), IndexError> {
+        for document in &mut contents.documents {
+            match self.vectors {
+                Vectors::All => {}
+                Vectors::Full => document.dense.truncate(1),
+                Vectors::Short => drop(document.dense.drain(..document.dense.len().saturating_sub(1))),
+                Vectors::None => document.dense.clear(),
+            }
+        }
+        self.index.replace(contents).await
+    }
+
+    async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
+        if self.words {
+            return self.index.search(request).await;
+        }
+        let texts: Vec<IndexQueryText> =
+            request.texts.iter().map(|text| IndexQueryText { dense: text.dense.clone(), sparse: SparseVector::default() }).collect();
+        self.index.search(&IndexQuery { texts: &texts, ..request.clone() }).await
+    }
+
+    fn state(&self) -> IndexState {
+        self.index.state()
+    }
+}

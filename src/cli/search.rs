@@ -1,0 +1,357 @@
+//! `toolsieve search`: which tools a message finds, and why.
+
+use std::sync::Arc;
+
+use clap::Args;
+use indexmap::IndexMap;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::adapters::data_dir;
+use crate::cli::catalog::{self, Known};
+use crate::cli::retrieval::{Recipe, Retrieval, VectorStore, open};
+use crate::cli::{ConfigurationArgs, Failure, Outcome, print, runtime, table};
+use crate::domain::catalog::Catalog;
+use crate::domain::document::encoded;
+use crate::domain::principal::{Principal, Scope, Visibility};
+use crate::domain::relevance::words::split_identifier;
+use crate::domain::relevance::{LexicalModel, Ranked, SparseVector};
+use crate::domain::selection::{Reason, Selection};
+use crate::domain::tool::{ServerName, Tool};
+use crate::service::current::CurrentCatalog;
+use crate::service::ports::Store;
+use crate::service::refresh::text;
+use crate::service::retrieve::Ranking;
+use crate::service::select::{SelectRequest, Turn, TurnRole};
+use crate::settings::{Rerank, ServersSource, Settings};
+
+/// Words of a message that are looked for in every tool.
+const WORDS: usize = 64;
+
+#[derive(Args)]
+pub(super) struct Search {
+    /// The message, as somebody would write it in a chat
+    message: String,
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+    /// How many tools are shown
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    limit: usize,
+    /// Only the tools of this server; may be repeated
+    #[arg(long, value_name = "NAME")]
+    server: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A tool in the ranking.
+#[derive(Serialize)]
+struct Row {
+    rank: usize,
+    server: String,
+    tool: String,
+    /// The name that a model sees.
+    name: String,
+    /// 0 to 1.
+    score: f32,
+    /// In standard deviations of the candidates.
+    fused: f32,
+    /// Best cosine of the message and its sentences to the tool's vectors.
+    cosine: Option<f32>,
+    /// BM25.
+    lexical: f32,
+    /// Whether it would be sent to the model for this message.
+    sent: bool,
+    /// Words of the message that the tool's texts have too.
+    words: Vec<String>,
+    reasons: Vec<String>,
+}
+
+struct Found {
+    rows: Vec<Row>,
+    /// Ranks of all tools that would be sent.
+    sent: Vec<usize>,
+    needs_tool: bool,
+    searched: usize,
+    selection: Selection,
+    warnings: Vec<String>,
+}
+
+impl Search {
+    pub(super) fn run(self) -> Outcome {
+        let source = self.configuration.config.clone().map_or(ServersSource::Nothing, ServersSource::File);
+        let settings = self.configuration.service.load(source)?;
+        if self.message.trim().is_empty() {
+            return Err(Failure::invalid("error: the message is empty"));
+        }
+        let found = runtime()?.block_on(self.find(&settings))?;
+        if self.json { print(&format!("{:#}", self.as_json(&found))) } else { print(&as_text(&found)) }
+    }
+
+    async fn find(&self, settings: &Settings) -> Result<Found, Failure> {
+        let (known, vectors) = catalog_and_vectors(settings).await?;
+        for (server, reason) in &known.missing {
+            eprintln!("warning: {server} is not searched: {reason}");
+        }
+        let visibility = self.visibility(&known.catalog)?;
+        let current = Arc::new(CurrentCatalog::default());
+        current.swap(known.catalog);
+        let catalog = current.snapshot();
+        let recipe = Recipe::of(settings);
+        let retrieval = Retrieval::start(&current, &recipe, vectors.store.clone(), Arc::new(|_, _| {})).await?;
+        let searched = catalog.visible(&visibility).count();
+        let ranking = retrieval.retrieve.rank(&self.message, &visibility, &catalog, None, &[]).await;
+        let needs_tool = !settings.live.selection.gate || retrieval.retrieve.needs_tool(&ranking, searched);
+        let connections: IndexMap<String, String> =
+            self.server.iter().map(|server| (server.clone(), format!("/{}", encoded(server)))).collect();
+        let turn = Turn { role: TurnRole::User, text: self.message.clone(), called: Vec::new() };
+        let request = SelectRequest { turns: vec![turn], connections, rerank: Some(Rerank::Off), ..SelectRequest::default() };
+        let selection = retrieval.select.select(request, &Principal::anyone()).await;
+        let mut warnings = ranking.warnings.clone();
+        warnings.extend(selection.warnings.iter().filter(|warning| !ranking.warnings.contains(warning)).cloned());
+        let (rows, sent) = self.rows(&ranking, &catalog, &selection, &recipe.lexical());
+        Ok(Found { rows, sent, needs_tool, searched, selection, warnings })
+    }
+
+    fn visibility(&self, catalog: &Catalog) -> Result<Visibility, Failure> {
+        for name in &self.server {
+            if catalog.server(name).is_none() {
+                let known: Vec<&str> = catalog.servers().iter().map(|server| server.name.as_str()).collect();
+                return Err(Failure::invalid(format!("error: --server: there is no server `{name}`. There are: {}.", known.join(", "))));
+            }
+        }
+        let names = self.server.iter().map(|name| ServerName::from(name.as_str())).collect();
+        Ok(if self.server.is_empty() { Visibility::default() } else { Visibility { servers: Scope::Only(names), ..Visibility::default() } })
+    }
+
+    /// The first tools, and the ranks of those that would be sent.
+    fn rows(&self, ranking: &Ranking, catalog: &Catalog, selection: &Selection, lexical: &LexicalModel) -> (Vec<Row>, Vec<usize>) {
+        let is_sent = |tool: &Tool| {
+            let chosen = |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Judged { .. } | Reason::Pinned);
+            selection.tools.iter().any(|selected| selected.id.as_ref() == Some(&tool.id) && chosen(selected.reason))
+        };
+        let places = Places::of(&ranking.ranked);
+        let words = Words::of(&ranking.message, lexical);
+        let ranked: Vec<(usize, &Ranked<u32>, &Arc<Tool>)> = (1..)
+            .zip(&ranking.ranked)
+            .filter_map(|(rank, ranked)| Some((rank, ranked, catalog.tools().get(ranked.key as usize)?)))
+            .collect();
+        let sent = ranked.iter().filter(|(_, _, tool)| is_sent(tool)).map(|(rank, _, _)| *rank).collect();
+        let rows = ranked.iter().take(self.limit).map(|&(rank, ranked, tool)| {
+            let shared = words.shared(&lexical.document_vector(&text(tool)));
+            Row {
+                rank,
+                server: tool.id.server.to_string(),
+                tool: tool.id.name.to_string(),
+                name: tool.operation_id.to_string(),
+                score: ranked.score(),
+                fused: ranked.fused,
+                cosine: ranked.dense,
+                lexical: ranked.lexical,
+                sent: is_sent(tool),
+                reasons: places.reasons(rank - 1, ranked, &shared),
+                words: shared,
+            }
+        });
+        (rows.collect(), sent)
+    }
+
+    fn as_json(&self, found: &Found) -> serde_json::Value {
+        json!({
+            "message": self.message,
+            "needs_tool": found.needs_tool,
+            "searched": found.searched,
+            "tools": found.rows,
+            "sent": {
+                "ranks": found.sent,
+                "names": found.selection.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(),
+                "tokens": {"before": found.selection.tokens_before, "after": found.selection.tokens_after},
+            },
+            "warnings": found.warnings,
+        })
+    }
+}
+
+/// The catalog as the service last saw it, else as the servers list it now; and its vectors.
+async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore), Failure> {
+    let data_dir = &settings.start.store.data_dir;
+    let database = data_dir::database(data_dir);
+    if database.exists() {
+        let store = open(&database).await?;
+        let listings = store.listings().await.map_err(|error| Failure::failed(format!("error: {error}")))?;
+        let known = catalog::configured_of(&listings, settings);
+        if !known.catalog.tools().is_empty() {
+            let vectors = VectorStore::beside_a_service(data_dir, &store, &known.catalog).await?;
+            if vectors.in_use {
+                eprintln!("note: a service uses {}: its last listings are searched, nothing is written there", data_dir.display());
+            }
+            store.close().await;
+            return Ok((known, vectors));
+        }
+        store.close().await;
+    }
+    if settings.live.servers.is_empty() {
+        let remedy = "name the servers with --config mcp.json, or the data folder of a service with --data-dir";
+        return Err(Failure::invalid(format!("error: there is nothing to search: {} holds no tools. {remedy}.", data_dir.display())));
+    }
+    Ok((catalog::ask(settings).await?, VectorStore::passing().await?))
+}
+
+fn as_text(found: &Found) -> String {
+    let mut out = table::table(&["Rank", "Tool", "Score", "Fused", "Cosine", "Words", "Sent", "Why"]);
+    for row in &found.rows {
+        out.add_row([
+            row.rank.to_string(),
+            printable(&format!("{}/{}", row.server, row.tool)),
+            format!("{:.2}", row.score),
+            format!("{:.2}", row.fused),
+            row.cosine.map_or_else(|| "-".to_owned(), |cosine| format!("{cosine:.3}")),
+            format!("{:.1}", row.lexical),
+            (if row.sent { "yes" } else { "no" }).to_owned(),
+            row.reasons.join("; "),
+        ]);
+    }
+    let mut lines = vec![table::text(&out), String::new()];
+    lines.push(if found.needs_tool {
+        "Gate: the message needs a tool.".to_owned()
+    } else {
+        "Gate: the message needs no tool, so none is sent for it.".to_owned()
+    });
+    let Selection { tokens_before, tokens_after, .. } = &found.selection;
+    let ranks: Vec<String> = found.sent.iter().map(ToString::to_string).collect();
+    if !ranks.is_empty() {
+        lines.push(format!("Cut: {} of {} tools are sent: rank {}.", ranks.len(), found.searched, ranks.join(", ")));
+    }
+    lines.push(format!("Tokens: {tokens_after} of {tokens_before}, the search tool among them."));
+    lines.extend(found.warnings.iter().map(|warning| format!("Warning: {warning}.")));
+    lines.join("\n")
+}
+
+/// Names are a server's own words: what a terminal takes for a command is left out.
+fn printable(text: &str) -> String {
+    text.chars().filter(|character| !character.is_control()).collect()
+}
+
+/// Each candidate's place in the order of either half, from 1.
+struct Places {
+    meaning: Vec<Option<usize>>,
+    words: Vec<Option<usize>>,
+}
+
+impl Places {
+    fn of(ranked: &[Ranked<u32>]) -> Self {
+        let places = |scores: Vec<Option<f32>>| {
+            let mut order: Vec<usize> = (0..scores.len()).filter(|&at| scores[at].is_some()).collect();
+            order.sort_by(|&one, &other| scores[other].unwrap_or(0.0).total_cmp(&scores[one].unwrap_or(0.0)));
+            let mut places = vec![None; scores.len()];
+            for (place, at) in (1..).zip(order) {
+                places[at] = Some(place);
+            }
+            places
+        };
+        Self {
+            meaning: places(ranked.iter().map(|ranked| ranked.dense).collect()),
+            words: places(ranked.iter().map(|ranked| Some(ranked.lexical).filter(|score| *score > 0.0)).collect()),
+        }
+    }
+
+    fn reasons(&self, at: usize, ranked: &Ranked<u32>, shared: &[String]) -> Vec<String> {
+        let halves = match (self.meaning[at], self.words[at]) {
+            (Some(meaning), Some(words)) if meaning * 2 < words => {
+                format!("rather by meaning ({}) than words ({})", nth(meaning), nth(words))
+            }
+            (Some(meaning), Some(words)) if words * 2 < meaning => {
+                format!("rather by words ({}) than meaning ({})", nth(words), nth(meaning))
+            }
+            (Some(meaning), Some(words)) => format!("by meaning ({}) and words ({})", nth(meaning), nth(words)),
+            (Some(meaning), None) => format!("by meaning alone ({})", nth(meaning)),
+            (None, Some(words)) => format!("by words alone ({})", nth(words)),
+            (None, None) => "by neither half".to_owned(),
+        };
+        let mut reasons = vec![halves];
+        if !shared.is_empty() {
+            reasons.push(format!("has {}", shared.join(", ")));
+        }
+        if ranked.leads > 1 {
+            reasons.push("the best for a sentence of the message".to_owned());
+        }
+        reasons
+    }
+}
+
+fn nth(place: usize) -> String {
+    let ending = match (place % 10, place % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{place}{ending}")
+}
+
+/// The words of a message with their terms.
+struct Words {
+    words: Vec<(String, SparseVector)>,
+}
+
+impl Words {
+    fn of(message: &str, lexical: &LexicalModel) -> Self {
+        let mut words: Vec<(String, SparseVector)> = Vec::new();
+        for word in split_identifier(message).split(' ').map(str::to_lowercase) {
+            let terms = lexical.query_vector(&word);
+            if words.len() < WORDS && !terms.is_empty() && words.iter().all(|(known, _)| *known != word) {
+                words.push((word, terms));
+            }
+        }
+        Self { words }
+    }
+
+    fn shared(&self, tool: &SparseVector) -> Vec<String> {
+        self.words.iter().filter(|(_, terms)| terms.dot(tool) > 0.0).map(|(word, _)| word.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Places, Words, nth, printable};
+    use crate::domain::relevance::{LexicalModel, Ranked, ToolText};
+
+    #[test]
+    fn places_are_english() {
+        assert_eq!(
+            [1, 2, 3, 4, 11, 12, 13, 21, 102, 111].map(nth),
+            ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]
+        );
+    }
+
+    #[test]
+    fn the_half_that_brought_a_tool_is_named() {
+        let ranked = |dense, lexical, leads| Ranked { key: 0, fused: 0.0, dense, lexical, leads };
+        let places = [ranked(Some(0.9), 0.0, 1), ranked(Some(0.5), 4.0, 0), ranked(Some(0.4), 9.0, 2), ranked(None, 1.0, 0)];
+        let reasons = |at: usize| Places::of(&places).reasons(at, &places[at], &[]).join("; ");
+        assert_eq!(reasons(0), "by meaning alone (1st)");
+        assert_eq!(reasons(1), "by meaning (2nd) and words (2nd)");
+        assert_eq!(reasons(2), "rather by words (1st) than meaning (3rd); the best for a sentence of the message");
+        assert_eq!(reasons(3), "by words alone (3rd)");
+    }
+
+    #[test]
+    fn shared_words_are_those_that_count() {
+        let lexical = LexicalModel::default();
+        let tool = lexical.document_vector(&ToolText {
+            server: "time",
+            name: "get_current_time",
+            description: "Zones of cities",
+            ..ToolText::default()
+        });
+        let words = Words::of("What is the current TIME in the city of Tokyo? currentTime", &lexical).shared(&tool);
+        assert_eq!(words, ["current", "time", "city"]);
+    }
+
+    #[test]
+    fn names_give_a_terminal_no_commands() {
+        assert_eq!(printable("a/\u{1b}[31mred\n"), "a/[31mred");
+    }
+}

@@ -1,0 +1,214 @@
+//! `toolsieve bench` on small sets of our own: its figures are those that its own rankings give by hand.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use toolsieve::adapters::data_dir::DataDir;
+
+fn case(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/bench").join(path)
+}
+
+fn bench(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null()).current_dir(folder);
+    command.arg("bench").args(arguments).output().unwrap()
+}
+
+/// The report, and what was said on the way.
+fn report(folder: &Path, arguments: &[&str]) -> (Value, String) {
+    let mut all = arguments.to_vec();
+    all.extend(["--json", "report.json", "--html", "report.html"]);
+    let output = bench(folder, &all);
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    (serde_json::from_str(&fs::read_to_string(folder.join("report.json")).unwrap()).unwrap(), said)
+}
+
+fn mean(metrics: &Value, name: &str) -> f64 {
+    metrics[name]["mean"].as_f64().unwrap_or_else(|| panic!("{name} is not in {metrics}"))
+}
+
+/// The place of an id in a ranking, from 1.
+fn place(run: &HashMap<String, Vec<String>>, query: &str, ids: &[&str]) -> Option<usize> {
+    run[query].iter().position(|id| ids.contains(&id.as_str())).map(|at| at + 1)
+}
+
+fn runs(path: &Path) -> HashMap<String, Vec<String>> {
+    let text = fs::read_to_string(path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines
+        .map(|line| {
+            let ranked = line["ranked"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()).collect();
+            (line["query_id"].as_str().unwrap().to_owned(), ranked)
+        })
+        .collect()
+}
+
+#[test]
+fn figures_are_those_of_the_rankings() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = case("own");
+    let (report, said) = report(folder.path(), &["--data", own.to_str().unwrap(), "--k", "1,2,5", "--runs", "runs"]);
+    let set = &report["sets"][0];
+    assert_eq!((&set["name"], &set["queries"], &set["queries_without_tool"]), (&"own".into(), &5.into(), &1.into()));
+    assert_eq!((&set["tools"], &set["tools_left_out"], &set["servers"]), (&7.into(), &1.into(), &5.into()), "{said}");
+    let run = runs(&folder.path().join("runs/own.jsonl"));
+    let found = [
+        vec![place(&run, "1", &["weather/forecast"])],
+        vec![place(&run, "2", &["post/send", "mail/send"])],
+        vec![place(&run, "3", &["calendar/free"]), place(&run, "3", &["calendar/create"])],
+        vec![place(&run, "5", &["files/<script>alert(1)</script>"])],
+    ];
+    let share =
+        |places: &Vec<Option<usize>>, k: usize| places.iter().flatten().filter(|&&place| place <= k).count() as f64 / places.len() as f64;
+    for k in [1, 2, 5] {
+        let expected = found.iter().map(|places| share(places, k)).sum::<f64>() / 4.0;
+        assert!((mean(&set["metrics"], &format!("recall@{k}")) - expected).abs() < 1e-9, "recall@{k}: {said}");
+        let expected = found.iter().filter(|places| share(places, k) > 0.99).count() as f64 / 4.0;
+        assert!((mean(&set["metrics"], &format!("complete@{k}")) - expected).abs() < 1e-9, "complete@{k}: {said}");
+    }
+    let first = |places: &Vec<Option<usize>>| places.iter().flatten().min().map_or(0.0, |&place| 1.0 / place as f64);
+    assert!((mean(&set["metrics"], "mrr") - found.iter().map(first).sum::<f64>() / 4.0).abs() < 1e-9);
+    // The obvious ones are found, so the figures are not those of an empty ranking.
+    assert_eq!(found[0], [Some(1)]);
+    assert!(share(&found[2], 2) > 0.99, "{run:?}");
+
+    let metrics = &set["metrics"];
+    let (low, high) = (metrics["recall@1"]["low"].as_f64().unwrap(), metrics["recall@1"]["high"].as_f64().unwrap());
+    assert!(low <= mean(metrics, "recall@1") && mean(metrics, "recall@1") <= high);
+    let before = set["tokens_before"].as_u64().unwrap() as f64;
+    assert!((mean(metrics, "cut.reduction") - (1.0 - mean(metrics, "cut.tokens") / before)).abs() < 1e-9);
+    assert!(mean(metrics, "cut.tools") > 0.5 && mean(metrics, "cut.tokens") > 50.0, "{metrics}");
+    assert!((mean(&set["kinds"]["smalltalk"]["metrics"], "no_tool") - 1.0).abs() < 1e-9, "{set}");
+    assert!(set["kinds"]["smalltalk"]["metrics"].get("recall@1").is_none());
+    assert!(set["latency_ms"]["p50"].as_f64().unwrap() > 0.0);
+    assert!(said.contains("R@5") && said.contains("novice"), "{said}");
+}
+
+#[test]
+fn reports_hold_no_messages_unless_asked_and_no_markup_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = case("own");
+    let files = || ["report.json", "report.html"].map(|file| fs::read_to_string(folder.path().join(file)).unwrap());
+    let arguments = ["--data", own.to_str().unwrap(), "--k", "1", "--server-descriptions"];
+    report(folder.path(), &arguments);
+    assert!(files().iter().all(|text| !text.contains("zebra")));
+    report(folder.path(), &[&arguments[..], &["--examples", "3"]].concat());
+    let [json, html] = files();
+    assert!(json.contains("zebra") && html.contains("zebra"));
+    assert!(html.contains("files/&lt;script&gt;alert(1)") && !html.contains("<script"), "{html}");
+    assert!(!html.contains("http://") && !html.contains("https://"), "the page takes nothing from elsewhere");
+    assert!(html.contains("<svg") && html.ends_with("</html>\n"));
+}
+
+#[test]
+fn messages_of_both_forms_are_averaged_and_parts_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, messages, lists) = (case("own"), case("messages"), case("lists"));
+    let arguments = ["--data", own.to_str().unwrap(), messages.to_str().unwrap(), "--toollists", lists.to_str().unwrap()];
+    let (report, said) = report(folder.path(), &[&arguments[..], &["--ablation", "lexical,gate", "--data-dir", "data"]].concat());
+    let sets: Vec<&str> = report["sets"].as_array().unwrap().iter().map(|set| set["name"].as_str().unwrap()).collect();
+    assert_eq!(sets, ["own", "messages", "multi", "notool"]);
+    let average: f64 = (0..3).map(|at| mean(&report["sets"][at]["metrics"], "recall@1")).sum::<f64>() / 3.0;
+    assert!((mean(&report["macro"], "recall@1") - average).abs() < 1e-9, "the set that needs no tool has no recall");
+    assert!((mean(&report["sets"][2]["metrics"], "recall@3") - 1.0).abs() < 1e-9, "three tools, three needed");
+
+    let ablation = report["ablation"].as_array().unwrap();
+    let without: Vec<&str> = ablation.iter().map(|row| row["without"].as_str().unwrap()).collect();
+    assert_eq!(without, ["lexical", "gate"]);
+    // Without the gate every message has tools: more of them, and the ranking stays as it is.
+    assert!(mean(&ablation[1]["difference"], "cut.tools") > 0.0, "{said}");
+    assert!(mean(&ablation[1]["difference"], "recall@1").abs() < 1e-9);
+    let sent = |row: &Value| mean(&row["sets"]["notool"], "cut.tools");
+    assert!(sent(&ablation[1]) > mean(&report["sets"][3]["metrics"], "cut.tools"));
+
+    // The vectors were kept, so nothing is embedded again; a folder that is in use is not touched.
+    assert!(said.contains("embedding"), "{said}");
+    let output = bench(folder.path(), &[&arguments[..], &["--data-dir", "data", "--without", "dense"]].concat());
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && !said.contains("embedding"), "{said}");
+    let _lock = DataDir::open(&folder.path().join("data")).unwrap();
+    let output = bench(folder.path(), &[&arguments[..], &["--data-dir", "data"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("is in use by another process"), "{said}");
+}
+
+#[test]
+fn at_the_servers_level_servers_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = case("own");
+    let (report, _) = report(folder.path(), &["--data", own.to_str().unwrap(), "--level", "server", "--k", "1,5"]);
+    assert_eq!(report["level"], "server");
+    let metrics = &report["sets"][0]["metrics"];
+    // Both tools of the third message are one server's: one need, met or not as a whole.
+    for k in [1, 5] {
+        assert!((mean(metrics, &format!("recall@{k}")) - mean(metrics, &format!("complete@{k}"))).abs() < 1e-9);
+    }
+    assert!((mean(metrics, "hit@5") - 1.0).abs() < 1e-9, "there are five servers");
+    // Two sets of one name stay apart.
+    let twice = ["--data", own.to_str().unwrap(), own.to_str().unwrap(), "--limit-queries", "2"];
+    let (report, _) = self::report(folder.path(), &twice);
+    let sets: Vec<(&str, u64)> =
+        report["sets"].as_array().unwrap().iter().map(|set| (set["name"].as_str().unwrap(), set["queries"].as_u64().unwrap())).collect();
+    assert_eq!(sets, [("own", 2), ("own-2", 2)]);
+}
+
+#[test]
+fn wrong_use_is_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, messages) = (case("own"), case("messages"));
+    let (own, messages) = (own.to_str().unwrap(), messages.to_str().unwrap());
+    let broken = folder.path().join("broken.jsonl");
+    fs::write(&broken, "{\"query\": \"a\", \"relevant\": []}\n{\"query\": 1}\n").unwrap();
+    for (arguments, word) in [
+        (&[][..], "--data"),
+        (&["--data", "no/such/folder"], "no/such/folder"),
+        (&["--data", messages], "--toollists"),
+        (&["--data", own, "--without", "lexicon"], "lexical"),
+        (&["--data", own, "--k", "0"], "--k"),
+        (&["--data", broken.to_str().unwrap()], "line 2"),
+        (&["--data", folder.path().to_str().unwrap()], "queries.jsonl"),
+    ] {
+        let output = bench(folder.path(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(word), "{arguments:?}: {said}");
+    }
+}
+
+/// Messages of three kinds of people for the servers of `toolsieve quickstart`. The tools are their makers': where
+/// `TOOLSIEVE_SHARED` names a folder with lists of real servers, recall is held too.
+#[test]
+fn people_of_every_kind_find_the_tools_of_the_quickstart() {
+    const SERVERS: [&str; 5] = ["everything", "filesystem", "git", "memory", "time"];
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/quickstart");
+    let text = fs::read_to_string(data.join("queries.jsonl")).unwrap();
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    let mut messages = std::collections::HashSet::new();
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        *counts.entry(line["kind"].as_str().unwrap().to_owned()).or_default() += 1;
+        assert!(messages.insert(line["query"].as_str().unwrap().to_owned()), "twice: {line}");
+        for id in line["relevant"].as_array().unwrap() {
+            let (server, _) = id.as_str().unwrap().split_once("::").unwrap();
+            assert!(SERVERS.contains(&server), "{line}");
+        }
+    }
+    let kinds = ["novice", "experienced", "power"];
+    assert_eq!(counts, kinds.map(|kind| (kind.to_owned(), 36)).into());
+
+    let Some(shared) = std::env::var_os("TOOLSIEVE_SHARED").filter(|folder| !folder.is_empty()) else { return };
+    let lists = Path::new(&shared).join("toollists");
+    let folder = tempfile::tempdir().unwrap();
+    let mut arguments = vec!["--data", data.to_str().unwrap(), "--toollists", lists.to_str().unwrap()];
+    arguments.extend(SERVERS.iter().flat_map(|server| ["--server", server]));
+    let (report, said) = report(folder.path(), &arguments);
+    println!("{said}");
+    let recall = |kind: &str| mean(&report["sets"][0]["kinds"][kind]["metrics"], "recall@5");
+    for (kind, floor) in kinds.into_iter().zip([0.6, 0.85, 1.0]) {
+        assert!(recall(kind) >= floor, "{kind}: {}", recall(kind));
+    }
+}
