@@ -6,6 +6,7 @@ mod arguments;
 mod cli;
 mod conformance;
 mod deploy;
+mod embedders;
 mod encoder;
 mod filter_api;
 mod harness;

@@ -37,7 +37,7 @@ use self::nodes::Nodes;
 pub use self::wire::Spread;
 use super::contents::CanonicalContents;
 use super::directory::{Directory, Restriction};
-use super::embedded::IndexProgress;
+use super::embedded::{IndexProgress, unembedded};
 use super::generation::LARGE;
 use super::merged::{Merged, Scored};
 use crate::domain::canonical::Fingerprint;
@@ -287,7 +287,11 @@ impl Shared {
             found = self.ask(&current.names.alias, &current.documents, request, deadline).await;
         }
         match found {
-            Ok(found) => IndexAnswer { candidates: current.documents.directory.candidates(&found, request.visibility), warning: None },
+            Ok(found) => {
+                let directory = &current.documents.directory;
+                let warning = unembedded(request, directory.len(), directory.embedded());
+                IndexAnswer { candidates: directory.candidates(&found, request.visibility), warning }
+            }
             Err(fault) => IndexAnswer { warning: Some(fault.warning()), ..by_words(&self.latest.load(), request) },
         }
     }

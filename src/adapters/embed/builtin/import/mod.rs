@@ -238,8 +238,9 @@ fn prompts(folder: &Folder<'_>, overrides: &PromptOverrides) -> Result<Prompts, 
     let settings = folder.optional("config_sentence_transformers.json")?;
     let default = settings["default_prompt_name"].as_str().unwrap_or_default();
     let own = |names: &[&str]| {
-        let found = names.iter().chain([&default]).find_map(|name| settings["prompts"][name].as_str());
-        found.unwrap_or_default().to_owned()
+        // Newer releases of the library write every name that they know, most of them empty.
+        let mut found = names.iter().chain([&default]).filter_map(|name| settings["prompts"][name].as_str());
+        found.find(|prompt| !prompt.is_empty()).unwrap_or_default().to_owned()
     };
     let PromptOverrides { query, document } = overrides.clone();
     Ok(Prompts { query: query.unwrap_or_else(|| own(&["query"])), document: document.unwrap_or_else(|| own(&["document", "passage"])) })
