@@ -132,7 +132,7 @@ impl EmbedderSettings {
             }
             _ => {
                 reader.problem("embedder.provider", "no known provider", "write \"auto\", \"builtin\", \"folder\" or \"endpoint\"");
-                EmbedderProvider::Builtin(BuiltinModel::default())
+                EmbedderProvider::Builtin(if is_url_given { BuiltinModel::default() } else { builtin(reader, &model) })
             }
         };
         Self { provider }

@@ -231,7 +231,7 @@ fn a_folder_that_can_not_be_used_says_what_to_do() {
 fn the_command_line_says_so_with_exit_code_2() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("mcp.json");
-    fs::write(&config, r#"{"mcpServers": {}}"#).unwrap();
+    fs::write(&config, r#"{"mcpServers": {"none": {"command": "toolsieve-no-such-program"}}}"#).unwrap();
     let run = |command: &str, model: &Path| {
         let mut line = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
         line.args([command, "--config"]).arg(&config).arg("--data-dir").arg(folder.path().join("data"));
