@@ -38,19 +38,30 @@ TEXTS = [
 MODELS = {
     "mean-uncased": {
         "config": {
-            "hidden_size": 48, "num_attention_heads": 6, "intermediate_size": 100, "hidden_act": "gelu_new",
-            "layer_norm_eps": 1e-5, "type_vocab_size": 1,
+            "hidden_size": 48,
+            "num_attention_heads": 6,
+            "intermediate_size": 100,
+            "hidden_act": "gelu_new",
+            "layer_norm_eps": 1e-5,
+            "type_vocab_size": 1,
         },
-        "pooling": "mean", "dtype": torch.float16, "tokenizer": {"do_lower_case": True},
+        "pooling": "mean",
+        "dtype": torch.float16,
+        "tokenizer": {"do_lower_case": True},
     },
     "cls-cased": {
         "config": {"hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 144, "hidden_act": "relu"},
-        "pooling": "cls", "dtype": torch.bfloat16, "tokenizer": {"do_lower_case": False}, "vocabulary": True,
+        "pooling": "cls",
+        "dtype": torch.bfloat16,
+        "tokenizer": {"do_lower_case": False},
+        "vocabulary": True,
         "prompts": {"query": "query: ", "passage": "passage: "},
     },
     "max-accents": {
         "config": {"hidden_size": 60, "num_attention_heads": 4, "intermediate_size": 96, "hidden_act": "gelu"},
-        "pooling": "max", "dtype": torch.float32, "folder": "0_Transformer",
+        "pooling": "max",
+        "dtype": torch.float32,
+        "folder": "0_Transformer",
         "tokenizer": {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False},
     },
 }
@@ -92,6 +103,8 @@ def make(name: str, plan: dict, seed: int) -> None:
     config = BertConfig(
         vocab_size=len(vocabulary()) + 3, num_hidden_layers=2, max_position_embeddings=80, **plan["config"]
     )
+    # Of the pooler, which nobody uses and the library adds.
+    torch.manual_seed(seed)
     bert = BertModel(config, add_pooling_layer=False)
     randomise(bert, torch.Generator().manual_seed(seed))
     bert.to(plan["dtype"]).save_pretrained(scratch / "bert")
@@ -104,10 +117,12 @@ def make(name: str, plan: dict, seed: int) -> None:
     # The numbers as saved, computed with in float32.
     exact = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
     roles = {"query": "query", "document": "passage"} if plan.get("prompts") else {"query": None, "document": None}
-    vectors = {
-        role: exact.encode(TEXTS, prompt_name=prompt, normalize_embeddings=True, batch_size=1).astype(float).round(7).tolist()
-        for role, prompt in roles.items()
-    }
+
+    def encoded(prompt: str | None) -> list[list[float]]:
+        vectors = exact.encode(TEXTS, prompt_name=prompt, normalize_embeddings=True, batch_size=1)
+        return vectors.astype(float).round(7).tolist()
+
+    vectors = {role: encoded(prompt) for role, prompt in roles.items()}
     ids = [exact.tokenizer(text, truncation=True, max_length=64)["input_ids"] for text in TEXTS]
     cosines = torch.tensor(vectors["query"]) @ torch.tensor(vectors["query"]).T
     apart = cosines[~torch.eye(len(TEXTS), dtype=torch.bool)]
