@@ -126,7 +126,8 @@ pub(super) fn embedder(tried: Result<Tried, String>, embedded: Option<usize>, to
             Check::new(Level::Fine, SUBJECT, finding, None)
         }
         Err(reason) => {
-            let remedy = "correct [embedder] in the settings; until it works, tools are found by their words alone";
+            let remedy = "correct [embedder] in the settings: without its folder the service does not start, without its endpoint tools \
+                          are found by their words alone";
             Check::new(Level::Problem, SUBJECT, reason, Some(remedy.to_owned()))
         }
     }
