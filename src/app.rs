@@ -17,8 +17,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa_actix_web::AppExt;
 
 use crate::adapters::data_dir::{DataDir, DataDirError};
-use crate::adapters::embed::BuiltinEmbedder;
-use crate::adapters::embed::builtin::ModelError;
+use crate::adapters::embed;
 use crate::adapters::files::FileFolder;
 use crate::adapters::hangup::{Hangup, Hangups};
 use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions, RemoteIndex, RemoteIndexOptions, Spread, Timing};
@@ -38,7 +37,7 @@ use crate::service::execute::Execute;
 use crate::service::files::Files;
 use crate::service::judges::Judges;
 use crate::service::meta::Meta;
-use crate::service::ports::{Embedder, IndexError, Store, ToolIndex, ToolServers};
+use crate::service::ports::{IndexError, Store, ToolIndex, ToolServers, recovered};
 use crate::service::publish::{Publish, PublishOptions};
 use crate::service::record::{Recorder, Retention};
 use crate::service::refresh::{Indexing, Refresh, configured};
@@ -68,6 +67,14 @@ pub struct Application {
     _data_dir: DataDir,
 }
 
+impl StartError {
+    /// Whether the configuration is wrong: another start would fail too.
+    #[must_use]
+    pub fn is_invalid_configuration(&self) -> bool {
+        matches!(self, Self::Embedder(embed::OpenError::Folder { .. }))
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -76,8 +83,8 @@ pub enum StartError {
     Store(#[from] OpenError),
     #[error(transparent)]
     Index(#[from] IndexError),
-    #[error("the built-in model: {0}")]
-    Model(#[from] ModelError),
+    #[error(transparent)]
+    Embedder(#[from] embed::OpenError),
     #[error("the folder for files: {0}")]
     Files(io::Error),
     #[error("no HTTP client: {0}")]
@@ -103,7 +110,7 @@ impl Application {
         let data_dir = DataDir::open(&start.store.data_dir)?;
         let sqlite = Arc::new(SqliteStore::open(&data_dir.database()).await?);
         let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
-        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new(start.embedder.model)?);
+        let embedder = embed::open(&start.embedder)?;
         let index = open_index(&start, &data_dir, embedder.model())?;
         let current = Arc::new(CurrentCatalog::default());
 
@@ -137,9 +144,7 @@ impl Application {
 
         let retrieve = Arc::new(Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection)));
         let judges = Arc::new(judges(&start.llm)?);
-        let teacher = Arc::clone(&retrieve);
-        let examples = Arc::clone(&store);
-        let teaching = tokio::spawn(async move { teacher.teach_gate(examples.as_ref()).await });
+        let teaching = teach(Arc::clone(&retrieve), Arc::clone(&store), embedder.recoveries(), stop.clone());
         let execute = Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), files.clone()));
         execute.configure(&live);
         let apply = apply(Arc::clone(&execute), Arc::clone(&selection));
@@ -237,6 +242,24 @@ impl Application {
         self.store.close().await;
         result
     }
+}
+
+/// Teaches the gate now, and again whenever the embedder can what it could not before.
+fn teach(
+    retrieve: Arc<Retrieve>,
+    store: Arc<dyn Store>,
+    mut recoveries: Option<watch::Receiver<u64>>,
+    stop: CancellationToken,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let teach = async {
+            loop {
+                retrieve.teach_gate(store.as_ref()).await;
+                recovered(&mut recoveries).await;
+            }
+        };
+        stop.run_until_cancelled(teach).await;
+    })
 }
 
 /// Reloads at a `SIGHUP`, and when one of these files has changed.

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::catalog::Known;
-use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime};
+use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, embedder, print, runtime};
 use crate::domain::tool::Tool;
 use crate::settings::{ServerSettings, Settings, TransportSettings};
 
@@ -31,15 +31,27 @@ impl Check {
             (true, true) => Some(runtime()?.block_on(catalog::last_good(&settings))?),
             (true, false) => Some(runtime()?.block_on(catalog::ask(&settings))?),
         };
+        let embedded = match &known {
+            Some(known) => runtime()?.block_on(embedder::embedded_tools(&settings, &known.catalog))?,
+            None => None,
+        };
+        let embedder = Embedder { description: embedder::described(&settings.start.embedder)?, embedded };
         if self.json {
-            print(&format!("{:#}", as_json(&settings, known.as_ref())))?;
+            print(&format!("{:#}", as_json(&settings, known.as_ref(), &embedder)))?;
         } else {
-            print(&as_text(&settings, known.as_ref()))?;
+            print(&as_text(&settings, known.as_ref(), &embedder))?;
         }
         let missing: Vec<String> =
             known.iter().flat_map(|known| &known.missing).map(|(server, reason)| format!("error: {server}: no tools: {reason}")).collect();
         if missing.is_empty() { Ok(()) } else { Err(Failure::failed(missing.join("\n"))) }
     }
+}
+
+/// What makes the vectors.
+struct Embedder {
+    description: String,
+    /// How many tools have theirs; with `--tools`, where there is data.
+    embedded: Option<usize>,
 }
 
 fn transport(server: &ServerSettings) -> String {
@@ -51,7 +63,7 @@ fn transport(server: &ServerSettings) -> String {
     }
 }
 
-fn as_text(settings: &Settings, known: Option<&Known>) -> String {
+fn as_text(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> String {
     let mut lines: Vec<String> = settings.live.servers.iter().map(|server| format!("{}: {}", server.name, transport(server))).collect();
     if let Some(known) = known {
         for (server, tool) in &known.skipped {
@@ -68,6 +80,10 @@ fn as_text(settings: &Settings, known: Option<&Known>) -> String {
             tools - less
         ));
     }
+    lines.push(match embedder.embedded {
+        Some(tools) => format!("embedder: {}; {tools} tools are embedded.", embedder.description),
+        None => format!("embedder: {}", embedder.description),
+    });
     let http = &settings.start.http;
     let key = if http.api_key.is_some() { "with a key" } else { "without a key" };
     let count = settings.live.servers.len();
@@ -75,11 +91,17 @@ fn as_text(settings: &Settings, known: Option<&Known>) -> String {
     lines.join("\n")
 }
 
-fn as_json(settings: &Settings, known: Option<&Known>) -> Value {
+fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> Value {
     let servers: Vec<Value> =
         settings.live.servers.iter().map(|server| json!({"server": server.name, "transport": transport(server)})).collect();
     let http = &settings.start.http;
-    let mut out = json!({"servers": servers, "host": http.host, "port": http.port, "key": http.api_key.is_some()});
+    let mut out = json!({
+        "servers": servers,
+        "embedder": embedder.description,
+        "host": http.host,
+        "port": http.port,
+        "key": http.api_key.is_some(),
+    });
     if let Some(known) = known {
         let skipped: Vec<Value> =
             known.skipped.iter().map(|(server, tool)| json!({"server": server, "tool": tool.tool, "reason": tool.reason})).collect();
@@ -88,6 +110,7 @@ fn as_json(settings: &Settings, known: Option<&Known>) -> Value {
             .map(|tool| json!({"server": tool.id.server, "tool": tool.id.name, "operation_id": tool.operation_id, "losses": tool.input.losses}))
             .collect();
         out["tools"] = known.catalog.tools().len().into();
+        out["embedded"] = embedder.embedded.into();
         out["not_published"] = skipped.into();
         out["missing"] = missing.into();
         out["simplified"] = simplified.into();

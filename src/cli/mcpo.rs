@@ -13,6 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
 use crate::app::Application;
+use crate::cli::serve::not_started;
 use crate::cli::{Failure, Outcome, log, runtime};
 use crate::domain::tool::ServerName;
 use crate::settings::mcpo::{log_level, path};
@@ -123,7 +124,7 @@ impl Mcpo {
         }
         log::install(&settings.start.logging);
         runtime()?.block_on(async {
-            let application = Application::start(settings).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
+            let application = Application::start(settings).await.map_err(|error| not_started(&error))?;
             application.run().await.map_err(|error| Failure::failed(format!("error: {error}")))
         })
     }

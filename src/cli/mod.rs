@@ -6,6 +6,7 @@ mod bench;
 mod catalog;
 mod check;
 mod doctor;
+mod embedder;
 mod log;
 mod mcpo;
 mod model;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::adapters::data_dir::{DataDir, DataDirError};
-use crate::adapters::embed::BuiltinEmbedder;
+use crate::adapters::embed;
 use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use crate::adapters::store::SqliteStore;
 use crate::app;
@@ -90,8 +90,7 @@ impl Retrieval {
         on_progress: OnProgress,
     ) -> Result<Self, Failure> {
         let folder = Scratch::new()?;
-        let embedder: Arc<dyn Embedder> =
-            Arc::new(BuiltinEmbedder::new(recipe.settings.start.embedder.model).map_err(|error| Failure::failed(format!("error: the built-in model: {error}")))?);
+        let embedder = open_embedder(&recipe.settings)?;
         let options =
             EmbeddedIndexOptions { folder: folder.path.join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
         let index = EmbeddedIndex::open(options).map_err(|error| Failure::failed(format!("error: {error}")))?;
@@ -115,6 +114,11 @@ impl Retrieval {
         let select = select(current, &retrieve, &selection, &recipe.settings, &folder).await?;
         Ok(Self { retrieve, select, _folder: folder })
     }
+}
+
+/// The embedder that is configured.
+pub(super) fn open_embedder(settings: &Settings) -> Result<Arc<dyn Embedder>, Failure> {
+    embed::open(&settings.start.embedder).map_err(|error| Failure::failed(format!("error: {error}")))
 }
 
 async fn select(
@@ -164,8 +168,8 @@ impl VectorStore {
     }
 
     /// In a data folder; where a service has it, with a copy of the vectors of this catalog.
-    pub(super) async fn beside_a_service(data_dir: &Path, database: &SqliteStore, catalog: &Catalog) -> Result<Self, Failure> {
-        match DataDir::open(data_dir) {
+    pub(super) async fn beside_a_service(settings: &Settings, database: &SqliteStore, catalog: &Catalog) -> Result<Self, Failure> {
+        match DataDir::open(&settings.start.store.data_dir) {
             Err(DataDirError::InUse { .. }) => {}
             Err(error) => return Err(Failure::failed(format!("error: {error}"))),
             Ok(lock) => {
@@ -174,7 +178,7 @@ impl VectorStore {
             }
         }
         let error = |error| Failure::failed(format!("error: {error}"));
-        let embedder = BuiltinEmbedder::new().map_err(|error| Failure::failed(format!("error: the built-in model: {error}")))?;
+        let embedder = open_embedder(settings)?;
         let texts = catalog.tools().iter().flat_map(|tool| passages(tool)).chain(Gate::example_texts().map(str::to_owned));
         let texts: Vec<Fingerprint> = texts.map(|text| Fingerprint::of_text(&text)).collect();
         let vectors: Vec<_> = database.vectors(embedder.model(), &texts).await.map_err(error)?.into_iter().collect();

@@ -15,12 +15,11 @@ use crate::domain::catalog::Catalog;
 use crate::domain::document::encoded;
 use crate::domain::principal::{Principal, Scope, Visibility};
 use crate::domain::relevance::words::split_identifier;
-use crate::domain::relevance::{LexicalModel, Ranked, SparseVector};
+use crate::domain::relevance::{LexicalModel, QueryPlan, Ranked, SparseVector};
 use crate::domain::selection::{Reason, Selection};
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::current::CurrentCatalog;
 use crate::service::ports::Store;
-use crate::service::refresh::text;
 use crate::service::retrieve::Ranking;
 use crate::service::select::{SelectRequest, Turn, TurnRole};
 use crate::settings::{Rerank, ServersSource, Settings};
@@ -101,7 +100,7 @@ impl Search {
         let recipe = Recipe::of(settings);
         let retrieval = Retrieval::start(&current, &recipe, vectors.store.clone(), Arc::new(|_, _| {})).await?;
         let searched = catalog.visible(&visibility).count();
-        let ranking = retrieval.retrieve.rank(&self.message, &visibility, &catalog, None, &[]).await;
+        let ranking = retrieval.retrieve.rank(&QueryPlan::new(&self.message), &visibility, &catalog, None, &[]).await;
         let needs_tool = !settings.live.selection.gate || retrieval.retrieve.needs_tool(&ranking, searched);
         let connections: IndexMap<String, String> =
             self.server.iter().map(|server| (server.clone(), format!("/{}", encoded(server)))).collect();
@@ -139,7 +138,7 @@ impl Search {
             .collect();
         let sent = ranked.iter().filter(|(_, _, tool)| is_sent(tool)).map(|(rank, _, _)| *rank).collect();
         let rows = ranked.iter().take(self.limit).map(|&(rank, ranked, tool)| {
-            let shared = words.shared(&lexical.document_vector(&text(tool)));
+            let shared = words.shared(&lexical.document_vector(&tool.text()));
             Row {
                 rank,
                 server: tool.id.server.to_string(),
@@ -182,7 +181,7 @@ async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore)
         let listings = store.listings().await.map_err(|error| Failure::failed(format!("error: {error}")))?;
         let known = catalog::configured_of(&listings, settings);
         if !known.catalog.tools().is_empty() {
-            let vectors = VectorStore::beside_a_service(data_dir, &store, &known.catalog).await?;
+            let vectors = VectorStore::beside_a_service(settings, &store, &known.catalog).await?;
             if vectors.in_use {
                 eprintln!("note: a service uses {}: its last listings are searched, nothing is written there", data_dir.display());
             }

@@ -19,7 +19,7 @@ use crate::domain::principal::Visibility;
 use crate::domain::relevance::{self, Gate, LexicalModel};
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::current::CurrentCatalog;
-use crate::service::ports::{Embedder, IndexContents, IndexDocument, IndexServer, ServerEvent, Store, ToolIndex};
+use crate::service::ports::{Embedder, IndexContents, IndexDocument, IndexServer, ServerEvent, Store, StoreError, ToolIndex, recovered};
 use crate::service::publish::Publish;
 use crate::settings::servers::ServerSettings;
 
@@ -298,10 +298,12 @@ impl Indexing {
         // The first one comes with the first complete update.
         sweep.reset();
         let mut is_first = true;
+        let mut recoveries = self.embedder.recoveries();
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
                 () = self.index.needs_contents() => {}
+                () = recovered(&mut recoveries) => {}
                 _ = sweep.tick() => {
                     self.forget_unused(&self.current.snapshot()).await;
                     continue;
@@ -328,6 +330,7 @@ impl Indexing {
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = self.index.needs_contents() => {}
+                        () = recovered(&mut recoveries) => {}
                         () = stop.cancelled() => return,
                     }
                     changes.mark_changed();
@@ -351,6 +354,11 @@ impl Indexing {
             tracing::warn!(error = %error, "stored vectors could not be read; the tools are embedded again");
             HashMap::new()
         });
+        let dimension = self.embedder.dimension();
+        if dimension > 0 {
+            // The same name may stand for another model now.
+            vectors.retain(|_, vector| vector.len() == dimension);
+        }
         let mut seen = HashSet::new();
         let missing: Vec<(Fingerprint, String)> = passages
             .texts()
@@ -361,7 +369,12 @@ impl Indexing {
         if !missing.is_empty() {
             // Searchable by their words at once, by their meaning as soon as the vectors are there.
             self.replace(&passages, &vectors).await;
-            complete = self.embed(missing, &mut vectors).await;
+            match self.embed(missing, &mut vectors).await {
+                Embedded::All => {}
+                Embedded::Some => complete = false,
+                // Its update follows at once, and finds what was embedded in the store.
+                Embedded::UntilChange => return true,
+            }
         }
         self.replace(&passages, &vectors).await && complete
     }
@@ -383,10 +396,11 @@ impl Indexing {
         }
     }
 
-    async fn embed(&self, missing: Vec<(Fingerprint, String)>, vectors: &mut HashMap<Fingerprint, Arc<[f32]>>) -> bool {
+    async fn embed(&self, missing: Vec<(Fingerprint, String)>, vectors: &mut HashMap<Fingerprint, Arc<[f32]>>) -> Embedded {
         let total = missing.len();
         let mut done = 0;
-        let mut complete = true;
+        let mut outcome = Embedded::All;
+        let version = self.current.snapshot().version();
         (self.on_progress)(done, total);
         for batch in missing.chunks(EMBED_BATCH) {
             let texts = batch.iter().map(|(_, text)| text.clone()).collect();
@@ -399,14 +413,18 @@ impl Indexing {
                     vectors.extend(embedded);
                 }
                 Err(error) => {
-                    complete = false;
+                    outcome = Embedded::Some;
                     tracing::warn!(error = %error, texts = batch.len(), "tools were not embedded; they are found by their words only");
                 }
             }
             done += batch.len();
             (self.on_progress)(done, total);
+            // New tools must not wait until all of these are embedded.
+            if done < total && self.current.snapshot().version() != version {
+                return Embedded::UntilChange;
+            }
         }
-        complete
+        outcome
     }
 
     async fn replace(&self, passages: &Passages<'_>, vectors: &HashMap<Fingerprint, Arc<[f32]>>) -> bool {
@@ -430,7 +448,10 @@ impl Indexing {
                 dense: known(text).into_iter().collect(),
             })
             .collect();
-        let contents = IndexContents { model: self.embedder.model().into(), dimension: self.embedder.dimension(), documents, servers };
+        // An endpoint that was not reached yet has not said how long its vectors are, those that it made before do.
+        let known = || vectors.values().next().map_or(0, |vector| vector.len());
+        let dimension = Some(self.embedder.dimension()).filter(|dimension| *dimension > 0).unwrap_or_else(known);
+        let contents = IndexContents { model: self.embedder.model().into(), dimension, documents, servers };
         match self.index.replace(contents).await {
             Ok(()) => {
                 let state = self.index.state();
@@ -445,10 +466,30 @@ impl Indexing {
     }
 }
 
+/// What came of embedding.
+enum Embedded {
+    All,
+    /// The rest has to be tried again.
+    Some,
+    /// The catalog changed meanwhile.
+    UntilChange,
+}
+
 /// Waits until the catalog has not changed for a while: at a start servers come in one after the other.
 async fn settled(changes: &mut watch::Receiver<u64>) {
     let latest = Instant::now() + LONGEST_SETTLE;
     while let Ok(Ok(())) = timeout_at(latest.min(Instant::now() + SETTLE), changes.changed()).await {}
+}
+
+/// How many tools have all their vectors in the store.
+///
+/// # Errors
+/// Those of the store.
+pub async fn embedded(catalog: &Catalog, store: &dyn Store, model: &str) -> Result<usize, StoreError> {
+    let hashes = |tool: &Tool| passages(tool).iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
+    let tools: Vec<Vec<Fingerprint>> = catalog.tools().iter().map(|tool| hashes(tool)).collect();
+    let known = store.vectors(model, &tools.concat()).await?;
+    Ok(tools.iter().filter(|texts| texts.iter().all(|text| known.contains_key(text))).count())
 }
 
 /// What is embedded of a tool.

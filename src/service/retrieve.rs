@@ -12,12 +12,11 @@ use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::Catalog;
 use crate::domain::principal::Visibility;
 use crate::domain::relevance::{
-    Candidates, FusionParameters, Gate, GateEvidence, LexicalModel, QueryPlan, Ranked, Signals, readable_score, z_scores};
+    Candidates, FusionParameters, Gate, GateEvidence, LexicalModel, QueryPlan, Ranked, Signals, readable_score, z_scores,
+};
 use crate::domain::tool::Tool;
 use crate::service::current::LiveSelection;
-use crate::service::ports::{
-    Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex,
-};
+use crate::service::ports::{Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex};
 
 /// A tool of somebody else that shall be judged with ours: what is known of it is its definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,20 +36,7 @@ pub struct Ranking {
     pub in_context: Option<String>,
     /// The message as a vector.
     pub vector: Option<Arc<[f32]>>,
-    /// How far the message is about each server of the catalog; 0 for those of which nothing is known.
-fn server_priors(scores: &[IndexServerScore], catalog: &Catalog) -> Vec<f32> {
-    let mut priors = vec![0.0; catalog.servers().len()];
-    let cosines: Vec<f32> = scores.iter().map(|score| score.dense).collect();
-    for (score, prior) in scores.iter().zip(z_scores(&cosines)) {
-        // The index may be a moment behind the catalog.
-        if let Some(place) = catalog.server_position(score.server.as_str()) {
-            priors[place] = prior;
-        }
-    }
-    priors
-}
-
-/// The share of the five first that are of the first one's server.
+    /// The share of the five first that are of the first one's server.
     pub agreement: f32,
     pub warnings: Vec<String>,
 }
@@ -290,6 +276,19 @@ impl Retrieve {
         }
         (tools, warnings)
     }
+}
+
+/// How far the message is about each server of the catalog; 0 for those of which nothing is known.
+fn server_priors(scores: &[IndexServerScore], catalog: &Catalog) -> Vec<f32> {
+    let mut priors = vec![0.0; catalog.servers().len()];
+    let cosines: Vec<f32> = scores.iter().map(|score| score.dense).collect();
+    for (score, prior) in scores.iter().zip(z_scores(&cosines)) {
+        // The index may be a moment behind the catalog.
+        if let Some(place) = catalog.server_position(score.server.as_str()) {
+            priors[place] = prior;
+        }
+    }
+    priors
 }
 
 /// The share of the five first that are of the first one's server; a foreign tool is of none.

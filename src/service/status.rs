@@ -53,7 +53,11 @@ pub enum StoreState {
 #[derive(Clone, Debug, Serialize)]
 pub struct EmbedderState {
     pub model: String,
+    /// 0 while an endpoint has not said it.
     pub dimension: usize,
+    /// Why messages and tools can't be embedded now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 impl Status {
@@ -79,9 +83,14 @@ impl Status {
             servers,
             index: self.index.state(),
             store: self.store().await,
-            embedder: EmbedderState { model: self.embedder.model().to_owned(), dimension: self.embedder.dimension() },
+            embedder: self.embedder(),
             reload: self.reload.state(),
         }
+    }
+
+    fn embedder(&self) -> EmbedderState {
+        let embedder = &self.embedder;
+        EmbedderState { model: embedder.model().to_owned(), dimension: embedder.dimension(), error: embedder.fault() }
     }
 
     async fn store(&self) -> StoreState {

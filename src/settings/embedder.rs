@@ -1,19 +1,67 @@
-//! What turns texts into vectors.
+//! What turns texts into vectors: a model that is compiled in, a model in a folder, or an endpoint.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use url::Url;
+
+use crate::settings::llm::is_key;
 use crate::settings::values::Reader;
 
 /// Section `[embedder]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct EmbedderSettings {
     pub provider: EmbedderProvider,
-    /// Which of the compiled-in models is used.
-    pub model: BuiltinModel,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum EmbedderProvider {
     /// Compiled in.
-    Builtin,
+    Builtin(BuiltinModel),
+    /// A sentence-transformers folder.
+    Folder(FolderSettings),
+    /// Somewhere else, over an OpenAI-compatible API.
+    Endpoint(EndpointSettings),
+}
+
+/// What stands in front of texts; `None` leaves it to the model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefixes {
+    pub query: Option<String>,
+    pub passage: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FolderSettings {
+    pub path: PathBuf,
+    pub prefixes: Prefixes,
+}
+
+#[derive(Clone, Debug)]
+pub struct EndpointSettings {
+    /// What `/embeddings` is added to.
+    pub base_url: String,
+    pub model: String,
+    /// Endpoints on this machine need none.
+    pub api_key: Option<SecretString>,
+    pub dialect: Dialect,
+    /// What is asked for; `None`: what the model has.
+    pub dimensions: Option<usize>,
+    pub prefixes: Prefixes,
+    /// How long a message waits.
+    pub timeout: Duration,
+    /// Texts in one request.
+    pub batch: usize,
+}
+
+/// How requests are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// `dimensions`; queries and passages alike.
+    OpenAi,
+    /// `output_dimension`, and `input_type` for queries and passages.
+    Voyage,
 }
 
 /// A model whose weights are compiled in.
@@ -41,18 +89,118 @@ impl BuiltinModel {
 
 impl EmbedderSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        if reader.text("embedder.provider") != "builtin" {
-            reader.problem("embedder.provider", "no known provider", "write \"builtin\"");
-        }
-        Self { provider: EmbedderProvider::Builtin, model: model(reader) }
+        // All of them, so that what is wrong in a part that is not in use is said too.
+        let model = reader.text("embedder.model");
+        let prefixes = Prefixes { query: prefix(reader, "embedder.query_prefix"), passage: prefix(reader, "embedder.passage_prefix") };
+        let folder = reader.optional_text("embedder.folder");
+        let url = url(reader);
+        let endpoint = EndpointSettings {
+            base_url: url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()).unwrap_or_default(),
+            model: model.clone(),
+            api_key: api_key(reader),
+            dialect: dialect(reader, url.as_ref()),
+            dimensions: Some(reader.whole("embedder.dimensions", 0..=8192)).filter(|dimensions| *dimensions > 0),
+            prefixes: prefixes.clone(),
+            timeout: reader.milliseconds("embedder.timeout_ms", 10..=60_000),
+            batch: reader.whole("embedder.batch", 1..=2048),
+        };
+        let is_url_given = reader.optional_text("embedder.url").is_some();
+        let provider = match reader.text("embedder.provider").as_str() {
+            "auto" if folder.is_some() && is_url_given => {
+                let remedy = "write one of them, or say with embedder.provider which one counts: \"folder\" or \"endpoint\"";
+                reader.problem("embedder.folder", "embedder.url is there too", remedy);
+                EmbedderProvider::Builtin(BuiltinModel::default())
+            }
+            "auto" => match (folder, is_url_given) {
+                (Some(folder), _) => in_folder(folder, prefixes),
+                (None, true) => at_endpoint(reader, endpoint),
+                (None, false) => EmbedderProvider::Builtin(builtin(reader, &model)),
+            },
+            "builtin" => EmbedderProvider::Builtin(builtin(reader, &model)),
+            "folder" => in_folder(
+                folder.unwrap_or_else(|| {
+                    reader.problem("embedder.folder", "is not given", "write the path of a sentence-transformers folder");
+                    String::new()
+                }),
+                prefixes,
+            ),
+            "endpoint" => {
+                if !is_url_given {
+                    reader.problem("embedder.url", "is not given", "write an address such as \"https://api.openai.com/v1\"");
+                }
+                at_endpoint(reader, endpoint)
+            }
+            _ => {
+                reader.problem("embedder.provider", "no known provider", "write \"auto\", \"builtin\", \"folder\" or \"endpoint\"");
+                EmbedderProvider::Builtin(if is_url_given { BuiltinModel::default() } else { builtin(reader, &model) })
+            }
+        };
+        Self { provider }
     }
 }
 
-fn model(reader: &mut Reader<'_>) -> BuiltinModel {
-    let name = reader.text("embedder.model");
+fn in_folder(path: String, prefixes: Prefixes) -> EmbedderProvider {
+    EmbedderProvider::Folder(FolderSettings { path: path.into(), prefixes })
+}
+
+fn at_endpoint(reader: &mut Reader<'_>, endpoint: EndpointSettings) -> EmbedderProvider {
+    if endpoint.model.is_empty() || endpoint.model == BuiltinModel::default().name() {
+        let remedy = "write the name of a model that embedder.url has, such as \"text-embedding-3-small\"";
+        reader.problem("embedder.model", "no model for the address", remedy);
+    }
+    EmbedderProvider::Endpoint(endpoint)
+}
+
+fn builtin(reader: &mut Reader<'_>, name: &str) -> BuiltinModel {
     BuiltinModel::ALL.into_iter().find(|model| model.name() == name).unwrap_or_else(|| {
         let known = BuiltinModel::ALL.map(|model| format!("{:?}", model.name())).join(" or ");
-        reader.problem("embedder.model", "no built-in model", format!("write {known}"));
+        let remedy = format!("write {known}; the model of an endpoint needs embedder.url, one of a folder embedder.folder alone");
+        reader.problem("embedder.model", "no built-in model", remedy);
         BuiltinModel::default()
     })
+}
+
+/// Spaces alone are no prefix, whatever the model says.
+fn prefix(reader: &mut Reader<'_>, key: &str) -> Option<String> {
+    let text = reader.optional_text(key)?;
+    Some(if text.trim().is_empty() { String::new() } else { text })
+}
+
+fn url(reader: &mut Reader<'_>) -> Option<Url> {
+    const KEY: &str = "embedder.url";
+    let text = reader.optional_text(KEY)?;
+    let url = Url::parse(&text).ok().filter(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && url.username().is_empty()
+            && url.password().is_none()
+    });
+    if url.is_none() {
+        // Without the address itself: it may hold a password.
+        let remedy = "write it as https://host/v1, without user, query and fragment; /embeddings is added to it";
+        reader.problem(KEY, "not a plain http or https address", remedy);
+    }
+    url
+}
+
+fn dialect(reader: &mut Reader<'_>, url: Option<&Url>) -> Dialect {
+    match reader.text("embedder.dialect").as_str() {
+        "auto" if url.and_then(Url::host_str).is_some_and(|host| host.ends_with("voyageai.com")) => Dialect::Voyage,
+        "auto" | "openai" => Dialect::OpenAi,
+        "voyage" => Dialect::Voyage,
+        _ => {
+            reader.problem("embedder.dialect", "no known dialect", "write \"auto\", \"openai\" or \"voyage\"");
+            Dialect::OpenAi
+        }
+    }
+}
+
+fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
+    let key = reader.optional_text("embedder.api_key")?;
+    if !is_key(&key) {
+        let message = "holds a space, a line break or a character outside ASCII, which a header can't carry";
+        reader.problem("embedder.api_key", message, "copy the provider's key as it stands");
+    }
+    Some(SecretString::from(key))
 }

@@ -35,7 +35,7 @@ use toml::Value;
 
 pub use self::calls::{CallSettings, Validation};
 pub use self::documents::DocumentSettings;
-pub use self::embedder::{BuiltinModel, EmbedderProvider, EmbedderSettings};
+pub use self::embedder::{BuiltinModel, Dialect, EmbedderProvider, EmbedderSettings, EndpointSettings, FolderSettings, Prefixes};
 pub use self::files::FileSettings;
 pub use self::finding::{Finding, Place, SettingsErrors};
 pub use self::forwarding::HeaderForwarding;

@@ -21,7 +21,11 @@ pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 const PREFIX: &str = "TOOLSIEVE_";
 /// Short names for what is set most often.
-const SHORT_NAMES: [(&str, &str); 7] = [
+const SHORT_NAMES: [(&str, &str); 11] = [
+    ("EMBEDDER_API_KEY", "embedder.api_key"),
+    ("EMBEDDER_FOLDER", "embedder.folder"),
+    ("EMBEDDER_MODEL", "embedder.model"),
+    ("EMBEDDER_URL", "embedder.url"),
     ("QDRANT_API_KEY", "index.qdrant_api_key"),
     ("QDRANT_URL", "index.qdrant_url"),
     ("TOOLSIEVE_API_KEY", "http.api_key"),

@@ -305,10 +305,10 @@ fn what_cannot_be_imported_is_said() {
     let path = |name: &str| folder.path().join(name);
     let failure = || import(folder.path()).unwrap_err();
     let config = fs::read_to_string(path("config.json")).unwrap();
-    fs::write(path("config.json"), config.replace("\"gelu\"", "\"relu\"")).unwrap();
-    assert!(matches!(failure(), ImportError::Unsupported { what: "hidden_act", .. }));
+    fs::write(path("config.json"), config.replace("\"gelu\"", "\"swish\"")).unwrap();
+    assert!(matches!(failure(), ImportError::Unsupported { what: "hidden_act in config.json", .. }));
     fs::write(path("config.json"), config.replace("\"bert\"", "\"roberta\"")).unwrap();
-    assert!(matches!(failure(), ImportError::Unsupported { what: "model_type", .. }));
+    assert!(matches!(failure(), ImportError::Unsupported { what: "model_type in config.json", .. }));
     fs::write(path("config.json"), config.replace("\"hidden_size\": 64", "\"hidden_size\": 96")).unwrap();
     assert!(matches!(failure(), ImportError::Tensor { .. }));
     fs::write(path("config.json"), config.replace("\"hidden_size\": 64", "\"hidden_size\": 0")).unwrap();
@@ -316,13 +316,10 @@ fn what_cannot_be_imported_is_said() {
     fs::write(path("config.json"), "{").unwrap();
     assert!(matches!(failure(), ImportError::Json { .. }));
     fs::write(path("config.json"), config).unwrap();
-    fs::write(path("tokenizer_config.json"), r#"{"do_lower_case": false}"#).unwrap();
-    assert!(matches!(failure(), ImportError::Unsupported { what: "do_lower_case", .. }));
-    fs::remove_file(path("tokenizer_config.json")).unwrap();
-    fs::write(path("1_Pooling/config.json"), r#"{"pooling_mode_max_tokens": true}"#).unwrap();
+    fs::write(path("1_Pooling/config.json"), r#"{"pooling_mode_lasttoken": true}"#).unwrap();
     assert!(matches!(failure(), ImportError::Unsupported { what: "pooling", .. }));
     fs::write(path("model.safetensors"), [1, 2, 3]).unwrap();
     fs::write(path("1_Pooling/config.json"), r#"{"pooling_mode_mean_tokens": true}"#).unwrap();
     assert!(matches!(failure(), ImportError::Tensors(_)));
-    assert!(matches!(import(Path::new("no-such-folder")), Err(ImportError::Read { file: "config.json", .. })));
+    assert!(matches!(import(Path::new("no-such-folder")), Err(ImportError::Read { file, .. }) if file == "no-such-folder"));
 }

@@ -7,6 +7,7 @@ mod bench;
 mod cli;
 mod conformance;
 mod deploy;
+mod embedders;
 mod encoder;
 mod filter_api;
 mod harness;

@@ -1,88 +1,90 @@
-//! Turns texts into vectors: the port over the built-in encoder, with a cache for messages.
+//! Turns texts into vectors: the port over the encoder that runs here and over endpoints elsewhere.
+//!
+//! | module | job |
+//! | --- | --- |
+//! | `builtin` | the encoder: the models that are compiled in, and those of a folder |
+//! | `local` | the port over it |
+//! | `endpoint` | the port over an OpenAI-compatible API |
+//! | `cached` | the vectors of messages, in front of either |
 
 pub mod builtin;
+mod cached;
+mod endpoint;
+mod local;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use moka::sync::Cache;
+pub use self::cached::CachedEmbedder;
+pub use self::endpoint::{EndpointEmbedder, Timing};
+pub use self::local::BuiltinEmbedder;
 
-use crate::adapters::embed::builtin::{Encoder, ModelError};
-use crate::service::ports::{EmbedError, Embedder};
-use crate::settings::BuiltinModel;
+use crate::adapters::embed::builtin::{Encoder, ImportError, ModelError, PromptOverrides};
+use crate::adapters::llm;
+use crate::service::ports::Embedder;
+use crate::settings::{EmbedderProvider, EmbedderSettings, FolderSettings};
 
-/// Memory for the vectors of messages, in bytes.
-const CACHE_BYTES: u64 = 4 << 20;
-/// Characters that are encoded right where they are asked for (a few milliseconds); more goes to the blocking pool.
-const INLINE_CHARACTERS: usize = 1_000;
+/// Memory for the vectors of messages, in bytes. Computing one again here takes a millisecond, asking for it a request.
+const LOCAL_CACHE: u64 = 4 << 20;
+const ENDPOINT_CACHE: u64 = 32 << 20;
 
-/// The built-in model behind the port.
-pub struct BuiltinEmbedder {
-    encoder: Arc<Encoder>,
-    messages: Cache<Arc<str>, Arc<[f32]>>,
+/// Why there is no embedder.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the built-in model: {0}")]
+    Builtin(#[from] ModelError),
+    /// A mistake of the configuration.
+    #[error(
+        "embedder.folder: {}: {source}. A folder holds a BERT sentence encoder as sentence-transformers saves it; any other model \
+         can be used over an OpenAI-compatible endpoint (embedder.url).",
+        path.display()
+    )]
+    Folder {
+        path: PathBuf,
+        #[source]
+        source: ImportError,
+    },
+    #[error("no HTTP client: {0}")]
+    Client(#[from] reqwest::Error),
 }
 
-impl BuiltinEmbedder {
-    /// Takes the weights that are compiled in.
-    ///
-    /// # Errors
-    /// The weights are broken: a fault of the build.
-    pub fn new(model: BuiltinModel) -> Result<Self, ModelError> {
-        Ok(Self::with(Encoder::built_in(model)?))
-    }
-
-    /// Takes other weights for the same encoder.
-    #[must_use]
-    pub fn with(encoder: Encoder) -> Self {
-        let bytes =
-            |text: &Arc<str>, vector: &Arc<[f32]>| u32::try_from(text.len() + vector.len() * size_of::<f32>() + 64).unwrap_or(u32::MAX);
-        let messages = Cache::builder().max_capacity(CACHE_BYTES).weigher(bytes).build();
-        Self { encoder: Arc::new(encoder), messages }
-    }
-}
-
-#[async_trait]
-impl Embedder for BuiltinEmbedder {
-    fn model(&self) -> &str {
-        self.encoder.model_id()
-    }
-
-    fn dimension(&self) -> usize {
-        self.encoder.dimension()
-    }
-
-    async fn embed_queries(&self, texts: &[&str]) -> Result<Vec<Arc<[f32]>>, EmbedError> {
-        let mut vectors: Vec<Option<Arc<[f32]>>> = texts.iter().map(|text| self.messages.get(*text)).collect();
-        let missing: Vec<&str> = texts.iter().zip(&vectors).filter(|(_, vector)| vector.is_none()).map(|(text, _)| *text).collect();
-        if !missing.is_empty() {
-            let encoded = if missing.iter().map(|text| text.len()).sum::<usize>() <= INLINE_CHARACTERS {
-                self.encoder.encode(&missing)
-            } else {
-                let missing: Vec<String> = missing.iter().map(|text| (*text).to_owned()).collect();
-                self.encode_elsewhere(missing).await?
-            };
-            let mut encoded = missing.iter().zip(encoded);
-            for vector in vectors.iter_mut().filter(|vector| vector.is_none()) {
-                if let Some((text, made)) = encoded.next() {
-                    let made: Arc<[f32]> = made.into();
-                    self.messages.insert(Arc::from(*text), Arc::clone(&made));
-                    *vector = Some(made);
-                }
-            }
+/// The embedder of the settings, with a cache for messages in front. Must be called within a runtime.
+///
+/// # Errors
+/// [`OpenError`]; that an endpoint does not answer is none.
+pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, OpenError> {
+    let (embedder, bytes): (Arc<dyn Embedder>, u64) = match &settings.provider {
+        EmbedderProvider::Builtin(model) => (Arc::new(BuiltinEmbedder::new(*model)?), LOCAL_CACHE),
+        EmbedderProvider::Folder(folder) => (Arc::new(BuiltinEmbedder::with(read(folder)?)), LOCAL_CACHE),
+        EmbedderProvider::Endpoint(endpoint) => {
+            let client = llm::client_builder().build()?;
+            (Arc::new(EndpointEmbedder::start(client, endpoint.clone(), Timing::default())), ENDPOINT_CACHE)
         }
-        Ok(vectors.into_iter().flatten().collect())
-    }
-
-    async fn embed_passages(&self, texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError> {
-        Ok(self.encode_elsewhere(texts).await?.into_iter().map(Arc::from).collect())
-    }
+    };
+    Ok(Arc::new(CachedEmbedder::new(embedder, bytes)))
 }
 
-impl BuiltinEmbedder {
-    async fn encode_elsewhere(&self, texts: Vec<String>) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let encoder = Arc::clone(&self.encoder);
-        tokio::task::spawn_blocking(move || encoder.encode(&texts.iter().map(String::as_str).collect::<Vec<&str>>()))
-            .await
-            .map_err(|error| EmbedError::Failed(error.to_string()))
-    }
+/// [`Embedder::model`] of the embedder of the settings, without asking an endpoint.
+///
+/// # Errors
+/// As [`open`].
+pub fn model(settings: &EmbedderSettings) -> Result<String, OpenError> {
+    Ok(match &settings.provider {
+        EmbedderProvider::Builtin(model) => Encoder::built_in(*model)?.model_id().to_owned(),
+        EmbedderProvider::Folder(folder) => read(folder)?.model_id().to_owned(),
+        EmbedderProvider::Endpoint(endpoint) => endpoint::model_id(endpoint),
+    })
+}
+
+/// The encoder of a folder.
+///
+/// # Errors
+/// [`OpenError::Folder`]
+pub fn read(folder: &FolderSettings) -> Result<Encoder, OpenError> {
+    let FolderSettings { path, prefixes } = folder;
+    // A path such as `.` has no name of its own.
+    let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
+    let name = whole.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
+    let prompts = PromptOverrides { query: prefixes.query.clone(), document: prefixes.passage.clone() };
+    Encoder::from_folder(path, &name, &prompts).map_err(|source| OpenError::Folder { path: path.clone(), source })
 }

@@ -98,12 +98,18 @@ impl ToolIndex for EmbeddedIndex {
     }
 
     async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
-        if self.shared.current.load().len() <= LARGE {
-            return self.shared.search(request.texts, request.visibility, request.limit);
-        }
-        let shared = Arc::clone(&self.shared);
-        let (texts, visibility, limit) = (request.texts.to_vec(), request.visibility.clone(), request.limit);
-        on_blocking_thread(move || shared.search(&texts, &visibility, limit)).await
+        let (size, state) = {
+            let current = self.shared.current.load();
+            (current.len(), current.state())
+        };
+        let answer = if size <= LARGE {
+            self.shared.search(request.texts, request.visibility, request.limit)?
+        } else {
+            let shared = Arc::clone(&self.shared);
+            let (texts, visibility, limit) = (request.texts.to_vec(), request.visibility.clone(), request.limit);
+            on_blocking_thread(move || shared.search(&texts, &visibility, limit)).await?
+        };
+        Ok(IndexAnswer { warning: unembedded(request, state.documents, state.embedded), ..answer })
     }
 
     fn state(&self) -> IndexState {
@@ -132,6 +138,12 @@ impl Shared {
         self.current.swap(Arc::new(next)).retire();
         Ok(())
     }
+}
+
+/// What to say of a search by meaning in documents without one.
+pub(super) fn unembedded(request: &IndexQuery<'_>, documents: usize, embedded: usize) -> Option<&'static str> {
+    let by_meaning = request.texts.iter().any(|text| text.dense.is_some());
+    (by_meaning && documents > 0 && embedded == 0).then_some("ranked by words alone: the tools are being embedded")
 }
 
 fn try_load(folder: &Path, model: &str) -> Option<Generation> {

@@ -18,6 +18,7 @@ use crate::cli::bench::report::{Group, Latency, Missed, SetReport};
 use crate::cli::catalog;
 use crate::cli::retrieval::Retrieval;
 use crate::domain::principal::{Principal, Visibility};
+use crate::domain::relevance::QueryPlan;
 use crate::domain::selection::Reason;
 use crate::domain::tool::ToolId;
 use crate::service::current::CurrentCatalog;
@@ -204,7 +205,7 @@ impl Measure<'_> {
 async fn answer(message: &str, corpus: &Corpus, retrieval: &Retrieval) -> Answer {
     let catalog = corpus.current.snapshot();
     let started = Instant::now();
-    let ranking = retrieval.retrieve.rank(message, &Visibility::default(), &catalog, None, &[]).await;
+    let ranking = retrieval.retrieve.rank(&QueryPlan::new(message), &Visibility::default(), &catalog, None, &[]).await;
     let took = started.elapsed();
     let turn = Turn { role: TurnRole::User, text: message.to_owned(), called: Vec::new() };
     let request = SelectRequest { turns: vec![turn], rerank: Some(Rerank::Off), ..SelectRequest::default() };

@@ -21,12 +21,11 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
 
-use crate::adapters::embed::builtin::Encoder;
 use crate::cli::bench::data::{Set, Tools};
 use crate::cli::bench::estimate::Means;
 use crate::cli::bench::measure::{Corpus, Level, Measure, Measured, bar};
 use crate::cli::bench::report::{Ablation, Bootstrap, Report};
-use crate::cli::retrieval::{Recipe, Retrieval, VectorStore};
+use crate::cli::retrieval::{Recipe, Retrieval, VectorStore, open_embedder};
 use crate::cli::{Failure, Outcome, ServiceArgs, catalog, print, runtime};
 use crate::service::refresh::OnProgress;
 use crate::settings::{ServersSource, Settings};
@@ -182,10 +181,9 @@ impl RetrievalArgs {
                 sets: without.iter().map(|measured| (measured.report.name.clone(), measured.means.figures())).collect(),
             });
         }
-        let encoder = Encoder::built_in().map_err(|error| Failure::failed(format!("error: the built-in model: {error}")))?;
         Ok(Report {
             toolsieve: env!("CARGO_PKG_VERSION"),
-            model: encoder.model_id().to_owned(),
+            model: open_embedder(settings)?.model().to_owned(),
             level: if self.level == Level::Server { "server" } else { "tool" },
             k: self.ks(),
             without: self.without.clone(),

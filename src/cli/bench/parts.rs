@@ -29,7 +29,11 @@ pub(super) const PARTS: &[Part] = &[
     },
     Part { name: "sentences", without: "long messages ranked as a whole", leave_out: |recipe| recipe.fusion.sentence_weight = 0.0 },
     Part { name: "coverage", without: "no place for what no tool before it does", leave_out: |recipe| recipe.fusion.coverage_weight = 0.0 },
-    Part { name: "servers", without: "no preference for the servers a message is about", leave_out: |recipe| recipe.fusion.server_weight = 0.0 },
+    Part {
+        name: "servers",
+        without: "no preference for the servers a message is about",
+        leave_out: |recipe| recipe.fusion.server_weight = 0.0,
+    },
     Part {
         name: "synonyms",
         without: "no words that mean the same",

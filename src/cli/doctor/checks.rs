@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::adapters::data_dir::{DataDir, DataDirError};
 use crate::cli::catalog::Known;
+use crate::cli::embedder::Tried;
 use crate::settings::{Finding, HttpSettings, ServerSettings, TransportSettings};
 
 /// How something was found.
@@ -113,6 +114,23 @@ pub(super) fn command(server: &ServerSettings) -> Option<Check> {
         _ => "install it, or write its whole path",
     };
     Some(Check::new(Level::Problem, server.name.as_str(), format!("the command `{command}` is not found"), Some(remedy.to_owned())))
+}
+
+/// Whether messages can be embedded, and how many of the tools are.
+pub(super) fn embedder(tried: Result<Tried, String>, embedded: Option<usize>, tools: usize) -> Check {
+    const SUBJECT: &str = "embedder";
+    match tried {
+        Ok(Tried { model, dimension, took }) => {
+            let so_far = embedded.map_or_else(String::new, |embedded| format!("; {embedded} of {tools} tools are embedded"));
+            let finding = format!("{model}: {dimension} dimensions, a message takes {:.1} ms{so_far}", took.as_secs_f64() * 1e3);
+            Check::new(Level::Fine, SUBJECT, finding, None)
+        }
+        Err(reason) => {
+            let remedy = "correct [embedder] in the settings: without its folder the service does not start, without its endpoint tools \
+                          are found by their words alone";
+            Check::new(Level::Problem, SUBJECT, reason, Some(remedy.to_owned()))
+        }
+    }
 }
 
 /// What mcpo reads and does not do.

@@ -15,7 +15,7 @@ use secrecy::SecretString;
 use serde::Serialize;
 
 use crate::app;
-use crate::cli::{self, Failure, Outcome, ServiceArgs, catalog, runtime};
+use crate::cli::{self, Failure, Outcome, ServiceArgs, catalog, embedder, runtime};
 use crate::service::current::CurrentCatalog;
 use crate::service::publish::Publish;
 use crate::settings::{McpoSettings, ServersSource, Settings};
@@ -89,6 +89,9 @@ impl Doctor {
         }
         let known = catalog::ask(settings).await?;
         report.checks.extend(checks::answers(&settings.live.servers, &known));
+        let tried = embedder::tried(&settings.start.embedder).await;
+        let embedded = if tried.is_ok() { embedder::embedded_tools(settings, &known.catalog).await? } else { None };
+        report.checks.push(checks::embedder(tried, embedded, known.catalog.tools().len()));
         if !replaces_mcpo {
             return Ok(());
         }

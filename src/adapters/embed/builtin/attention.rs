@@ -4,7 +4,7 @@
 use super::float::{Arithmetic, soften};
 
 /// Columns that the inner product keeps in registers.
-const COLUMNS: usize = 16;
+pub(super) const COLUMNS: usize = 16;
 /// Rows that it keeps in registers.
 const ROWS: usize = 6;
 
@@ -17,41 +17,49 @@ pub(super) struct AttentionScratch {
     scores: Vec<f32>,
 }
 
-/// The attention of one text. `projected` is `[tokens, 3 × hidden]`, queries, keys and values side by side;
-/// `output` is `[tokens, hidden]`. The size of a head is a multiple of 16.
+/// How a row is divided.
+#[derive(Clone, Copy)]
+pub(super) struct Heads {
+    pub(super) count: usize,
+    /// Values of one head, a multiple of 16.
+    pub(super) size: usize,
+}
+
+/// The attention of one text. `projected` is `[tokens, 3 × width]`, queries, keys and values side by side;
+/// `output` is `[tokens, width]`. In each `width` the heads follow one another; what is left behind them is not touched.
 #[inline(always)]
 pub(super) fn attend<A: Arithmetic>(
     arithmetic: A,
     projected: &[f32],
-    hidden: usize,
-    heads: usize,
+    width: usize,
+    heads: Heads,
     scratch: &mut AttentionScratch,
     output: &mut [f32],
 ) {
-    let stride = 3 * hidden;
-    let size = hidden / heads;
-    let tokens = output.len() / hidden;
+    let stride = 3 * width;
+    let size = heads.size;
+    let tokens = output.len() / width;
     let padded = tokens.next_multiple_of(COLUMNS);
     scratch.keys.resize(size * padded, 0.0);
     scratch.scores.resize(ROWS * padded, 0.0);
-    for head in 0..heads {
+    for head in 0..heads.count {
         let queries = &projected[head * size..];
-        let values = &projected[2 * hidden + head * size..];
-        transpose(&projected[hidden + head * size..], stride, tokens, padded, &mut scratch.keys);
+        let values = &projected[2 * width + head * size..];
+        transpose(&projected[width + head * size..], stride, tokens, padded, &mut scratch.keys);
         let mut first = 0;
         while first < tokens {
             let rows = ROWS.min(tokens - first);
             let queries = &queries[first * stride..];
-            let output = &mut output[first * hidden + head * size..];
-            let heads = Head { queries, keys: &scratch.keys, values, stride, size, tokens, padded, hidden };
+            let output = &mut output[first * width + head * size..];
+            let head = Head { queries, keys: &scratch.keys, values, stride, size, tokens, padded, width };
             // Each count of rows is a function of its own, so that its sums stay in registers.
             match rows {
-                1 => heads.rows::<A, 1>(arithmetic, &mut scratch.scores, output),
-                2 => heads.rows::<A, 2>(arithmetic, &mut scratch.scores, output),
-                3 => heads.rows::<A, 3>(arithmetic, &mut scratch.scores, output),
-                4 => heads.rows::<A, 4>(arithmetic, &mut scratch.scores, output),
-                5 => heads.rows::<A, 5>(arithmetic, &mut scratch.scores, output),
-                _ => heads.rows::<A, ROWS>(arithmetic, &mut scratch.scores, output),
+                1 => head.rows::<A, 1>(arithmetic, &mut scratch.scores, output),
+                2 => head.rows::<A, 2>(arithmetic, &mut scratch.scores, output),
+                3 => head.rows::<A, 3>(arithmetic, &mut scratch.scores, output),
+                4 => head.rows::<A, 4>(arithmetic, &mut scratch.scores, output),
+                5 => head.rows::<A, 5>(arithmetic, &mut scratch.scores, output),
+                _ => head.rows::<A, ROWS>(arithmetic, &mut scratch.scores, output),
             }
             first += rows;
         }
@@ -77,7 +85,7 @@ struct Head<'a> {
     size: usize,
     tokens: usize,
     padded: usize,
-    hidden: usize,
+    width: usize,
 }
 
 impl Head<'_> {
@@ -96,7 +104,7 @@ impl Head<'_> {
         }
         for column in (0..self.size).step_by(COLUMNS) {
             let sums = arithmetic.product::<R>(scores, self.padded, &self.values[column..], self.stride, self.tokens);
-            for ((row, sums), factor) in output.chunks_mut(self.hidden).zip(sums).zip(factors) {
+            for ((row, sums), factor) in output.chunks_mut(self.width).zip(sums).zip(factors) {
                 for (value, sum) in row[column..column + COLUMNS].iter_mut().zip(sums) {
                     *value = sum * factor;
                 }

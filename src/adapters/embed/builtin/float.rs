@@ -30,7 +30,7 @@ pub(super) fn multiply_add<A: Arithmetic>(a: f32, b: f32, c: f32) -> f32 {
 }
 
 #[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
+pub(super) fn larger(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }
 
@@ -113,12 +113,22 @@ pub(super) fn gelu<A: Arithmetic>(x: f32) -> f32 {
 }
 
 /// Replaces every row of `values` by the layer norm (Ba et al., 2016) of the sum of it and the same row of
-/// `added`; `values` may also stand alone with `added` empty. Rows are as wide as `factors`.
+/// `added`; `values` may also stand alone with `added` empty. Rows are `stride` apart and as wide as `factors`; what
+/// stands between them stays as it is.
 #[inline(always)]
-pub(super) fn normalize_rows<A: Arithmetic>(_: A, values: &mut [f32], added: &[f32], factors: &[f32], offsets: &[f32], epsilon: f32) {
+pub(super) fn normalize_rows<A: Arithmetic>(
+    _: A,
+    values: &mut [f32],
+    added: &[f32],
+    stride: usize,
+    factors: &[f32],
+    offsets: &[f32],
+    epsilon: f32,
+) {
     let width = factors.len();
-    let mut others = added.chunks_exact(width);
-    for row in values.chunks_exact_mut(width) {
+    let mut others = added.chunks_exact(stride);
+    for row in values.chunks_exact_mut(stride) {
+        let row = &mut row[..width];
         if let Some(other) = others.next() {
             for (value, other) in row.iter_mut().zip(other) {
                 *value += other;

@@ -5,7 +5,7 @@ use super::{
     kernels::Processor,
     linear::{Activation, Matrix},
     quantize::Quantized,
-    weights::{MatrixLayout, NormLayout, Pooling, Weights},
+    weights::{MatrixLayout, NormLayout, Pooling, Weights, Widths},
 };
 
 /// Rows that the wide part of a layer takes at once, so that its values stay in the second-level cache.
@@ -74,47 +74,48 @@ impl Model {
     /// text to `output`. No value depends on a neighbouring text.
     pub(super) fn forward(&self, processor: Processor, ids: &[u32], lengths: &[usize], scratch: &mut Scratch, output: &mut Vec<Vec<f32>>) {
         let config = &self.weights.config;
-        let (hidden, epsilon) = (config.hidden, config.epsilon);
+        let epsilon = config.epsilon;
+        let Widths { row: width, mixed: mixed_width, heads, wide: wide_width } = config.widths();
         self.embed(ids, lengths, &mut scratch.rows);
         let norm = &self.embedding_norm;
-        processor.normalize_rows(&mut scratch.rows, &[], &norm.factors, &norm.offsets, epsilon);
+        processor.normalize_rows(&mut scratch.rows, &[], width, &norm.factors, &norm.offsets, epsilon);
         let rows = ids.len();
-        scratch.projected.resize(rows * 3 * hidden, 0.0);
-        scratch.mixed.resize(rows * hidden, 0.0);
-        scratch.wide.resize(rows.min(BLOCK) * config.intermediate, 0.0);
+        scratch.projected.resize(rows * (3 * mixed_width).max(width), 0.0);
+        scratch.mixed.resize(rows * mixed_width, 0.0);
+        scratch.wide.resize(rows.min(BLOCK) * wide_width, 0.0);
         for (layer, layout) in self.layers.iter().zip(&self.weights.layout.layers) {
             let Scratch { rows, projected, mixed, wide, quantized, attention } = scratch;
-            processor.quantize_rows(rows, hidden, quantized);
+            processor.quantize_rows(rows, width, quantized);
             processor.linear(quantized, self.matrix(&layout.attend, &layer.attend), Activation::None, projected);
             let mut start = 0;
             for length in lengths {
-                let text = &projected[start * 3 * hidden..(start + length) * 3 * hidden];
-                let mixed = &mut mixed[start * hidden..(start + length) * hidden];
-                processor.attend(text, hidden, config.heads, attention, mixed);
+                let text = &projected[start * 3 * mixed_width..(start + length) * 3 * mixed_width];
+                let mixed = &mut mixed[start * mixed_width..(start + length) * mixed_width];
+                processor.attend(text, mixed_width, heads, attention, mixed);
                 start += length;
             }
             // The projected values are spent, so that their memory takes the next results.
-            let result = &mut projected[..mixed.len()];
-            processor.quantize_rows(mixed, hidden, quantized);
+            let result = &mut projected[..rows.len()];
+            processor.quantize_rows(mixed, mixed_width, quantized);
             processor.linear(quantized, self.matrix(&layout.project, &layer.project), Activation::None, result);
             let norm = &layer.attention_norm;
-            processor.normalize_rows(rows, result, &norm.factors, &norm.offsets, epsilon);
-            for rows in rows.chunks_mut(BLOCK * hidden) {
-                let wide = &mut wide[..rows.len() / hidden * config.intermediate];
+            processor.normalize_rows(rows, result, width, &norm.factors, &norm.offsets, epsilon);
+            for rows in rows.chunks_mut(BLOCK * width) {
+                let wide = &mut wide[..rows.len() / width * wide_width];
                 let result = &mut projected[..rows.len()];
-                processor.quantize_rows(rows, hidden, quantized);
-                processor.linear(quantized, self.matrix(&layout.expand, &layer.expand), Activation::Gelu, wide);
-                processor.quantize_rows(wide, config.intermediate, quantized);
+                processor.quantize_rows(rows, width, quantized);
+                processor.linear(quantized, self.matrix(&layout.expand, &layer.expand), config.activation, wide);
+                processor.quantize_rows(wide, wide_width, quantized);
                 let contract = self.matrix(&layout.contract, &layer.contract);
                 processor.linear(quantized, contract, Activation::None, result);
                 let norm = &layer.output_norm;
-                processor.normalize_rows(rows, result, &norm.factors, &norm.offsets, epsilon);
+                processor.normalize_rows(rows, result, width, &norm.factors, &norm.offsets, epsilon);
             }
         }
         let mut rest = scratch.rows.as_slice();
         for length in lengths {
-            let (text, others) = rest.split_at(length * hidden);
-            output.push(pool(text, hidden, config.pooling));
+            let (text, others) = rest.split_at(length * width);
+            output.push(pool(text, width, config.hidden, config.pooling));
             rest = others;
         }
     }
@@ -125,7 +126,7 @@ impl Model {
 
     /// Word plus position plus token type, before the layer norm.
     fn embed(&self, ids: &[u32], lengths: &[usize], rows: &mut Vec<f32>) {
-        let hidden = self.weights.config.hidden;
+        let width = self.weights.config.widths().row;
         let layout = &self.weights.layout;
         let words = &self.weights.bytes[layout.words.clone()];
         let scales = self.weights.chunks(&layout.word_scales);
@@ -136,8 +137,8 @@ impl Model {
             // Ids come from a table in the file, which may be damaged where it wasn't verified.
             let id = (*id as usize).min(scales.len() - 1);
             let scale = f32::from_le_bytes(scales[id]);
-            let word = &words[id * hidden..(id + 1) * hidden];
-            let position = &positions[place * hidden..(place + 1) * hidden];
+            let word = &words[id * width..(id + 1) * width];
+            let position = &positions[place * width..(place + 1) * width];
             rows.extend(
                 word.iter().zip(position).map(|(word, position)| f32::from(word.cast_signed()) * scale + f32::from_le_bytes(*position)),
             );
@@ -145,16 +146,19 @@ impl Model {
     }
 }
 
-/// One vector for one text, of length 1.
-fn pool(rows: &[f32], hidden: usize, pooling: Pooling) -> Vec<f32> {
+/// One vector for one text, of length 1. Rows are `width` apart and hold `hidden` values.
+fn pool(rows: &[f32], width: usize, hidden: usize, pooling: Pooling) -> Vec<f32> {
     let mut vector = rows[..hidden].to_vec();
-    if pooling == Pooling::Mean {
-        // The norm is taken afterwards, so that the sum does as well as the mean.
-        for row in rows[hidden..].chunks_exact(hidden) {
-            for (sum, value) in vector.iter_mut().zip(row) {
-                *sum += value;
-            }
+    let mut fold = |step: fn(&mut f32, f32)| {
+        for row in rows[width..].chunks_exact(width) {
+            vector.iter_mut().zip(row).for_each(|(into, value)| step(into, *value));
         }
+    };
+    match pooling {
+        // The norm is taken afterwards, so that the sum does as well as the mean.
+        Pooling::Mean => fold(|sum, value| *sum += value),
+        Pooling::Max => fold(|largest, value| *largest = largest.max(value)),
+        Pooling::First => {}
     }
     let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt();
     let factor = if length > 0.0 { 1.0 / length } else { 0.0 };

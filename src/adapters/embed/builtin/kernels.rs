@@ -14,7 +14,7 @@ use std::arch::x86_64::{
 };
 
 use super::{
-    attention::{self, AttentionScratch},
+    attention::{self, AttentionScratch, Heads},
     float::{self, Arithmetic},
     linear::{self, Activation, Matrix},
     quantize::{self, PANEL, Quantized},
@@ -162,11 +162,11 @@ dispatched! {
     fn linear = linear(input: &Quantized, matrix: Matrix<'_>, activation: Activation, output: &mut [f32]);
     /// See [`float::normalize_rows`].
     fn normalize_rows = float(
-        values: &mut [f32], added: &[f32], factors: &[f32], offsets: &[f32], epsilon: f32,
+        values: &mut [f32], added: &[f32], stride: usize, factors: &[f32], offsets: &[f32], epsilon: f32,
     );
     /// See [`attention::attend`].
     fn attend = attention(
-        projected: &[f32], hidden: usize, heads: usize, scratch: &mut AttentionScratch, output: &mut [f32],
+        projected: &[f32], width: usize, heads: Heads, scratch: &mut AttentionScratch, output: &mut [f32],
     );
 }
 

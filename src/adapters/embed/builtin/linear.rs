@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    float::{Arithmetic, gelu, multiply_add},
+    float::{Arithmetic, gelu, larger, multiply_add},
     quantize::{GROUP, PANEL, Quantized},
 };
 
@@ -17,10 +17,13 @@ pub(super) struct Matrix<'a> {
 }
 
 /// What follows the layer.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Activation {
     None,
+    #[default]
     Gelu,
+    Relu,
 }
 
 /// Cuts `rows` into tiles of at most `tile` rows whose sizes differ by one at most, since a tile of one row
@@ -92,10 +95,10 @@ impl Epilogue<'_> {
                 let offset = multiply_add::<A>(*low, sums[column], bias[column]);
                 row[column] = multiply_add::<A>(integers[column] as f32, scale * factors[column], offset);
             }
-            if self.activation == Activation::Gelu {
-                for value in row {
-                    *value = gelu::<A>(*value);
-                }
+            match self.activation {
+                Activation::None => {}
+                Activation::Gelu => row.iter_mut().for_each(|value| *value = gelu::<A>(*value)),
+                Activation::Relu => row.iter_mut().for_each(|value| *value = larger(*value, 0.0)),
             }
         }
     }

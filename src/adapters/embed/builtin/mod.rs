@@ -1,10 +1,11 @@
-//! The built-in embedder: a BERT encoder of our own on int8 weights.
+//! A BERT encoder of our own on int8 weights: the built-in models, and those of a folder.
 //!
 //! It is on the path of every message, which is why it exists: no runtime measured was as fast, and it needs
 //! neither a native library nor a download. `weights` is the file, `import` makes it from a model folder,
 //! `tokenize` and `vocabulary` turn text into ids, `forward` runs the layers with `quantize`, `linear`,
 //! `attention` and `float`, and `kernels` holds the instruction sets. Deliberately absent: any other
-//! architecture, training, GPUs; other models come over an OpenAI-compatible endpoint.
+//! architecture, training, GPUs; other models come over an OpenAI-compatible endpoint. Sizes that the kernels do not take
+//! are rounded up with zeros at import.
 
 #![expect(clippy::inline_always, reason = "the generic parts must be compiled anew inside each instruction set's function")]
 
@@ -24,6 +25,7 @@ use std::{
     borrow::Cow,
     fmt,
     num::NonZero,
+    path::Path,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -31,7 +33,7 @@ use std::{
     thread,
 };
 
-pub use import::{ImportError, import, import_named};
+pub use import::{ImportError, PromptOverrides, import, import_named};
 pub use kernels::Kernel;
 pub use timing::{TextTimes, time_texts};
 pub use weights::{ModelError, Pooling, Prompts};
@@ -90,6 +92,15 @@ impl Encoder {
     /// When the bytes aren't a whole, undamaged weights file of this version.
     pub fn from_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Self, ModelError> {
         Self::new(Weights::read(bytes.into(), true)?)
+    }
+
+    /// An encoder from a sentence-transformers folder; `name` becomes the start of the model's id.
+    ///
+    /// # Errors
+    /// As [`import()`].
+    pub fn from_folder(folder: &Path, name: &str, prompts: &PromptOverrides) -> Result<Self, ImportError> {
+        let bytes = import::import_prompted(folder, name, prompts)?;
+        Ok(Self::new(Weights::read(bytes.into(), false)?)?)
     }
 
     fn new(weights: Weights) -> Result<Self, ModelError> {
@@ -171,7 +182,7 @@ impl Encoder {
     fn tokenize_into(&self, text: &str, ids: &mut Vec<u32>) -> usize {
         let Weights { bytes, config, layout, .. } = &self.model.weights;
         let vocabulary = Vocabulary::new(bytes, layout, config.longest_token);
-        tokenize(text, vocabulary, config.special, config.positions, ids)
+        tokenize(text, vocabulary, config.special, config.normalization, config.positions, ids)
     }
 
     fn encode_here(&self, passes: &[Pass<'_>]) -> Vec<Vec<f32>> {

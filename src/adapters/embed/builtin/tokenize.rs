@@ -1,4 +1,4 @@
-//! Uncased `WordPiece` as BERT does it, straight from the vocabulary tables of the weights file.
+//! `WordPiece` as BERT does it, straight from the vocabulary tables of the weights file.
 //!
 //! Sources: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), and Wu et al.,
 //! "Google's Neural Machine Translation System" (2016) for `WordPiece`. Our own because the `tokenizers` crate
@@ -12,7 +12,7 @@ use unicode_normalization::UnicodeNormalization;
 use super::vocabulary::{LONGEST_TOKEN, PrefixHash, Vocabulary};
 
 /// A word of more characters than this is unknown, as in BERT.
-const LONGEST_WORD: usize = 100;
+pub(super) const LONGEST_WORD: usize = 100;
 
 /// The ids that frame a text or stand for an unknown word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -22,20 +22,50 @@ pub(super) struct SpecialTokens {
     pub(super) unknown: u32,
 }
 
+/// What is done to a text before it is cut; the default is that of uncased BERT.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(super) struct Normalization {
+    /// Capital letters stay.
+    pub(super) keep_case: bool,
+    /// Accents stay, and so do composed characters.
+    pub(super) keep_accents: bool,
+    /// Chinese characters that follow one another are one word.
+    pub(super) join_ideographs: bool,
+}
+
 /// Appends the ids of `text` to `ids`, framed by `[CLS]` and `[SEP]`, at most `limit` with both. What does
 /// not fit is cut off unread. Returns how many ids were added, at least 2.
-pub(super) fn tokenize(text: &str, vocabulary: Vocabulary<'_>, special: SpecialTokens, limit: usize, ids: &mut Vec<u32>) -> usize {
+pub(super) fn tokenize(
+    text: &str,
+    vocabulary: Vocabulary<'_>,
+    special: SpecialTokens,
+    normalization: Normalization,
+    limit: usize,
+    ids: &mut Vec<u32>,
+) -> usize {
+    let Normalization { keep_case, keep_accents, join_ideographs } = normalization;
     let before = ids.len();
     ids.push(special.classify);
     let mut words = Words { vocabulary, special, end: before + limit.max(2) - 1, ids, word: Vec::new(), characters: 0 };
     if text.is_ascii() {
-        words.read(text.bytes().filter(|byte| !is_removed(char::from(*byte))).map(|byte| byte.to_ascii_lowercase().into()));
+        let kept = text.bytes().filter(|byte| !is_removed(char::from(*byte)));
+        if keep_case {
+            words.read(kept.map(char::from));
+        } else {
+            words.read(kept.map(|byte| byte.to_ascii_lowercase().into()));
+        }
     } else {
         let spaced = text.chars().filter(|character| !is_removed(*character)).flat_map(|character| {
-            let (around, middle) = if is_ideograph(character) { (Some(' '), character) } else { (None, character) };
+            let (around, middle) = if !join_ideographs && is_ideograph(character) { (Some(' '), character) } else { (None, character) };
             around.into_iter().chain([middle]).chain(around)
         });
-        words.read(spaced.nfd().filter(|character| !is_accent(*character)).flat_map(char::to_lowercase));
+        let is_kept = |character: &char| !is_accent(*character);
+        match (keep_accents, keep_case) {
+            (false, false) => words.read(spaced.nfd().filter(is_kept).flat_map(char::to_lowercase)),
+            (false, true) => words.read(spaced.nfd().filter(is_kept)),
+            (true, false) => words.read(spaced.flat_map(char::to_lowercase)),
+            (true, true) => words.read(spaced),
+        }
     }
     ids.push(special.separate);
     ids.len() - before

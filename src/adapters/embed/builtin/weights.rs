@@ -19,7 +19,13 @@ use std::{borrow::Cow, ops::Range};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{quantize::PANEL, tokenize::SpecialTokens, vocabulary};
+use super::{
+    attention::{COLUMNS, Heads},
+    linear::Activation,
+    quantize::PANEL,
+    tokenize::{Normalization, SpecialTokens},
+    vocabulary,
+};
 
 pub(super) const MAGIC: &[u8; 8] = b"toolsive";
 pub(super) const VERSION: u32 = 1;
@@ -67,9 +73,11 @@ pub enum Pooling {
     Mean,
     /// The vector of the first token.
     First,
+    /// The largest value of all tokens' vectors, place by place.
+    Max,
 }
 
-/// What some models want in front of a text (`query: `), empty for most.
+/// What some models want in front of a text (`query: `), empty for most. The length of a text counts with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompts {
     /// In front of what a user says.
@@ -96,16 +104,46 @@ pub(super) struct Config {
     pub(super) token_bytes: usize,
     pub(super) longest_token: usize,
     pub(super) special: SpecialTokens,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) activation: Activation,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) normalization: Normalization,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The sizes in the file: those of the model, rounded up with zeros to what the kernels take.
+#[derive(Clone, Copy)]
+pub(super) struct Widths {
+    /// A token's vector.
+    pub(super) row: usize,
+    /// The heads of a token.
+    pub(super) mixed: usize,
+    pub(super) heads: Heads,
+    /// The wide part of a layer.
+    pub(super) wide: usize,
 }
 
 impl Config {
+    pub(super) fn widths(&self) -> Widths {
+        let heads = Heads { count: self.heads, size: (self.hidden / self.heads).next_multiple_of(COLUMNS) };
+        Widths {
+            row: self.hidden.next_multiple_of(PANEL),
+            mixed: (heads.count * heads.size).next_multiple_of(PANEL),
+            heads,
+            wide: self.intermediate.next_multiple_of(PANEL),
+        }
+    }
+
     /// Checks every size, so that no later arithmetic can overflow and no kernel meets a width it can't do.
     pub(super) fn check(&self) -> Result<(), ModelError> {
         let checks = [
-            ("hidden size", (PANEL..=4096).contains(&self.hidden) && self.hidden.is_multiple_of(PANEL)),
+            ("hidden size", (1..=4096).contains(&self.hidden)),
             ("number of layers", (1..=64).contains(&self.layers)),
-            ("number of heads", self.heads > 0 && self.hidden.is_multiple_of(self.heads.max(1) * 16)),
-            ("intermediate size", (PANEL..=16384).contains(&self.intermediate) && self.intermediate.is_multiple_of(PANEL)),
+            ("number of heads", self.heads > 0 && self.hidden.is_multiple_of(self.heads)),
+            ("intermediate size", (1..=16384).contains(&self.intermediate)),
             ("number of positions", (4..=8192).contains(&self.positions)),
             ("layer norm epsilon", self.epsilon.is_finite() && self.epsilon > 0.0),
             ("vocabulary size", (1..=vocabulary::MAXIMUM_TOKENS).contains(&self.tokens)),
@@ -197,20 +235,21 @@ impl Layout {
     pub(super) fn new(config: &Config, header: usize) -> Self {
         let mut cursor = Cursor(HASHED_FROM + header);
         let hidden = config.hidden;
+        let Widths { row, mixed, wide, .. } = config.widths();
         let token_offsets = cursor.bytes((config.tokens + 1) * 4);
         let token_slots = cursor.bytes(vocabulary::slot_count(config.tokens) * 4);
         let token_text = cursor.bytes(config.token_bytes);
-        let words = cursor.bytes(config.tokens * hidden);
+        let words = cursor.bytes(config.tokens * row);
         let word_scales = cursor.floats(config.tokens);
-        let positions = cursor.floats(config.positions * hidden);
+        let positions = cursor.floats(config.positions * row);
         let embedding_norm = cursor.norm(hidden);
         let layers = (0..config.layers)
             .map(|_| LayerLayout {
-                attend: cursor.matrix(hidden, 3 * hidden),
-                project: cursor.matrix(hidden, hidden),
+                attend: cursor.matrix(row, 3 * mixed),
+                project: cursor.matrix(mixed, row),
                 attention_norm: cursor.norm(hidden),
-                expand: cursor.matrix(hidden, config.intermediate),
-                contract: cursor.matrix(config.intermediate, hidden),
+                expand: cursor.matrix(row, wide),
+                contract: cursor.matrix(wide, row),
                 output_norm: cursor.norm(hidden),
             })
             .collect();
@@ -268,7 +307,7 @@ impl Weights {
 }
 
 /// Writes the header in front of `sections`, which `fill` places according to the layout.
-pub(super) fn assemble(config: &Config, fill: impl FnOnce(&Layout, &mut [u8])) -> Result<Vec<u8>, ModelError> {
+pub(super) fn assemble<E: From<ModelError>>(config: &Config, fill: impl FnOnce(&Layout, &mut [u8]) -> Result<(), E>) -> Result<Vec<u8>, E> {
     config.check()?;
     let text = serde_json::to_vec(config).map_err(ModelError::Configuration)?;
     let layout = Layout::new(config, text.len());
@@ -278,7 +317,7 @@ pub(super) fn assemble(config: &Config, fill: impl FnOnce(&Layout, &mut [u8])) -
     let length = u32::try_from(text.len()).map_err(|_| ModelError::Shape("name"))?;
     bytes[12..16].copy_from_slice(&length.to_le_bytes());
     bytes[HASHED_FROM..HASHED_FROM + text.len()].copy_from_slice(&text);
-    fill(&layout, &mut bytes);
+    fill(&layout, &mut bytes)?;
     let digest = Sha256::digest(&bytes[HASHED_FROM..]);
     bytes[16..HASHED_FROM].copy_from_slice(&digest);
     Ok(bytes)

@@ -37,7 +37,7 @@ use self::nodes::Nodes;
 pub use self::wire::Spread;
 use super::contents::CanonicalContents;
 use super::directory::{Directory, Restriction};
-use super::embedded::IndexProgress;
+use super::embedded::{IndexProgress, unembedded};
 use super::generation::LARGE;
 use super::merged::{Merged, Scored};
 use crate::domain::canonical::Fingerprint;
@@ -292,7 +292,8 @@ impl Shared {
             Ok(found) => {
                 let directory = &current.documents.directory;
                 let candidates = directory.candidates(&found.tools, request.visibility);
-                IndexAnswer { candidates, servers: directory.server_scores(found.servers, request.visibility), warning: None }
+                let warning = unembedded(request, directory.len(), directory.embedded());
+                IndexAnswer { candidates, servers: directory.server_scores(found.servers, request.visibility), warning }
             }
             Err(fault) => IndexAnswer { warning: Some(fault.warning()), ..by_words(&self.latest.load(), request) },
         }

@@ -1,0 +1,247 @@
+//! From a sentence-transformers folder to the weights file: at the start for a folder in the settings, once for
+//! `toolsieve model import DIR`.
+//!
+//! Reads `config.json`, `model.safetensors`, `tokenizer.json` or `vocab.txt` and `1_Pooling/config.json`, and where they
+//! exist `modules.json`, `sentence_bert_config.json`, `tokenizer_config.json` and `config_sentence_transformers.json`. The
+//! result depends on nothing but these files, the name and the prompts. What the encoder can't do is an error here,
+//! never a silent difference later.
+
+mod folder;
+mod parts;
+mod tensors;
+mod tokenizer;
+
+use std::{fmt, io, path::Path};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::{
+    linear::Activation,
+    vocabulary,
+    weights::{self, Config, ModelError, Pooling, Prompts},
+};
+use folder::{Folder, Modules};
+use tensors::Tensors;
+use tokenizer::Tokenizer;
+
+/// Why a folder can't be imported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// A file is missing or unreadable.
+    #[error("can't read {file}: {source}")]
+    Read {
+        /// Its path inside the folder.
+        file: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A JSON file isn't what it should be.
+    #[error("can't understand {file}: {source}")]
+    Json {
+        /// Its path inside the folder.
+        file: String,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The weights are there in a form that isn't read.
+    #[error("{0}")]
+    Weights(&'static str),
+    /// The tensors can't be read.
+    #[error("model.safetensors is damaged or incomplete ({0}); copy it again, or, from a checkout of Git LFS, run `git lfs pull`")]
+    Tensors(#[source] safetensors::SafeTensorError),
+    /// A tensor is missing, has another shape than the configuration says, an unknown type or a value that
+    /// isn't finite.
+    #[error("model.safetensors does not fit config.json: tensor {name}: {problem}")]
+    Tensor {
+        /// Its name.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The model needs something that this encoder doesn't do.
+    #[error("unsupported model: {what} is {found}, {supported} supported")]
+    Unsupported {
+        /// The setting.
+        what: &'static str,
+        /// Its value.
+        found: String,
+        /// What would do.
+        supported: &'static str,
+    },
+    /// The vocabulary lacks a token.
+    #[error("the vocabulary lacks the token {0}")]
+    Token(String),
+    /// The sizes don't fit the encoder.
+    #[error("unsupported model: {0}")]
+    Model(#[from] ModelError),
+}
+
+#[derive(serde::Deserialize)]
+struct BertConfig {
+    hidden_size: usize,
+    num_hidden_layers: usize,
+    num_attention_heads: usize,
+    intermediate_size: usize,
+    max_position_embeddings: usize,
+    #[serde(default = "usual_epsilon")]
+    layer_norm_eps: f32,
+    #[serde(default = "usual_activation")]
+    hidden_act: String,
+}
+
+fn usual_epsilon() -> f32 {
+    1e-12
+}
+
+fn usual_activation() -> String {
+    "gelu".to_owned()
+}
+
+/// What stands in front of texts, where it is not as the folder says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PromptOverrides {
+    pub query: Option<String>,
+    pub document: Option<String>,
+}
+
+/// Turns a model folder into the bytes of a weights file, named after the folder.
+///
+/// # Errors
+/// When a file is missing or the model is of another kind than a BERT sentence encoder.
+pub fn import(folder: &Path) -> Result<Vec<u8>, ImportError> {
+    let name = folder.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
+    import_named(folder, &name)
+}
+
+/// Turns a model folder into the bytes of a weights file; `name` becomes the start of the model's id.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_named(folder: &Path, name: &str) -> Result<Vec<u8>, ImportError> {
+    import_prompted(folder, name, &PromptOverrides::default())
+}
+
+/// Turns a model folder into the bytes of a weights file whose texts begin otherwise than the folder says.
+///
+/// # Errors
+/// As [`import`].
+pub(super) fn import_prompted(folder: &Path, name: &str, overrides: &PromptOverrides) -> Result<Vec<u8>, ImportError> {
+    let modules = Modules::read(folder)?;
+    let (bert, activation) = architecture(&modules.transformer)?;
+    let Tokenizer { tokens, special, normalization } = Tokenizer::read(&modules.transformer)?;
+    let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
+    let tables = vocabulary::build(&tokens);
+    let prompts = prompts(&modules.root, overrides)?;
+    let pooling = pooling(&modules.pooling, &prompts)?;
+    let bytes = modules.transformer.tensors()?;
+    let config = Config {
+        name: name.to_owned(),
+        source: weights::hexadecimal(&Sha256::digest(&bytes)),
+        hidden: bert.hidden_size,
+        layers: bert.num_hidden_layers,
+        heads: bert.num_attention_heads,
+        intermediate: bert.intermediate_size,
+        positions: positions(&modules.transformer, &bert)?,
+        epsilon: bert.layer_norm_eps,
+        pooling,
+        prompts,
+        tokens: tokens.len(),
+        token_bytes: tables.text.len(),
+        longest_token: tables.longest,
+        special,
+        activation,
+        normalization,
+    };
+    config.check()?;
+    let tensors = Tensors::new(&bytes)?;
+    weights::assemble(&config, |layout, file| {
+        file[layout.token_offsets.clone()].copy_from_slice(&tables.offsets);
+        file[layout.token_slots.clone()].copy_from_slice(&tables.slots);
+        file[layout.token_text.clone()].copy_from_slice(&tables.text);
+        parts::write(&tensors, &config, layout, file)
+    })
+}
+
+fn require(holds: bool, what: &'static str, found: &dyn fmt::Display, supported: &'static str) -> Result<(), ImportError> {
+    if holds { Ok(()) } else { Err(ImportError::Unsupported { what, found: found.to_string(), supported }) }
+}
+
+fn architecture(folder: &Folder<'_>) -> Result<(BertConfig, Activation), ImportError> {
+    const FILE: &str = "config.json";
+    let config: Value = folder.json(FILE)?;
+    // Before the sizes, which other architectures name otherwise.
+    let kind = config["model_type"].as_str().unwrap_or("not given");
+    require(kind == "bert", "model_type in config.json", &kind, "only bert is")?;
+    let positions = config["position_embedding_type"].as_str().unwrap_or("absolute");
+    require(positions == "absolute", "position_embedding_type in config.json", &positions, "only absolute is")?;
+    let bert: BertConfig = serde_json::from_value(config).map_err(|source| ImportError::Json { file: folder.path(FILE), source })?;
+    let activation = match bert.hidden_act.as_str() {
+        // The last ones are approximations of the first by the hyperbolic tangent: they differ from it by less than 0.0005,
+        // and activations are quantised to steps of about 0.02.
+        "gelu" | "gelu_python" | "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Activation::Gelu,
+        "relu" => Activation::Relu,
+        other => {
+            return Err(ImportError::Unsupported {
+                what: "hidden_act in config.json",
+                found: other.to_owned(),
+                supported: "gelu, gelu_new and relu are",
+            });
+        }
+    };
+    Ok((bert, activation))
+}
+
+/// The number of tokens the model was made for.
+fn positions(folder: &Folder<'_>, bert: &BertConfig) -> Result<usize, ImportError> {
+    let limit = |value: &Value| value.as_u64().and_then(|limit| usize::try_from(limit).ok());
+    let own = limit(&folder.optional("sentence_bert_config.json")?["max_seq_length"]);
+    let tokenizer = limit(&folder.optional("tokenizer_config.json")?["model_max_length"]);
+    Ok(own.or(tokenizer).unwrap_or(usize::MAX).min(bert.max_position_embeddings))
+}
+
+fn pooling(folder: &Folder<'_>, prompts: &Prompts) -> Result<Pooling, ImportError> {
+    let settings: Value = folder.json("config.json")?;
+    let counts_prompt = settings["include_prompt"].as_bool().unwrap_or(true) || (prompts.query.is_empty() && prompts.document.is_empty());
+    require(counts_prompt, "include_prompt in the pooling's config.json", &false, "with a prefix only true is")?;
+    let by_switches = [
+        ("pooling_mode_mean_tokens", Some(Pooling::Mean)),
+        ("pooling_mode_cls_token", Some(Pooling::First)),
+        ("pooling_mode_max_tokens", Some(Pooling::Max)),
+        ("pooling_mode_mean_sqrt_len_tokens", None),
+        ("pooling_mode_weightedmean_tokens", None),
+        ("pooling_mode_lasttoken", None),
+    ];
+    let by_name = match settings["pooling_mode"].as_str() {
+        Some("mean") => Some(Some(Pooling::Mean)),
+        Some("cls") => Some(Some(Pooling::First)),
+        Some("max") => Some(Some(Pooling::Max)),
+        Some(_) => Some(None),
+        None => None,
+    };
+    let switched = by_switches.iter().filter(|(name, _)| settings[*name].as_bool().unwrap_or(false)).map(|(_, pooling)| *pooling);
+    let modes: Vec<Option<Pooling>> = by_name.map_or_else(|| switched.collect(), |mode| vec![mode]);
+    match modes.as_slice() {
+        [Some(pooling)] => Ok(*pooling),
+        _ => Err(ImportError::Unsupported {
+            what: "pooling",
+            found: settings.to_string(),
+            supported: "one of mean, first token and maximum is",
+        }),
+    }
+}
+
+fn prompts(folder: &Folder<'_>, overrides: &PromptOverrides) -> Result<Prompts, ImportError> {
+    let settings = folder.optional("config_sentence_transformers.json")?;
+    let default = settings["default_prompt_name"].as_str().unwrap_or_default();
+    let own = |names: &[&str]| {
+        // Newer releases of the library write every name that they know, most of them empty.
+        let mut found = names.iter().chain([&default]).filter_map(|name| settings["prompts"][name].as_str());
+        found.find(|prompt| !prompt.is_empty()).unwrap_or_default().to_owned()
+    };
+    let PromptOverrides { query, document } = overrides.clone();
+    Ok(Prompts { query: query.unwrap_or_else(|| own(&["query"])), document: document.unwrap_or_else(|| own(&["document", "passage"])) })
+}

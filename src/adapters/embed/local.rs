@@ -1,0 +1,75 @@
+//! The port over the encoder that runs here, with built-in weights or those of a folder.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::adapters::embed::builtin::{Encoder, ModelError};
+use crate::service::ports::{EmbedError, Embedder};
+use crate::settings::BuiltinModel;
+
+/// Characters that are encoded right where they are asked for (a few milliseconds); more goes to the blocking pool.
+const INLINE_CHARACTERS: usize = 1_000;
+
+pub struct BuiltinEmbedder {
+    encoder: Arc<Encoder>,
+}
+
+impl BuiltinEmbedder {
+    /// Takes the weights that are compiled in.
+    ///
+    /// # Errors
+    /// The weights are broken: a fault of the build.
+    pub fn new(model: BuiltinModel) -> Result<Self, ModelError> {
+        Ok(Self::with(Encoder::built_in(model)?))
+    }
+
+    /// Takes other weights for the same encoder.
+    #[must_use]
+    pub fn with(encoder: Encoder) -> Self {
+        Self { encoder: Arc::new(encoder) }
+    }
+
+    async fn encode_elsewhere(&self, texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+        let encoder = Arc::clone(&self.encoder);
+        let vectors = tokio::task::spawn_blocking(move || encoder.encode(&texts.iter().map(String::as_str).collect::<Vec<&str>>()))
+            .await
+            .map_err(|error| EmbedError::Failed(error.to_string()))?;
+        Ok(vectors.into_iter().map(Arc::from).collect())
+    }
+}
+
+#[async_trait]
+impl Embedder for BuiltinEmbedder {
+    fn model(&self) -> &str {
+        self.encoder.model_id()
+    }
+
+    fn dimension(&self) -> usize {
+        self.encoder.dimension()
+    }
+
+    async fn embed_queries(&self, texts: &[&str]) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+        let prompt = &self.encoder.prompts().query;
+        let is_short = texts.iter().map(|text| text.len()).sum::<usize>() <= INLINE_CHARACTERS;
+        if is_short && prompt.is_empty() {
+            return Ok(self.encoder.encode(texts).into_iter().map(Arc::from).collect());
+        }
+        let texts: Vec<String> = texts.iter().map(|text| format!("{prompt}{text}")).collect();
+        if is_short {
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            return Ok(self.encoder.encode(&texts).into_iter().map(Arc::from).collect());
+        }
+        self.encode_elsewhere(texts).await
+    }
+
+    async fn embed_passages(&self, mut texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+        let prompt = &self.encoder.prompts().document;
+        if !prompt.is_empty() {
+            for text in &mut texts {
+                text.insert_str(0, prompt);
+            }
+        }
+        self.encode_elsewhere(texts).await
+    }
+}

@@ -1,0 +1,72 @@
+//! The configured embedder, for commands that look at it.
+
+use std::time::{Duration, Instant};
+
+use crate::adapters::data_dir;
+use crate::adapters::embed::{self, OpenError};
+use crate::adapters::store::SqliteStore;
+use crate::cli::Failure;
+use crate::domain::catalog::Catalog;
+use crate::service::ports::Store;
+use crate::service::refresh::embedded;
+use crate::settings::{EmbedderProvider, EmbedderSettings, Settings};
+
+/// What is embedded to see whether it works.
+const MESSAGE: &str = "what time is it?";
+
+/// What it is, without asking anybody.
+///
+/// # Errors
+/// A folder whose model can't be used: a mistake of the configuration.
+pub(super) fn described(settings: &EmbedderSettings) -> Result<String, Failure> {
+    Ok(match &settings.provider {
+        EmbedderProvider::Builtin(model) => format!("built in, {}", model.name()),
+        EmbedderProvider::Folder(folder) => {
+            let encoder = embed::read(folder).map_err(|error| Failure::invalid(format!("error: {error}")))?;
+            let (dimension, tokens) = (encoder.dimension(), encoder.maximum_tokens());
+            format!("the model in {}, {dimension} dimensions, {tokens} tokens", folder.path.display())
+        }
+        EmbedderProvider::Endpoint(endpoint) => {
+            // The path of an address may hold a key.
+            let origin = url::Url::parse(&endpoint.base_url).map(|url| url.origin().ascii_serialization());
+            format!("{} at {}", endpoint.model, origin.unwrap_or_default())
+        }
+    })
+}
+
+/// What a message of its own told of it.
+pub(super) struct Tried {
+    pub(super) model: String,
+    pub(super) dimension: usize,
+    pub(super) took: Duration,
+}
+
+/// Embeds a message as the service would.
+///
+/// # Errors
+/// Why that did not work.
+pub(super) async fn tried(settings: &EmbedderSettings) -> Result<Tried, String> {
+    let embedder = embed::open(settings).map_err(|error| error.to_string())?;
+    let started = Instant::now();
+    embedder.embed_queries(&[MESSAGE]).await.map_err(|error| error.to_string())?;
+    Ok(Tried { model: embedder.model().to_owned(), dimension: embedder.dimension(), took: started.elapsed() })
+}
+
+/// How many of these tools have their vectors in the data folder; `None` where there is no data yet.
+///
+/// # Errors
+/// A folder whose model can't be used, and a database that can't be read.
+pub(super) async fn embedded_tools(settings: &Settings, catalog: &Catalog) -> Result<Option<usize>, Failure> {
+    let path = data_dir::database(&settings.start.store.data_dir);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let model = embed::model(&settings.start.embedder).map_err(|error| match error {
+        OpenError::Folder { .. } => Failure::invalid(format!("error: {error}")),
+        error => Failure::failed(format!("error: {error}")),
+    })?;
+    let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
+    let count = embedded(catalog, &store as &dyn Store, &model).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
+    store.close().await;
+    Ok(Some(count))
+}

@@ -1,0 +1,120 @@
+//! The whole service on an endpoint: searches by meaning while it answers, by words with a warning while it does not.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::server::{DIMENSION, Endpoint, Reply};
+use crate::harness::{Running, Start, stdio};
+
+fn servers() -> Value {
+    json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])})
+}
+
+fn at(url: &str) -> Vec<(&'static str, &'static str)> {
+    let text = |text: String| -> &'static str { text.leak() };
+    vec![
+        ("EMBEDDER_URL", text(url.to_owned())),
+        ("EMBEDDER_MODEL", "embed-small"),
+        ("EMBEDDER_API_KEY", "a-secret-key"),
+        // Long enough for a loaded machine.
+        ("TOOLSIEVE_EMBEDDER__TIMEOUT_MS", "60000"),
+    ]
+}
+
+async fn start(environment: Vec<(&'static str, &'static str)>, folder: Option<TempDir>) -> Running {
+    Start { servers: servers(), environment, folder, ..Start::default() }.start().await
+}
+
+/// The names and the warnings of a search. A text of its own each time: nothing comes from a cache.
+async fn search(service: &Running, text: &str) -> (Vec<String>, Vec<String>) {
+    let (status, answer) = service.post("/v1/filter", &json!({"messages": [{"role": "user", "content": text}]})).await;
+    assert_eq!(status, 200, "{answer}");
+    let texts = |key: &str| answer[key].as_array().unwrap().clone();
+    let names = texts("tools").iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
+    (names, texts("warnings").iter().map(|warning| warning.as_str().unwrap().to_owned()).collect())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches_are_by_words_while_the_endpoint_fails() {
+    let endpoint = Endpoint::start(|_| Reply::Vectors);
+    let service = start(at(&endpoint.url), None).await;
+    let ready = service.settled().await;
+    assert_eq!((&ready["embedder"]["dimension"], ready["embedder"].get("error")), (&json!(DIMENSION), None));
+    assert!(ready["embedder"]["model"].as_str().unwrap().starts_with("embed-small@127.0.0.1-"), "{ready}");
+    let (names, warnings) = search(&service, "send an email message to Anna").await;
+    assert!(names.contains(&"mail__send_email".to_owned()) && warnings.is_empty(), "{names:?} {warnings:?}");
+
+    endpoint.answers(|_| Reply::Status(500));
+    for number in 0..3 {
+        let (names, warnings) = search(&service, &format!("send the email message number {number}")).await;
+        assert!(names.contains(&"mail__send_email".to_owned()), "{names:?}");
+        assert_eq!(warnings, ["ranked by words alone: the embedder does not answer"]);
+    }
+    let asked = endpoint.seen().iter().filter(|seen| seen.texts().iter().any(|text| text.contains("email message number"))).count();
+    assert_eq!(asked, 1, "only the first message found out");
+    let ready = service.until(|body| body["embedder"]["error"].is_string()).await;
+    assert_eq!(ready["embedder"]["error"], "the endpoint failed with HTTP status 500");
+    assert!(!ready.to_string().contains("a-secret-key"));
+
+    endpoint.answers(|_| Reply::Vectors);
+    service.until(|body| body["embedder"].get("error").is_none()).await;
+    let (_, warnings) = search(&service, "send an email message again").await;
+    assert_eq!(warnings, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_starts_without_its_endpoint_and_takes_it_when_it_comes() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let service = start(at(&format!("http://{address}/v1")), None).await;
+    let ready = service.until(|body| body["ready"] == true && body["index"]["documents"] == 9 && body["tools"] == 9).await;
+    assert_eq!((&ready["index"]["embedded"], &ready["embedder"]["dimension"]), (&json!(0), &json!(0)));
+    let (names, warnings) = search(&service, "send an email message to Anna").await;
+    assert!(names.contains(&"mail__send_email".to_owned()), "{names:?}");
+    assert_eq!(warnings, ["ranked by words alone: the embedder does not answer"]);
+
+    let _endpoint = Endpoint::on(TcpListener::bind(address).unwrap(), |_| Reply::Vectors);
+    service.settled().await;
+    let (_, warnings) = search(&service, "send an email message to Berta").await;
+    assert_eq!(warnings, [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_embedder_embeds_the_tools_again_while_searches_go_on() {
+    let service = start(Vec::new(), None).await;
+    let ready = service.settled().await;
+    assert_eq!(ready["embedder"]["dimension"], 384);
+    let folder = service.stop().await;
+
+    let is_held = Arc::new(AtomicBool::new(true));
+    let held = Arc::clone(&is_held);
+    let endpoint = Endpoint::start(move |seen| {
+        let is_passage = seen.texts().iter().any(|text| text.contains("recipient"));
+        if is_passage && held.load(Ordering::Relaxed) { Reply::Later(503, "1") } else { Reply::Vectors }
+    });
+    let service = start(at(&endpoint.url), Some(folder)).await;
+    service.until(|body| body["index"]["documents"] == 9 && body["index"]["embedded"] == 0 && body["embedder"]["dimension"] == 64).await;
+    let (names, warnings) = search(&service, "send an email message to Anna").await;
+    assert!(names.contains(&"mail__send_email".to_owned()), "{names:?}");
+    assert!(warnings.iter().all(|warning| warning.starts_with("ranked by words alone: ")) && !warnings.is_empty(), "{warnings:?}");
+    is_held.store(false, Ordering::Relaxed);
+    service.settled().await;
+    let (names, warnings) = search(&service, "send an email message to Berta").await;
+    assert!(names.contains(&"mail__send_email".to_owned()) && warnings.is_empty(), "{names:?} {warnings:?}");
+    let asked = endpoint.seen().len();
+    let folder = service.stop().await;
+
+    // What was embedded before is in the store: nothing is asked for again but the new message.
+    let service = start(at(&endpoint.url), Some(folder)).await;
+    service.settled().await;
+    search(&service, "send an email message to Carla").await;
+    assert_eq!(endpoint.seen().len(), asked + 1);
+    let folder = service.stop().await;
+    let service = start(Vec::new(), Some(folder)).await;
+    assert_eq!(service.settled().await["embedder"]["dimension"], 384);
+}
