@@ -34,12 +34,20 @@ pub struct Ranking {
     pub message: String,
     /// The message with the turns before it, where it leans on them.
     pub in_context: Option<String>,
+    /// The vector of that.
+    pub context_vector: Option<Arc<[f32]>>,
     /// The message as a vector.
     pub vector: Option<Arc<[f32]>>,
     /// The share of the five first that are of the first one's server.
     pub agreement: f32,
+    /// Whether the message has several sentences or clauses.
+    pub has_parts: bool,
     pub warnings: Vec<String>,
 }
+
+/// How far a message that leans on earlier turns may lie below the gate's threshold alone, in log-odds, where it lies above
+/// it with them: "thanks!" stays below, "and Seoul?" does not.
+const CONTEXT_ALLOWANCE: f32 = 4.0;
 
 pub struct Retrieve {
     embedder: Arc<dyn Embedder>,
@@ -111,16 +119,22 @@ impl Retrieve {
     /// Whether the message needs a tool at all, by absolute evidence.
     #[must_use]
     pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
-        self.with_evidence(ranking, tools, |gate, evidence| gate.judge(evidence).needs_tool)
+        let gate = self.gate.load();
+        Self::with_evidence(ranking, tools, |evidence| {
+            let alone = gate.judge(evidence);
+            let Some(message) = ranking.in_context.as_deref() else { return alone.needs_tool };
+            let in_context = gate.judge(&GateEvidence { message, vector: ranking.context_vector.as_deref(), ..*evidence });
+            alone.needs_tool || (in_context.needs_tool && alone.margin >= -CONTEXT_ALLOWANCE)
+        })
     }
 
     /// What the gate's trained half goes by: for training it.
     #[must_use]
     pub fn signals(&self, ranking: &Ranking, tools: usize) -> Signals {
-        self.with_evidence(ranking, tools, Gate::signals)
+        Self::with_evidence(ranking, tools, |evidence| self.gate.load().signals(evidence))
     }
 
-    fn with_evidence<T>(&self, ranking: &Ranking, tools: usize, judge: impl FnOnce(&Gate, &GateEvidence<'_>) -> T) -> T {
+    fn with_evidence<T>(ranking: &Ranking, tools: usize, judge: impl FnOnce(&GateEvidence<'_>) -> T) -> T {
         let mut cosines: Vec<f32> = ranking.ranked.iter().filter_map(|ranked| ranked.dense).collect();
         cosines.sort_unstable_by(|one, other| other.total_cmp(one));
         cosines.truncate(5);
@@ -133,7 +147,7 @@ impl Retrieve {
             best_lexical: ranking.ranked.iter().map(|ranked| ranked.lexical).reduce(f32::max).unwrap_or(0.0),
             tools,
         };
-        judge(&self.gate.load(), &evidence)
+        judge(&evidence)
     }
 
     /// Ranks what the caller sees, and the foreign tools with it, for one message.
@@ -199,9 +213,11 @@ impl Retrieve {
         let ranked = candidates.fuse(&fusion);
         Ranking {
             agreement: agreement(&ranked, catalog),
+            has_parts: texts.len() > 2,
             ranked,
             message: plan.whole().to_owned(),
             in_context: plan.in_context().map(str::to_owned),
+            context_vector: vectors.get(1).filter(|_| plan.in_context().is_some()).cloned(),
             vector: vectors.into_iter().next(),
             warnings,
         }

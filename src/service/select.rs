@@ -11,7 +11,7 @@ use crate::domain::catalog::Catalog;
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::naming::{FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
 use crate::domain::principal::{Principal, Scope, Visibility};
-use crate::domain::relevance::{CutCandidate, CutParameters, QueryPlan, Ranked, Role, cut, prefer, readable_score};
+use crate::domain::relevance::{CutCandidate, CutParameters, GAP, GAP_OF_PARTS, QueryPlan, Ranked, Role, cut, prefer, readable_score};
 use crate::domain::selection::{Reason, Selected};
 use crate::domain::tool::{Tool, ToolId};
 use crate::service::chats::Chats;
@@ -225,23 +225,24 @@ impl Select {
             foreign: &offer.judged,
             limit: self.limit(request, &ranking.ranked, catalog),
         };
+        let gap = if ranking.has_parts { GAP_OF_PARTS } else { GAP };
         match self.judges.rerank(reranking).await {
-            Reranked::NotAsked => self.cut(request, offer, catalog, &ranking.ranked, &mut chosen),
+            Reranked::NotAsked => self.cut(request, offer, catalog, &ranking.ranked, gap, &mut chosen),
             Reranked::Chosen(ranked) => {
                 chosen.judged = true;
                 // Each was chosen on purpose, so none falls to the distance from the first.
                 let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
-                self.cut(request, offer, catalog, &ranked, &mut chosen);
+                self.cut(request, offer, catalog, &ranked, gap, &mut chosen);
             }
             Reranked::Failed(warning) => {
-                self.cut(request, offer, catalog, &ranking.ranked, &mut chosen);
+                self.cut(request, offer, catalog, &ranking.ranked, gap, &mut chosen);
                 chosen.warnings.push(warning);
             }
         }
         chosen
     }
 
-    fn cut(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, ranking: &[Ranked<u32>], chosen: &mut Chosen) {
+    fn cut(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, ranking: &[Ranked<u32>], gap: f32, chosen: &mut Chosen) {
         let settings = self.settings.load();
         let twins = catalog.texts().filter(|_| settings.fold_duplicates);
         let candidates: Vec<CutCandidate> = ranking
@@ -258,6 +259,7 @@ impl Select {
             limit: self.limit(request, ranking, catalog),
             token_budget: request.token_budget.or(settings.token_budget).map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
             per_server: settings.per_server,
+            gap,
             ..CutParameters::default()
         };
         let mut close = Vec::new();

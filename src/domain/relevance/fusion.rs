@@ -24,11 +24,12 @@ pub const DENSE_WEIGHT: f32 = 0.8;
 /// one request, more is better for those with several (R@5 .904 at .5, .909 at .6, .919 at .7).
 pub const SENTENCE_WEIGHT: f32 = 0.6;
 /// Weight of what a tool does for the sentence or clause that it fits best and that no tool before it fitted, against 1
-/// for the whole message. On 269 tasks for several tools (1,898 tools) R@5 / R@10 / complete@10 are .52 / .65 / .32
-/// without, .54 / .67 / .36 with .5 to 1; sets of single requests lose .003 of R@1 at .75.
-pub const COVERAGE_WEIGHT: f32 = 0.75;
-/// Weight of how far the message is about a tool's server, a z-score over the servers. On 269 tasks for several tools it
-/// lifts R@10 from .69 to .70 and complete@10 from .39 to .42; R@1 of single requests in 293 servers is .005 lower.
+/// for the whole message. On 269 tasks for several tools (1,898 tools) R@5 / R@10 / complete@10 are .55 / .70 / .42 without
+/// and .58 / .72 / .42 with .5 or .75; .75 costs sets of single requests .005 of R@1.
+pub const COVERAGE_WEIGHT: f32 = 0.5;
+/// Weight, in a message of several parts, of how far it is about a tool's server, a z-score over the servers. On the same
+/// tasks it lifts R@10 from .69 to .70 and complete@10 from .39 to .42. Messages of one part gain nothing, and R@1 in 293
+/// servers would be .007 lower.
 pub const SERVER_WEIGHT: f32 = 0.1;
 /// Places that are ranked for coverage.
 const COVERED: usize = 20;
@@ -188,8 +189,10 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
             .enumerate()
             .map(|(row, score)| (1.0 - share) * score + if share > 0.0 { share * best_part(row) } else { 0.0 })
             .collect();
-        for (score, prior) in fused.iter_mut().zip(&self.prior) {
-            *score += parameters.server_weight * prior;
+        if parts.len() > 1 {
+            for (score, prior) in fused.iter_mut().zip(&self.prior) {
+                *score += parameters.server_weight * prior;
+            }
         }
         rows.sort_by(|&one, &other| fused[other].total_cmp(&fused[one]));
         if parts.len() > 1 {

@@ -153,6 +153,9 @@ impl Gate {
         }
         let tools = evidence.tools as f32;
         let lexical = lexical(evidence);
+        if self.head.is_some() && !is_readable(evidence.message) {
+            return Verdict { needs_tool: true, margin: 0.0 };
+        }
         if let Some(margin) = self.head.as_ref().and_then(|head| head.margin(evidence, &self.signals(evidence))) {
             return Verdict { needs_tool: margin >= 0.0, margin };
         }
@@ -273,6 +276,13 @@ fn lexical(evidence: &GateEvidence<'_>) -> f32 {
 
 fn is_foreign(message: &str) -> bool {
     message.chars().any(|character| !character.is_ascii() && character.is_alphabetic())
+}
+
+/// Whether the head's model knows the script: most letters are Latin ones. What it can't read it must not hold back.
+fn is_readable(message: &str) -> bool {
+    let letters = || message.chars().filter(|character| character.is_alphabetic());
+    let latin = letters().filter(|letter| u32::from(*letter) < 0x0250).count();
+    2 * latin >= letters().count()
 }
 
 /// Whether a word of the message is a file name, a path, a URL, an e-mail address or a handle.
