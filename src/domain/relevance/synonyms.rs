@@ -5,15 +5,23 @@
 //! and what is near in meaning the dense half knows.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use ahash::RandomState;
 
 use super::analysis::Analyzer;
 
 /// Which terms stand for which others.
-#[derive(Debug, Default, Clone, PartialEq)]
+#[derive(Default, Clone, PartialEq)]
 pub struct Synonyms {
     others: HashMap<u32, Vec<u32>, RandomState>,
+}
+
+/// Terms are numbers that tell nobody anything.
+impl fmt::Debug for Synonyms {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} words", self.others.len())
+    }
 }
 
 /// What is wrong with a group.
