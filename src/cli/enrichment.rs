@@ -1,5 +1,7 @@
 //! `toolsieve enrichment`: about how many tools something is written, and what asking about the others takes.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 use serde::Serialize;
 
@@ -32,10 +34,10 @@ struct State {
     left: usize,
     /// cl100k tokens of the requests for those.
     request_tokens: u64,
-    /// A longer answer is dropped.
-    answer_characters: usize,
+    /// A longer answer is dropped; none where none is asked for.
+    answer_characters: Option<usize>,
     /// What the limit of tools a minute makes of it.
-    minutes: usize,
+    minutes: Option<usize>,
 }
 
 impl Enrichment {
@@ -47,11 +49,12 @@ impl Enrichment {
             return print(&serde_json::to_string_pretty(&state).unwrap_or_default());
         }
         let model = state.model.as_ref().map_or_else(|| "none: [llm] enrich is off".to_owned(), Clone::clone);
-        print(&format!(
-            "Model    {model}\nTools    {}\nWritten  {} by the model, {} by an admin\nLeft     {}: {} tokens of requests, {} min at least; \
-             an answer that counts has at most {} characters",
-            state.tools, state.by_model, state.by_admin, state.left, state.request_tokens, state.minutes, state.answer_characters
-        ))
+        let mut left = format!("{}: {} tokens of requests", state.left, state.request_tokens);
+        if let (Some(minutes), Some(characters)) = (state.minutes, state.answer_characters) {
+            let _ = write!(left, ", {minutes} min at least; an answer that counts has at most {characters} characters");
+        }
+        let State { tools, by_model, by_admin, .. } = state;
+        print(&format!("Model    {model}\nTools    {tools}\nWritten  {by_model} by the model, {by_admin} by an admin\nLeft     {left}"))
     }
 }
 
@@ -83,7 +86,7 @@ async fn state(settings: &Settings) -> Result<State, Failure> {
         by_admin: by(true),
         left: requests.len(),
         request_tokens: TokenCounter::default().count(&requests).into_iter().map(u64::from).sum(),
-        answer_characters: CONTEXT_CHARACTERS + queries * QUERY_CHARACTERS,
-        minutes: enrichment.map_or(0, |enrichment| requests.len() / enrichment.per_minute),
+        answer_characters: enrichment.map(|enrichment| CONTEXT_CHARACTERS + enrichment.queries * QUERY_CHARACTERS),
+        minutes: enrichment.map(|enrichment| requests.len() / enrichment.per_minute),
     })
 }

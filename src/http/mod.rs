@@ -42,10 +42,10 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::tools::call)
         .service(routes::files::file)
         .service(routes::smart_select::smart_select)
-        .service(routes::enrichment::list)
-        .service(routes::enrichment::get_one)
-        .service(routes::enrichment::put_one)
-        .service(routes::enrichment::delete_one);
+        .service(routes::enrichment::list_enrichment)
+        .service(routes::enrichment::get_enrichment)
+        .service(routes::enrichment::put_enrichment)
+        .service(routes::enrichment::delete_enrichment);
 }
 
 /// Registers what depends on the catalog: everything below a server's name. Comes last.

@@ -53,7 +53,7 @@ struct EnrichmentBody {
     )
 )]
 #[get("/v1/admin/enrichment")]
-pub async fn list(_admin: Admin, state: web::Data<State>, part: Option<web::Query<Part>>) -> Result<HttpResponse, Problem> {
+pub async fn list_enrichment(_admin: Admin, state: web::Data<State>, part: Option<web::Query<Part>>) -> Result<HttpResponse, Problem> {
     let part = part.filter(|part| (1..=MOST).contains(&part.limit));
     let part = part.ok_or_else(|| Problem::new(Code::InvalidRequest, format!("limit is 1 to {MOST}, offset a whole number from 0.")))?;
     Ok(HttpResponse::Ok().json(state.enrichment.list(part.offset, part.limit).await.map_err(|error| failed(&error))?))
@@ -71,7 +71,7 @@ pub async fn list(_admin: Admin, state: web::Data<State>, part: Option<web::Quer
     )
 )]
 #[get("/v1/admin/enrichment/{server}/{tool:.+}")]
-pub async fn get_one(_admin: Admin, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+pub async fn get_enrichment(_admin: Admin, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
     let entry = state.enrichment.get(&id(path)).await.map_err(|error| failed(&error))?;
     entry.map(|entry| HttpResponse::Ok().json(entry)).ok_or_else(nothing)
 }
@@ -92,7 +92,7 @@ pub async fn get_one(_admin: Admin, state: web::Data<State>, path: web::Path<(St
     )
 )]
 #[put("/v1/admin/enrichment/{server}/{tool:.+}")]
-pub async fn put_one(
+pub async fn put_enrichment(
     _admin: Admin,
     state: web::Data<State>,
     path: web::Path<(String, String)>,
@@ -118,7 +118,7 @@ pub async fn put_one(
     )
 )]
 #[delete("/v1/admin/enrichment/{server}/{tool:.+}")]
-pub async fn delete_one(_admin: Admin, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+pub async fn delete_enrichment(_admin: Admin, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
     let removed = state.enrichment.remove(&id(path)).await.map_err(|error| failed(&error))?;
     if removed { Ok(HttpResponse::NoContent().finish()) } else { Err(nothing()) }
 }

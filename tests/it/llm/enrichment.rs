@@ -1,5 +1,6 @@
 //! What a language model writes about tools, what an admin makes of it, and what it does for a search.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -75,11 +76,29 @@ async fn best(service: &Running, query: &str) -> String {
 
 /// Waits until the index finds this tool by these words.
 async fn found(service: &Running, query: &str, tool: &str) {
+    until_best(service, query, |best| best == tool).await;
+}
+
+/// A start searches the index of before until the new one is there.
+async fn until_best(service: &Running, query: &str, condition: impl Fn(&str) -> bool) {
     let started = Instant::now();
-    while best(service, query).await != tool {
-        assert!(started.elapsed() < LONG, "{tool} is never found by `{query}`");
+    loop {
+        let best = best(service, query).await;
+        if condition(&best) {
+            return;
+        }
+        assert!(started.elapsed() < LONG, "`{query}` still finds {best}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// What `toolsieve enrichment` says of a stopped service.
+fn state(folder: &TempDir, environment: Vec<(&'static str, &'static str)>) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+    command.args(["enrichment", "--json", "--data-dir"]).arg(folder.path().join("data")).envs(environment);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 async fn put(service: &Running, path: &str, body: &Value) -> (StatusCode, Value) {
@@ -131,9 +150,17 @@ async fn tools_are_found_by_what_a_model_wrote_which_is_paid_once() {
 
     let service = start(servers(), configured(&model), Some(service.stop().await)).await;
     assert_eq!(written(&service, 1).await["enrichment"][0]["source"], "admin", "switched off, the model's words do not count");
+    until_best(&service, PARROT, |best| best != "files__move_file").await;
     found(&service, words, "mail__send_email").await;
-    assert_ne!(best(&service, PARROT).await, "files__move_file");
     assert_eq!(model.seen().len(), 9);
+
+    let folder = service.stop().await;
+    let off = state(&folder, Vec::new());
+    assert_eq!([&off["model"], &off["by_model"], &off["by_admin"], &off["left"]], [&Value::Null, &json!(0), &json!(1), &json!(8)]);
+    assert!((500..8_000).contains(&off["request_tokens"].as_u64().unwrap()), "{off}");
+    let on = state(&folder, enriching(&model));
+    assert_eq!([&on["model"], &on["by_model"], &on["by_admin"]], [&json!("writer"), &json!(8), &json!(1)]);
+    assert_eq!([&on["tools"], &on["left"], &on["request_tokens"], &on["minutes"]], [&json!(9), &json!(0), &json!(0), &json!(0)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
