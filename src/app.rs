@@ -33,6 +33,9 @@ use crate::http::caller::Access;
 use crate::http::state::State;
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
+use crate::service::enrich::Enriching;
+use crate::service::enrich::admin::EnrichmentAdmin;
+use crate::service::enrich::feed::EnrichmentFeed;
 use crate::service::execute::Execute;
 use crate::service::files::Files;
 use crate::service::judges::Judges;
@@ -130,6 +133,7 @@ impl Application {
         let (chats, chat_writing) = Chats::start(Arc::clone(&store), Arc::clone(&selection), stop.clone());
         let events = servers.events();
         let following = tokio::spawn(async move { refresh.follow(events).await });
+        let (enrichment, enriching) = enrichment(&start.llm, &current, &store, stop.clone())?;
         let indexing = Indexing {
             current: Arc::clone(&current),
             store: Arc::clone(&store),
@@ -137,6 +141,7 @@ impl Application {
             embedder: Arc::clone(&embedder),
             lexical: LexicalModel::default(),
             on_progress: progress::embedding(),
+            enrichment: Arc::clone(&enrichment.feed),
             unused_retention: start.store.unused_retention,
         };
         let indexing_stop = stop.clone();
@@ -173,6 +178,7 @@ impl Application {
                 recorder: recorder.clone(),
             },
             select: Select::new(current, retrieve, judges, chats, recorder, selection),
+            enrichment,
             status,
         });
         let server = match listen(&start, listener, address, state) {
@@ -193,7 +199,7 @@ impl Application {
             store: sqlite,
             reload,
             stop,
-            tasks: vec![recording, chat_writing, following, indexing, teaching, reloading, watching],
+            tasks: vec![recording, chat_writing, following, indexing, enriching, teaching, reloading, watching],
             _data_dir: data_dir,
         })
     }
@@ -330,6 +336,23 @@ fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Result<mcp::Opti
 pub(crate) fn judges(settings: &LlmSettings) -> Result<Judges, StartError> {
     let client = llm::client_builder().build().map_err(StartError::Client)?;
     Ok(Judges::new(Arc::new(ChatModels::new(client, settings.clone())), settings.clone()))
+}
+
+/// What is written about tools, and who has a language model write more, where that is wanted.
+fn enrichment(
+    settings: &LlmSettings,
+    current: &Arc<CurrentCatalog>,
+    store: &Arc<dyn Store>,
+    stop: CancellationToken,
+) -> Result<(EnrichmentAdmin, JoinHandle<()>), StartError> {
+    let model = settings.enrichment.as_ref().map(|enrichment| enrichment.endpoint.model.clone());
+    let feed = Arc::new(EnrichmentFeed::new(model));
+    let admin = EnrichmentAdmin { current: Arc::clone(current), store: Arc::clone(store), feed: Arc::clone(&feed) };
+    let Some(enrichment) = settings.enrichment.clone() else { return Ok((admin, tokio::spawn(async {}))) };
+    let client = llm::client_builder().build().map_err(StartError::Client)?;
+    let enricher = Arc::new(ChatModels::new(client, settings.clone()));
+    let enriching = Enriching { current: Arc::clone(current), store: Arc::clone(store), enricher, settings: enrichment, feed };
+    Ok((admin, tokio::spawn(async move { enriching.follow(stop).await })))
 }
 
 /// Hands settings that can change to the use cases that go by them.

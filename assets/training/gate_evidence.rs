@@ -132,6 +132,7 @@ async fn indexed(catalog: &Catalog, store: &Arc<dyn Store>, embedder: &Arc<dyn E
         embedder: Arc::clone(embedder),
         lexical: LexicalModel::default(),
         on_progress: Arc::new(|_, _| {}),
+        enrichment: Arc::default(),
         unused_retention: Duration::from_hours(24),
     };
     indexing.update(catalog).await;

@@ -7,6 +7,7 @@ mod catalog;
 mod check;
 mod doctor;
 mod embedder;
+mod enrichment;
 mod log;
 mod mcpo;
 mod model;
@@ -56,6 +57,8 @@ enum Command {
     Check(check::Check),
     /// Print the document of the configured servers' tools, or the description of the service's own routes
     Openapi(openapi::Openapi),
+    /// Show about how many tools a language model has written, and what asking it about the others takes
+    Enrichment(enrichment::Enrichment),
     /// Turn a sentence-transformers folder into a weights file
     #[command(subcommand)]
     Model(model::Model),
@@ -162,6 +165,7 @@ impl Command {
             Self::Search(command) => command.run(),
             Self::Check(command) => command.run(),
             Self::Openapi(command) => command.run(),
+            Self::Enrichment(command) => command.run(),
             Self::Model(command) => command.run(),
             Self::Openwebui(command) => command.run(),
             Self::Bench(command) => command.run(),

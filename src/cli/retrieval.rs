@@ -18,16 +18,23 @@ use crate::app;
 use crate::cli::Failure;
 use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::Catalog;
+use crate::domain::enrichment::key;
 use crate::domain::relevance::analysis::{Analyzer, Language};
 use crate::domain::relevance::{FusionParameters, Gate, LexicalModel, LexicalParameters, SparseVector};
+use crate::domain::tool::Tool;
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
+use crate::service::enrich::feed::EnrichmentFeed;
+use crate::service::enrich::in_force;
 use crate::service::ports::{Embedder, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store, ToolIndex};
 use crate::service::record::{Recorder, Retention};
 use crate::service::refresh::{Indexing, OnProgress, passages};
 use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
 use crate::settings::Settings;
+
+/// Vectors of a tool's own texts, which come first; no tool in a catalog is without a description.
+const OWN: usize = 2;
 
 /// What the retrieval is made of. The default is the service's.
 #[derive(Clone)]
@@ -47,6 +54,8 @@ pub(super) struct Recipe {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Vectors {
     All,
+    /// Those of its own texts: not of what an admin or a language model wrote about it.
+    Own,
     /// Of server, name and description.
     Full,
     /// Of name and first sentence.
@@ -102,6 +111,7 @@ impl Retrieval {
             embedder: Arc::clone(&embedder),
             lexical: recipe.lexical(),
             on_progress,
+            enrichment: Arc::new(EnrichmentFeed::new(model_of_enrichment(&recipe.settings))),
             unused_retention: recipe.settings.start.store.unused_retention,
         };
         if !indexing.update(&current.snapshot()).await {
@@ -114,6 +124,11 @@ impl Retrieval {
         let select = select(current, &retrieve, &selection, &recipe.settings, &folder).await?;
         Ok(Self { retrieve, select, _folder: folder })
     }
+}
+
+/// The language model that writes about tools, where one does.
+pub(super) fn model_of_enrichment(settings: &Settings) -> Option<String> {
+    settings.start.llm.enrichment.as_ref().map(|enrichment| enrichment.endpoint.model.clone())
 }
 
 /// The embedder that is configured.
@@ -179,11 +194,20 @@ impl VectorStore {
         }
         let error = |error| Failure::failed(format!("error: {error}"));
         let embedder = open_embedder(settings)?;
-        let texts = catalog.tools().iter().flat_map(|tool| passages(tool)).chain(Gate::example_texts().map(str::to_owned));
+        let model = model_of_enrichment(settings);
+        let written = in_force(catalog, database, model.as_deref()).await.map_err(error)?;
+        let of_tool = |tool: &Arc<Tool>| {
+            let enrichment = written.get(&key(tool)).map(|written| written.enrichment.clone()).unwrap_or_default();
+            passages(tool).into_iter().chain(enrichment.passages(tool)).collect::<Vec<_>>()
+        };
+        let texts = catalog.tools().iter().flat_map(of_tool).chain(Gate::example_texts().map(str::to_owned));
         let texts: Vec<Fingerprint> = texts.map(|text| Fingerprint::of_text(&text)).collect();
         let vectors: Vec<_> = database.vectors(embedder.model(), &texts).await.map_err(error)?.into_iter().collect();
         let copy = Self::passing().await?;
         copy.store.save_vectors(embedder.model(), &vectors).await.map_err(error)?;
+        for (tool, written) in &written {
+            copy.store.save_enrichment(tool, written).await.map_err(error)?;
+        }
         Ok(Self { in_use: true, ..copy })
     }
 }
@@ -224,8 +248,12 @@ impl ToolIndex for Parts {
         for document in &mut contents.documents {
             match self.vectors {
                 Vectors::All => {}
+                Vectors::Own => document.dense.truncate(OWN),
                 Vectors::Full => document.dense.truncate(1),
-                Vectors::Short => drop(document.dense.drain(..document.dense.len().saturating_sub(1))),
+                Vectors::Short => {
+                    document.dense.truncate(OWN);
+                    document.dense.drain(..document.dense.len().saturating_sub(1));
+                }
                 Vectors::None => document.dense.clear(),
             }
         }

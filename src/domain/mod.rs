@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod chat;
 pub mod diet;
 pub mod document;
+pub mod enrichment;
 pub mod json;
 pub mod judgement;
 pub mod layout;

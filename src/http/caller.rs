@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 
-use crate::domain::principal::Principal;
+use crate::domain::principal::{Principal, PrincipalKind};
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
@@ -172,12 +172,42 @@ impl FromRequest for Caller {
     }
 }
 
+/// A caller who may change how the service works: whoever has shown its key, or without a key whoever is on this machine.
+pub struct Admin;
+
+impl FromRequest for Admin {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let caller = Caller::from_request(request, payload).into_inner();
+        let state = request.app_data::<web::Data<State>>();
+        ready(caller.and_then(|caller| match state.map(|state| &state.access) {
+            Some(access) => admin(access, caller.0.kind),
+            None => Err(Problem::new(Code::Internal, "The service is not set up.")),
+        }))
+    }
+}
+
+fn admin(access: &Access, caller: PrincipalKind) -> Result<Admin, Problem> {
+    match (caller, access) {
+        (PrincipalKind::ServiceKey, _) | (PrincipalKind::Anyone, Access::Loopback { .. }) => Ok(Admin),
+        (_, Access::Key(_) | Access::Mcpo { .. }) => {
+            Err(Problem::new(Code::Unauthorized, "Send the key as `Authorization: Bearer <key>`."))
+        }
+        (_, Access::Everybody | Access::Loopback { .. }) => {
+            Err(Problem::new(Code::NotAdmin, "Everybody who reaches this address is served. Set an API key to administer the service."))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use actix_web::http::header::{self, HeaderMap, HeaderValue};
 
-    use super::{Access, Scheme, credential, is_local_host, principal};
+    use super::{Access, Scheme, admin, credential, is_local_host, principal};
     use crate::domain::principal::PrincipalKind;
+    use crate::http::problem::Code;
 
     #[test]
     fn keys_come_as_bearer_or_basic() {
@@ -223,6 +253,19 @@ mod tests {
         }
         let open = principal(&Access::Mcpo { key: "key".into(), strict: false }, &HeaderMap::new(), true);
         assert_ne!(open.unwrap().kind, PrincipalKind::ServiceKey, "whoever reads a document has not shown the key");
+    }
+
+    #[test]
+    fn an_admin_has_the_key_or_sits_at_the_machine() {
+        let (key, mcpo) = (Access::Key("key".into()), Access::Mcpo { key: "key".into(), strict: false });
+        let local = Access::Loopback { origins: Vec::new() };
+        let decide = |access: &Access, kind| admin(access, kind).map(|_| ()).map_err(|problem| problem.code);
+        assert_eq!(decide(&key, PrincipalKind::ServiceKey), Ok(()));
+        assert_eq!(decide(&mcpo, PrincipalKind::ServiceKey), Ok(()));
+        assert_eq!(decide(&local, PrincipalKind::Anyone), Ok(()));
+        assert_eq!(decide(&mcpo, PrincipalKind::Anyone), Err(Code::Unauthorized), "whoever reads a document has not shown the key");
+        assert_eq!(decide(&key, PrincipalKind::Nobody), Err(Code::Unauthorized));
+        assert_eq!(decide(&Access::Everybody, PrincipalKind::Anyone), Err(Code::NotAdmin));
     }
 
     #[test]

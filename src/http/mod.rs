@@ -25,6 +25,7 @@ use crate::domain::layout::Layout;
         (name = "filter", description = "Which tools matter for a message"),
         (name = "tools", description = "Find and run tools"),
         (name = "files", description = "Files that tools returned"),
+        (name = "admin", description = "What an admin sees and changes"),
         (name = "documents", description = "What a caller may see, as OpenAPI documents")
     )
 )]
@@ -40,7 +41,11 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::tools::search)
         .service(routes::tools::call)
         .service(routes::files::file)
-        .service(routes::smart_select::smart_select);
+        .service(routes::smart_select::smart_select)
+        .service(routes::enrichment::list_enrichment)
+        .service(routes::enrichment::get_enrichment)
+        .service(routes::enrichment::put_enrichment)
+        .service(routes::enrichment::delete_enrichment);
 }
 
 /// Registers what depends on the catalog: everything below a server's name. Comes last.

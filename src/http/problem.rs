@@ -52,6 +52,7 @@ codes! {
     Unauthorized       "unauthorized"        UNAUTHORIZED           Caller "No key, or a wrong one",
     WrongKey           "wrong_key"           FORBIDDEN              Caller "The key is wrong",
     ForeignOrigin      "foreign_origin"      FORBIDDEN              Caller "The request comes from another site",
+    NotAdmin           "not_admin"           FORBIDDEN              Caller "Only an admin may do this",
     NotFound           "not_found"           NOT_FOUND              Caller "There is no such thing here",
     MethodNotAllowed   "method_not_allowed"  METHOD_NOT_ALLOWED     Caller "This address answers another method",
     BodyTooLarge       "body_too_large"      PAYLOAD_TOO_LARGE      Caller "The body is too large",

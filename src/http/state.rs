@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::http::caller::Access;
+use crate::service::enrich::admin::EnrichmentAdmin;
 use crate::service::execute::Execute;
 use crate::service::files::Files;
 use crate::service::meta::Meta;
@@ -23,4 +24,5 @@ pub struct State {
     pub select: Select,
     pub smart_select: SmartSelect,
     pub status: Status,
+    pub enrichment: EnrichmentAdmin,
 }

@@ -3,6 +3,7 @@
 mod breaker;
 pub mod chats;
 pub mod current;
+pub mod enrich;
 pub mod execute;
 pub mod files;
 pub mod judges;

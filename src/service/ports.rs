@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::domain::canonical::Fingerprint;
 pub use crate::domain::catalog::{ServerListing, SkippedTool};
 use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::enrichment::{Author, Brief, Enrichment, EnrichmentProblem, Written};
 use crate::domain::judgement::{AnswerProblem, Choice, Provider, Question};
 use crate::domain::principal::{Principal, Visibility, VisibilityClass};
 use crate::domain::relevance::SparseVector;
@@ -400,6 +401,28 @@ pub enum JudgeError {
     Answer(#[from] AnswerProblem),
 }
 
+// ------------------------------------------------------------------------------------------------- enricher
+
+/// Has a language model write what a tool is found by.
+#[async_trait]
+pub trait Enricher: Send + Sync {
+    /// What the model wrote, as [`Brief::read`] has checked it. Asks once; how long it may take is the caller's affair:
+    /// dropping the future ends the request.
+    ///
+    /// # Errors
+    /// [`EnrichError`], which holds nothing of what was asked or answered.
+    async fn enrich(&self, brief: &Brief) -> Result<Enrichment, EnrichError>;
+}
+
+/// Why a language model wrote nothing that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EnrichError {
+    #[error(transparent)]
+    Model(#[from] JudgeError),
+    #[error("its answer has {0}")]
+    Answer(#[from] EnrichmentProblem),
+}
+
 // ---------------------------------------------------------------------------------------------------- store
 
 /// What must survive a restart. Everything else is a cache.
@@ -434,6 +457,20 @@ pub trait Store: Send + Sync {
         definitions: &[Fingerprint],
         since: SystemTime,
     ) -> Result<u64, StoreError>;
+
+    /// What is written about the tools of these keys ([`crate::domain::enrichment::key`]): by an admin, otherwise by this
+    /// model.
+    async fn enrichments(&self, model: Option<&str>, tools: &[Fingerprint]) -> Result<HashMap<Fingerprint, Written>, StoreError>;
+
+    /// Replaces what the same author wrote about the tool. What an admin writes is on the disk when this returns.
+    async fn save_enrichment(&self, tool: &Fingerprint, written: &Written) -> Result<(), StoreError>;
+
+    /// Removes what this author wrote about the tool. Returns whether there was anything.
+    async fn remove_enrichment(&self, tool: &Fingerprint, author: &Author) -> Result<bool, StoreError>;
+
+    /// Notes that what an admin or this model wrote about these tools is in use, and removes everything written, by
+    /// whomever, that was not in use since then; returns how many went.
+    async fn forget_unused_enrichments(&self, model: Option<&str>, tools: &[Fingerprint], since: SystemTime) -> Result<u64, StoreError>;
 
     /// Whether it answers, for `/readyz`.
     async fn check(&self) -> Result<(), StoreError>;

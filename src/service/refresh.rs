@@ -15,10 +15,13 @@ use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing};
 use crate::domain::diet;
 use crate::domain::document::Mode;
+use crate::domain::enrichment::{Written, key};
 use crate::domain::principal::Visibility;
 use crate::domain::relevance::{self, Gate, LexicalModel};
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::current::CurrentCatalog;
+use crate::service::enrich::feed::EnrichmentFeed;
+use crate::service::enrich::in_force;
 use crate::service::ports::{Embedder, IndexContents, IndexDocument, IndexServer, ServerEvent, Store, StoreError, ToolIndex, recovered};
 use crate::service::publish::Publish;
 use crate::settings::servers::ServerSettings;
@@ -283,6 +286,8 @@ pub struct Indexing {
     pub embedder: Arc<dyn Embedder>,
     pub lexical: LexicalModel,
     pub on_progress: OnProgress,
+    /// Says when something was written about tools, and hears when it is searched.
+    pub enrichment: Arc<EnrichmentFeed>,
     /// How long vectors and token counts are kept that no tool needs.
     pub unused_retention: Duration,
 }
@@ -299,9 +304,11 @@ impl Indexing {
         sweep.reset();
         let mut is_first = true;
         let mut recoveries = self.embedder.recoveries();
+        let mut writings = self.enrichment.writings();
         loop {
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
+                written = writings.changed() => if written.is_err() { return },
                 () = self.index.needs_contents() => {}
                 () = recovered(&mut recoveries) => {}
                 _ = sweep.tick() => {
@@ -318,12 +325,16 @@ impl Indexing {
                 }
             }
             changes.mark_unchanged();
+            writings.mark_unchanged();
             let catalog = self.current.snapshot();
             tokio::select! {
                 complete = self.update(&catalog) => if complete {
                     pause = FIRST_RETRY;
                     if std::mem::take(&mut is_first) {
                         self.forget_unused(&catalog).await;
+                    }
+                    if catalog.version() == self.current.snapshot().version() {
+                        self.enrichment.complete();
                     }
                 } else {
                     tracing::info!(retry_in_s = pause.as_secs(), "the index is updated again later");
@@ -348,7 +359,7 @@ impl Indexing {
             return true;
         }
         catalog.learn_texts(self.lexical.analyzer());
-        let passages = Passages::of(catalog);
+        let passages = Passages::of(catalog, &self.written(catalog).await);
         let wanted: Vec<Fingerprint> = passages.texts().map(|text| Fingerprint::of_text(text)).collect();
         let mut vectors = self.store.vectors(self.embedder.model(), &wanted).await.unwrap_or_else(|error| {
             tracing::warn!(error = %error, "stored vectors could not be read; the tools are embedded again");
@@ -381,7 +392,7 @@ impl Indexing {
 
     /// Forgets the vectors and token counts that were not needed for long.
     async fn forget_unused(&self, catalog: &Catalog) {
-        let passages = Passages::of(catalog);
+        let passages = Passages::of(catalog, &self.written(catalog).await);
         let texts = passages.texts().map(|text| Fingerprint::of_text(text));
         let texts: Vec<Fingerprint> = texts.chain(Gate::example_texts().map(Fingerprint::of_text)).collect();
         let definitions = catalog.tools().iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string());
@@ -394,6 +405,20 @@ impl Indexing {
             Ok(rows) => tracing::info!(rows, "vectors and token counts of tools that are gone were removed"),
             Err(error) => tracing::warn!(error = %error, "unused vectors and token counts were not removed"),
         }
+        let tools: Vec<Fingerprint> = catalog.tools().iter().map(|tool| key(tool)).collect();
+        match self.store.forget_unused_enrichments(self.enrichment.model(), &tools, since).await {
+            Ok(0) => {}
+            Ok(rows) => tracing::info!(rows, "what was written about tools that are gone was removed"),
+            Err(error) => tracing::warn!(error = %error, "what was written about tools that are gone was not removed"),
+        }
+    }
+
+    /// What tools are found by beside their own texts.
+    async fn written(&self, catalog: &Catalog) -> HashMap<Fingerprint, Written> {
+        in_force(catalog, self.store.as_ref(), self.enrichment.model()).await.unwrap_or_else(|error| {
+            tracing::warn!(error = %error, "what is written about tools could not be read; they are found by their own texts");
+            HashMap::new()
+        })
     }
 
     async fn embed(&self, missing: Vec<(Fingerprint, String)>, vectors: &mut HashMap<Fingerprint, Arc<[f32]>>) -> Embedded {
@@ -506,10 +531,16 @@ struct Passages<'a> {
 }
 
 impl<'a> Passages<'a> {
-    fn of(catalog: &'a Catalog) -> Self {
+    /// Of a tool its own texts first, then what was written about it.
+    fn of(catalog: &'a Catalog, written: &HashMap<Fingerprint, Written>) -> Self {
+        let texts = |tool: &Tool| {
+            let mut texts = passages(tool);
+            texts.extend(written.get(&key(tool)).into_iter().flat_map(|written| written.enrichment.passages(tool)));
+            texts
+        };
         let servers = catalog.servers().iter().filter(|server| !server.tools.is_empty());
         Self {
-            tools: catalog.tools().iter().map(|tool| (tool, passages(tool))).collect(),
+            tools: catalog.tools().iter().map(|tool| (tool, texts(tool))).collect(),
             servers: servers.map(|server| (server, relevance::server_passage(&server_text(server)))).collect(),
         }
     }

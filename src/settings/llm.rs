@@ -5,6 +5,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
+use crate::domain::enrichment::MOST_QUERIES;
 use crate::domain::judgement::Provider;
 use crate::settings::values::Reader;
 
@@ -25,6 +26,21 @@ pub struct LlmSettings {
     pub gemini: Option<Endpoint>,
     pub openai: Option<Endpoint>,
     pub anthropic: Option<Endpoint>,
+    /// `None`: no model writes anything about tools.
+    pub enrichment: Option<EnrichmentSettings>,
+}
+
+/// How a model writes what tools are found by, in the background.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnrichmentSettings {
+    /// The address of `configured`; its key goes there too.
+    pub endpoint: Endpoint,
+    /// How many queries are asked for.
+    pub queries: usize,
+    /// How many tools the model is asked about in a minute, at most.
+    pub per_minute: usize,
+    /// How long the model may take for one tool.
+    pub timeout: Duration,
 }
 
 /// A model at an OpenAI-compatible address.
@@ -37,8 +53,10 @@ pub struct Endpoint {
 
 impl LlmSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let configured = endpoint(reader, "llm.base_url", "llm.model");
         Self {
-            configured: endpoint(reader, "llm.base_url", "llm.model"),
+            enrichment: enrichment(reader, configured.as_ref()),
+            configured,
             api_key: api_key(reader),
             timeout: reader.milliseconds("llm.timeout_ms", 10..=60_000),
             candidates: reader.whole("llm.candidates", 2..=200),
@@ -64,6 +82,24 @@ impl LlmSettings {
 #[must_use]
 pub fn is_key(key: &str) -> bool {
     !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn enrichment(reader: &mut Reader<'_>, configured: Option<&Endpoint>) -> Option<EnrichmentSettings> {
+    let own_model = reader.optional_text("llm.enrich_model");
+    let queries = reader.whole("llm.enrich_queries", 1..=MOST_QUERIES);
+    let per_minute = reader.whole("llm.enrich_per_minute", 1..=6_000);
+    let timeout = reader.seconds("llm.enrich_timeout_seconds", 1..=600);
+    if !reader.switch("llm.enrich") {
+        return None;
+    }
+    let Some(configured) = configured else {
+        if reader.optional_text("llm.base_url").is_none() {
+            reader.problem("llm.enrich", "there is no language model to ask", "set llm.base_url and llm.model, or leave llm.enrich off");
+        }
+        return None;
+    };
+    let endpoint = Endpoint { model: own_model.unwrap_or_else(|| configured.model.clone()), ..configured.clone() };
+    Some(EnrichmentSettings { endpoint, queries, per_minute, timeout })
 }
 
 fn endpoint(reader: &mut Reader<'_>, url_key: &str, model_key: &str) -> Option<Endpoint> {

@@ -101,6 +101,7 @@ fn select(criterion: &mut Criterion) {
             embedder: Arc::clone(&embedder),
             lexical: LexicalModel::default(),
             on_progress: Arc::new(|_, _| {}),
+            enrichment: Arc::default(),
             unused_retention: std::time::Duration::from_hours(24),
         };
         runtime.block_on(indexing.update(&current.snapshot()));

@@ -87,6 +87,7 @@ fn start(folder: &Path, store: &Arc<dyn Store>) -> Parts {
         embedder: Arc::clone(&embedder) as Arc<dyn Embedder>,
         lexical: LexicalModel::default(),
         on_progress: Arc::new(|_, _| ()),
+        enrichment: Arc::default(),
         unused_retention: Duration::from_hours(24),
     };
     Parts { index, embedder, indexing }

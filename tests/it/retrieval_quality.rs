@@ -82,6 +82,7 @@ async fn recall(set: &Path) -> [f64; 3] {
         embedder: Arc::clone(&embedder),
         lexical: LexicalModel::default(),
         on_progress: Arc::new(|_, _| {}),
+        enrichment: Arc::default(),
         unused_retention: std::time::Duration::from_hours(24),
     };
     indexing.update(&catalog).await;

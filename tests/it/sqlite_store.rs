@@ -8,9 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
 use toolsieve::adapters::store::{OpenError, SqliteStore};
+use toolsieve::domain::enrichment::Author;
 use toolsieve::service::ports::Store;
 
-use crate::store_contract::{chat, events, listing, set, store_contract, text, vector};
+use crate::store_contract::{chat, events, listing, set, store_contract, text, vector, written};
 
 /// Vectors of one call in the test with the killed process: several statements of one transaction.
 const BATCH: usize = 1000;
@@ -283,6 +284,21 @@ async fn what_no_tool_needs_goes_and_what_one_needs_stays() {
     let noted = read(&path, "SELECT CAST(max(used_at) AS TEXT) FROM vector").await;
     assert_eq!(store.forget_unused("model", &[], &[], SystemTime::now() - month).await.unwrap(), 0);
     assert_eq!(read(&path, "SELECT CAST(max(used_at) AS TEXT) FROM vector").await, noted);
+}
+
+#[tokio::test]
+async fn what_is_written_about_tools_that_are_gone_goes() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    for (tool, author) in [(1, "now"), (1, "former"), (1, "admin"), (2, "now"), (2, "admin")] {
+        store.save_enrichment(&text(tool), &written(author, "a")).await.unwrap();
+    }
+    change(&path, "UPDATE enrichment SET used_at = 5").await;
+    let month = SystemTime::now() - Duration::from_hours(30 * 24);
+    assert_eq!(store.forget_unused_enrichments(Some("now"), &[text(1)], month).await.unwrap(), 3);
+    assert_eq!(store.enrichments(Some("now"), &[text(1), text(2)]).await.unwrap(), [(text(1), written("admin", "a"))].into());
+    store.remove_enrichment(&text(1), &Author::Admin).await.unwrap();
+    assert_eq!(store.enrichments(Some("now"), &[text(1)]).await.unwrap(), [(text(1), written("now", "a"))].into());
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 use toolsieve::domain::canonical::Fingerprint;
 use toolsieve::domain::chat::{ChatKey, ChatSet};
+use toolsieve::domain::enrichment::{Author, Enrichment, Written};
 use toolsieve::domain::principal::PrincipalId;
 use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::service::ports::{CallOutcome, SelectionEvent, SelectionEventKind, ServerListing, SkippedTool, Store};
@@ -24,6 +25,8 @@ macro_rules! store_contract {
             thousands_of_vectors_go_in_one_call,
             token_counts_are_kept,
             what_was_used_lately_is_not_forgotten,
+            what_is_written_is_kept_by_tool_and_author,
+            what_is_written_and_used_lately_is_not_forgotten,
             it_says_whether_it_answers,
             chats_are_kept_by_principal,
             chats_and_events_are_forgotten_by_age,
@@ -89,6 +92,11 @@ pub(crate) fn events(at: SystemTime) -> Vec<SelectionEvent> {
     ];
     let event = |kind| SelectionEvent { at, selection: Some("selection".into()), principal: "anyone".into(), chat: None, kind };
     kinds.into_iter().map(event).collect()
+}
+
+pub(crate) fn written(author: &str, words: &str) -> Written {
+    let author = if author == "admin" { Author::Admin } else { Author::Model(author.into()) };
+    Written { author, enrichment: Enrichment { context: words.into(), queries: vec!["日本 \"quoted\"".into(), words.into()] } }
 }
 
 pub(crate) async fn listings_come_back_as_they_were(store: &dyn Store) {
@@ -159,6 +167,43 @@ pub(crate) async fn what_was_used_lately_is_not_forgotten(store: &dyn Store) {
     assert_eq!(store.forget_unused("one", &[], &[], now - hour).await.unwrap(), 0);
     assert_eq!(store.forget_unused("one", &[], &[], now + hour).await.unwrap(), 3);
     assert!(store.vectors("one", &[text(1)]).await.unwrap().is_empty() && store.token_counts(&[text(1)]).await.unwrap().is_empty());
+}
+
+pub(crate) async fn what_is_written_is_kept_by_tool_and_author(store: &dyn Store) {
+    let (one, two, admin) = (written("one", "a"), written("two", "b"), written("admin", ""));
+    for (tool, written) in [(1, &one), (1, &two), (2, &one), (2, &admin)] {
+        store.save_enrichment(&text(tool), written).await.unwrap();
+    }
+    let tools = [text(1), text(2), text(3)];
+    assert_eq!(store.enrichments(None, &tools).await.unwrap(), [(text(2), admin.clone())].into());
+    assert_eq!(store.enrichments(Some("one"), &tools).await.unwrap(), [(text(1), one.clone()), (text(2), admin.clone())].into());
+    assert_eq!(store.enrichments(Some("two"), &tools).await.unwrap()[&text(1)], two);
+    assert!(store.enrichments(Some("one"), &[]).await.unwrap().is_empty());
+
+    store.save_enrichment(&text(1), &written("one", "c")).await.unwrap();
+    assert_eq!(store.enrichments(Some("one"), &tools).await.unwrap()[&text(1)], written("one", "c"));
+    assert_eq!(store.enrichments(Some("two"), &tools).await.unwrap()[&text(1)], two);
+
+    assert!(store.remove_enrichment(&text(2), &Author::Admin).await.unwrap());
+    assert!(!store.remove_enrichment(&text(2), &Author::Admin).await.unwrap());
+    assert_eq!(store.enrichments(Some("one"), &tools).await.unwrap()[&text(2)], one);
+
+    for number in 0..600 {
+        store.save_enrichment(&text(number), &written("many", &number.to_string())).await.unwrap();
+    }
+    let many: Vec<_> = (0..700).map(text).collect();
+    let found = store.enrichments(Some("many"), &many).await.unwrap();
+    assert_eq!((found.len(), &found[&text(599)]), (600, &written("many", "599")));
+}
+
+pub(crate) async fn what_is_written_and_used_lately_is_not_forgotten(store: &dyn Store) {
+    for author in ["one", "two", "admin"] {
+        store.save_enrichment(&text(1), &written(author, "a")).await.unwrap();
+    }
+    let (now, hour) = (SystemTime::now(), Duration::from_hours(1));
+    assert_eq!(store.forget_unused_enrichments(Some("one"), &[], now - hour).await.unwrap(), 0);
+    assert_eq!(store.forget_unused_enrichments(None, &[], now + hour).await.unwrap(), 3);
+    assert!(store.enrichments(Some("one"), &[text(1)]).await.unwrap().is_empty());
 }
 
 pub(crate) async fn it_says_whether_it_answers(store: &dyn Store) {

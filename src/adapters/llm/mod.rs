@@ -13,8 +13,9 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
+use crate::domain::enrichment::{Brief, Enrichment};
 use crate::domain::judgement::{AnswerProblem, Choice, Question};
-use crate::service::ports::{Advisor, Judge, JudgeError};
+use crate::service::ports::{Advisor, EnrichError, Enricher, Judge, JudgeError};
 use crate::settings::LlmSettings;
 use crate::settings::llm::Endpoint;
 
@@ -45,22 +46,38 @@ impl ChatModels {
             Advisor::Own { provider, key } => Some((self.settings.of(*provider)?, key.clone())),
         }
     }
+
+    /// What a model answers, as it stands.
+    async fn complete(&self, endpoint: &Endpoint, key: SecretString, system: String, user: String) -> Result<String, JudgeError> {
+        let account = Account { base_url: endpoint.base_url.clone(), key };
+        let api = Client::build(self.client.clone(), account).with_http_service(transport::once(self.client.clone()));
+        let request = json!({
+            "model": endpoint.model,
+            "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
+            "stream": false,
+        });
+        let completion: Value = api.chat().create_byot(request).await.map_err(|error| kind(&error))?;
+        let answer = completion.pointer("/choices/0/message/content").and_then(Value::as_str);
+        Ok(answer.ok_or(AnswerProblem::NoCompletion)?.to_owned())
+    }
 }
 
 #[async_trait]
 impl Judge for ChatModels {
     async fn judge(&self, advisor: &Advisor, question: &Question) -> Result<Vec<Choice>, JudgeError> {
         let (endpoint, key) = self.endpoint(advisor).ok_or(JudgeError::NotConfigured)?;
-        let account = Account { base_url: endpoint.base_url.clone(), key };
-        let api = Client::build(self.client.clone(), account).with_http_service(transport::once(self.client.clone()));
-        let request = json!({
-            "model": endpoint.model,
-            "messages": [{"role": "system", "content": question.system()}, {"role": "user", "content": question.user()}],
-            "stream": false,
-        });
-        let completion: Value = api.chat().create_byot(request).await.map_err(|error| kind(&error))?;
-        let answer = completion.pointer("/choices/0/message/content").and_then(Value::as_str);
-        Ok(question.read(answer.ok_or(AnswerProblem::NoCompletion)?)?)
+        let answer = self.complete(endpoint, key, question.system(), question.user()).await?;
+        Ok(question.read(&answer)?)
+    }
+}
+
+#[async_trait]
+impl Enricher for ChatModels {
+    async fn enrich(&self, brief: &Brief) -> Result<Enrichment, EnrichError> {
+        let endpoint = &self.settings.enrichment.as_ref().ok_or(JudgeError::NotConfigured)?.endpoint;
+        let key = self.settings.api_key.clone().unwrap_or_default();
+        let answer = self.complete(endpoint, key, brief.system(), brief.user()).await?;
+        Ok(brief.read(&answer)?)
     }
 }
 

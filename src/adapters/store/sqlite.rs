@@ -3,13 +3,14 @@
 //! **Durability.** Write-ahead log with `synchronous = NORMAL`: a commit is acknowledged after the operating system
 //! has taken it, so a killed process loses nothing that was acknowledged. A power cut or a crash of the operating
 //! system can lose the last commits, never the file's integrity; everything kept here is derived (listings, vectors,
-//! counts) or costs a warning when it is lost (chats, events), so it is not worth one disk flush per commit. Tables
-//! that people fill in need `FULL` when they come.
+//! counts) or costs a warning when it is lost (chats, events), so it is not worth one disk flush per commit. What people
+//! write (about tools) is flushed.
 //!
 //! **Connections.** One writes, a few read; in write-ahead mode they do not wait for each other. Each has a thread
 //! and a page cache of its own, so both are kept small. Another process may have the file open: it is waited for.
 
 mod chats;
+mod enrichments;
 mod errors;
 mod events;
 mod listings;
@@ -29,6 +30,7 @@ use sqlx::{ConnectOptions, Sqlite, Transaction};
 
 use crate::domain::canonical::Fingerprint;
 use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::enrichment::{Author, Written};
 use crate::domain::tool::ServerName;
 use crate::service::ports::{SelectionEvent, ServerListing, Store, StoreError};
 
@@ -164,6 +166,28 @@ impl Store for SqliteStore {
             Ok(gone)
         };
         forget.await.map_err(self.failed("forget unused vectors and counts"))
+    }
+
+    async fn enrichments(&self, model: Option<&str>, tools: &[Fingerprint]) -> Result<HashMap<Fingerprint, Written>, StoreError> {
+        enrichments::load(&self.readers, model, tools).await.map_err(self.failed("read what is written about tools"))
+    }
+
+    async fn save_enrichment(&self, tool: &Fingerprint, written: &Written) -> Result<(), StoreError> {
+        enrichments::save(&self.writer, tool, written).await.map_err(self.failed("save what is written about a tool"))
+    }
+
+    async fn remove_enrichment(&self, tool: &Fingerprint, author: &Author) -> Result<bool, StoreError> {
+        enrichments::remove(&self.writer, tool, author).await.map_err(self.failed("remove what is written about a tool"))
+    }
+
+    async fn forget_unused_enrichments(&self, model: Option<&str>, tools: &[Fingerprint], since: SystemTime) -> Result<u64, StoreError> {
+        let forget = async {
+            let mut transaction = self.write().await?;
+            let gone = enrichments::forget_unused(&mut transaction, model, tools, since).await?;
+            transaction.commit().await?;
+            Ok(gone)
+        };
+        forget.await.map_err(self.failed("forget what is written about tools that are gone"))
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -27,6 +27,7 @@ pub(super) const PARTS: &[Part] = &[
         without: "one vector a tool: name and first sentence",
         leave_out: |recipe| recipe.vectors = Vectors::Short,
     },
+    Part { name: "enrichment", without: "tools found by their own texts alone", leave_out: |recipe| recipe.vectors = Vectors::Own },
     Part { name: "sentences", without: "long messages ranked as a whole", leave_out: |recipe| recipe.fusion.sentence_weight = 0.0 },
     Part { name: "coverage", without: "no place for what no tool before it does", leave_out: |recipe| recipe.fusion.coverage_weight = 0.0 },
     Part {

@@ -30,6 +30,11 @@ pub fn passages(tool: &ToolText<'_>) -> Vec<String> {
     vec![full, short]
 }
 
+/// The text for a sentence about a tool that its server has not written: `server name words: sentence`.
+pub fn context_passage(tool: &ToolText<'_>, sentence: &str) -> String {
+    cap(&join(&[&split_identifier(tool.server), " ", &split_identifier(tool.name)], sentence), PASSAGE_CHARACTERS)
+}
+
 pub(super) fn join(head: &[&str], body: &str) -> String {
     let mut text = head.concat().trim().to_owned();
     if !text.is_empty() && !body.is_empty() {

@@ -38,7 +38,7 @@ pub mod words;
 
 pub use ambiguity::is_ambiguous;
 pub use cut::{CutCandidate, CutParameters, GAP, GAP_OF_PARTS, cut};
-pub use dense::passages;
+pub use dense::{context_passage, passages};
 pub use fusion::{Candidates, FusionParameters, Ranked, prefer, readable_score, z_scores};
 pub use gate::{Gate, GateEvidence, GateParameters, Verdict};
 pub use gate_head::{GateHead, Signals};

@@ -2,6 +2,7 @@
 
 pub mod docs;
 pub mod documents;
+pub mod enrichment;
 pub mod execute;
 pub mod files;
 pub mod filter;

@@ -11,7 +11,7 @@ use crate::adapters::store::encoding::{fingerprint_from_bytes, to_millis, vector
 use crate::domain::canonical::Fingerprint;
 
 /// In milliseconds.
-const DAY: i64 = 24 * 60 * 60 * 1000;
+pub(super) const DAY: i64 = 24 * 60 * 60 * 1000;
 
 /// A stored vector that is not one any more is left out: it will be computed again.
 pub(super) async fn load(
@@ -107,7 +107,7 @@ pub(super) async fn delete_unused(writer: &mut SqliteConnection, since: SystemTi
 }
 
 /// `(?, ?, …)`
-fn push_list(query: &mut QueryBuilder<Sqlite>, values: &[Fingerprint]) {
+pub(super) fn push_list(query: &mut QueryBuilder<Sqlite>, values: &[Fingerprint]) {
     query.push("(");
     let mut list = query.separated(", ");
     for value in values {

@@ -1,0 +1,92 @@
+//! `toolsieve enrichment`: about how many tools something is written, and what asking about the others takes.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::adapters::data_dir;
+use crate::adapters::tokens::TokenCounter;
+use crate::cli::retrieval::open;
+use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime};
+use crate::domain::enrichment::{Author, Brief, CONTEXT_CHARACTERS, QUERY_CHARACTERS, key};
+use crate::service::enrich::in_force;
+use crate::settings::{ServersSource, Settings};
+
+#[derive(Args)]
+pub(super) struct Enrichment {
+    #[command(flatten)]
+    configuration: ConfigurationArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct State {
+    /// The language model that is asked; none where `llm.enrich` is off.
+    model: Option<String>,
+    tools: usize,
+    /// How many of them are found by what the model wrote.
+    by_model: usize,
+    by_admin: usize,
+    /// How many the model has not written about.
+    left: usize,
+    /// cl100k tokens of the requests for those.
+    request_tokens: u64,
+    /// A longer answer is dropped; none where none is asked for.
+    answer_characters: Option<usize>,
+    /// What the limit of tools a minute makes of it.
+    minutes: Option<usize>,
+}
+
+impl Enrichment {
+    pub(super) fn run(self) -> Outcome {
+        let source = self.configuration.config.clone().map_or(ServersSource::Nothing, ServersSource::File);
+        let settings = self.configuration.service.load(source)?;
+        let state = runtime()?.block_on(state(&settings))?;
+        if self.json {
+            return print(&serde_json::to_string_pretty(&state).unwrap_or_default());
+        }
+        let model = state.model.as_ref().map_or_else(|| "none: [llm] enrich is off".to_owned(), Clone::clone);
+        let mut left = format!("{}: {} tokens of requests", state.left, state.request_tokens);
+        if let (Some(minutes), Some(characters)) = (state.minutes, state.answer_characters) {
+            let _ = write!(left, ", {minutes} min at least; an answer that counts has at most {characters} characters");
+        }
+        let State { tools, by_model, by_admin, .. } = state;
+        print(&format!("Model    {model}\nTools    {tools}\nWritten  {by_model} by the model, {by_admin} by an admin\nLeft     {left}"))
+    }
+}
+
+async fn state(settings: &Settings) -> Result<State, Failure> {
+    let known = catalog::last_good(settings).await?;
+    let enrichment = settings.start.llm.enrichment.as_ref();
+    let model = enrichment.map(|enrichment| enrichment.endpoint.model.clone());
+    let store = open(&data_dir::database(&settings.start.store.data_dir)).await?;
+    let written = in_force(&known.catalog, &store, model.as_deref()).await;
+    store.close().await;
+    let written = written.map_err(|error| Failure::failed(format!("error: {error}")))?;
+
+    let tools = known.catalog.tools();
+    let by = |is_admin: bool| {
+        let authors = tools.iter().filter_map(|tool| written.get(&key(tool)).map(|written| &written.author));
+        authors.filter(|author| (**author == Author::Admin) == is_admin).count()
+    };
+    let queries = enrichment.map_or(1, |enrichment| enrichment.queries);
+    let requests: Vec<String> = tools
+        .iter()
+        .filter(|tool| !written.contains_key(&key(tool)))
+        .map(|tool| Brief::new(tool, queries))
+        .map(|brief| format!("{}\n{}", brief.system(), brief.user()))
+        .collect();
+    Ok(State {
+        model,
+        tools: tools.len(),
+        by_model: by(false),
+        by_admin: by(true),
+        left: requests.len(),
+        request_tokens: TokenCounter::default().count(&requests).into_iter().map(u64::from).sum(),
+        answer_characters: enrichment.map(|enrichment| CONTEXT_CHARACTERS + enrichment.queries * QUERY_CHARACTERS),
+        minutes: enrichment.map(|enrichment| requests.len() / enrichment.per_minute),
+    })
+}

@@ -1,0 +1,137 @@
+//! What is written about tools beside what their servers say: for an admin to read and to change.
+#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
+
+use actix_web::{HttpResponse, delete, get, put, web};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::domain::enrichment::{Enrichment, MOST_QUERIES};
+use crate::domain::tool::ToolId;
+use crate::http::body::Body;
+use crate::http::caller::Admin;
+use crate::http::problem::{Code, Problem, read_json};
+use crate::http::state::State;
+use crate::service::ports::StoreError;
+
+const MOST: usize = 1_000;
+
+#[derive(Deserialize, IntoParams)]
+pub struct Part {
+    /// How many are returned, 1 to 1000.
+    #[serde(default = "default_limit")]
+    #[param(default = 100, minimum = 1, maximum = 1000)]
+    limit: usize,
+    /// How many are skipped; `next` of the part before.
+    #[serde(default)]
+    #[param(default = 0)]
+    offset: usize,
+}
+
+fn default_limit() -> usize {
+    100
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct EnrichmentBody {
+    /// What the tool is for, in a sentence of at most 300 characters. Empty: none.
+    context: String,
+    /// Messages that would need the tool: at most 20, of at most 200 characters each.
+    queries: Vec<String>,
+}
+
+/// The tools about which something is written beside what their servers say, with who wrote it.
+#[utoipa::path(
+    tag = "admin",
+    params(Part),
+    responses(
+        (status = 200, description = "`enrichment` with `name`, `server`, `tool`, `source` (`model` or `admin`), `model`, `context` and \
+            `queries`; `total` of them, all `tools`, and the `next` offset", body = Object),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 403, description = "There is no key, and not only this machine is served"),
+        (status = 422, description = "A value that does not fit")
+    )
+)]
+#[get("/v1/admin/enrichment")]
+pub async fn list_enrichment(_admin: Admin, state: web::Data<State>, part: Option<web::Query<Part>>) -> Result<HttpResponse, Problem> {
+    let part = part.filter(|part| (1..=MOST).contains(&part.limit));
+    let part = part.ok_or_else(|| Problem::new(Code::InvalidRequest, format!("limit is 1 to {MOST}, offset a whole number from 0.")))?;
+    Ok(HttpResponse::Ok().json(state.enrichment.list(part.offset, part.limit).await.map_err(|error| failed(&error))?))
+}
+
+/// What is written about one tool.
+#[utoipa::path(
+    tag = "admin",
+    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
+    responses(
+        (status = 200, description = "An entry of the list", body = Object),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 403, description = "There is no key, and not only this machine is served"),
+        (status = 404, description = "There is no such tool, or nothing is written about it")
+    )
+)]
+#[get("/v1/admin/enrichment/{server}/{tool:.+}")]
+pub async fn get_enrichment(_admin: Admin, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+    let entry = state.enrichment.get(&id(path)).await.map_err(|error| failed(&error))?;
+    entry.map(|entry| HttpResponse::Ok().json(entry)).ok_or_else(nothing)
+}
+
+/// Writes about one tool. No language model overwrites it; a changed tool is another tool.
+#[utoipa::path(
+    tag = "admin",
+    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
+    request_body = EnrichmentBody,
+    responses(
+        (status = 200, description = "The entry; searches go by it a moment later", body = Object),
+        (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 403, description = "There is no key, and not only this machine is served"),
+        (status = 404, description = "There is no such tool"),
+        (status = 413, description = "The body is too large"),
+        (status = 422, description = "A text that does not fit")
+    )
+)]
+#[put("/v1/admin/enrichment/{server}/{tool:.+}")]
+pub async fn put_enrichment(
+    _admin: Admin,
+    state: web::Data<State>,
+    path: web::Path<(String, String)>,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
+    let EnrichmentBody { context, queries } = read_json(&body.0)?;
+    let enrichment = Enrichment::new(&context, &queries, MOST_QUERIES)
+        .map_err(|problem| Problem::new(Code::InvalidRequest, format!("The body has {problem}.")))?;
+    let entry = state.enrichment.put(&id(path), enrichment).await.map_err(|error| failed(&error))?;
+    entry.map(|entry| HttpResponse::Ok().json(entry)).ok_or_else(Problem::not_found)
+}
+
+/// Takes back what counts for one tool: an admin's words, so that a language model's count again; or a model's, which is
+/// then asked anew.
+#[utoipa::path(
+    tag = "admin",
+    params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
+    responses(
+        (status = 204, description = "It is gone; searches go without it a moment later"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 403, description = "There is no key, and not only this machine is served"),
+        (status = 404, description = "There is no such tool, or nothing is written about it")
+    )
+)]
+#[delete("/v1/admin/enrichment/{server}/{tool:.+}")]
+pub async fn delete_enrichment(_admin: Admin, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+    let removed = state.enrichment.remove(&id(path)).await.map_err(|error| failed(&error))?;
+    if removed { Ok(HttpResponse::NoContent().finish()) } else { Err(nothing()) }
+}
+
+fn id(path: web::Path<(String, String)>) -> ToolId {
+    let (server, tool) = path.into_inner();
+    ToolId::new(server.as_str(), tool)
+}
+
+fn nothing() -> Problem {
+    Problem::new(Code::NotFound, "Nothing is written about such a tool. GET /v1/admin/enrichment lists what there is.")
+}
+
+fn failed(error: &StoreError) -> Problem {
+    Problem::new(Code::Internal, error.to_string())
+}
