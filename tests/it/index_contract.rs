@@ -424,7 +424,19 @@ pub(crate) async fn servers_change_nothing_for_tools(index: &Index) {
     for (visibility, without) in visibilities.iter().zip(without) {
         let found = answer_as(index, &query, visibility, 12).await;
         assert!(!found.servers.is_empty());
-        assert_eq!(by_name(found.candidates), without);
+        let found = by_name(found.candidates);
+        assert_eq!(found.keys().collect::<Vec<_>>(), without.keys().collect::<Vec<_>>());
+        for (now, before) in found.values().zip(without.values()) {
+            for (now, before) in now.dense.iter().zip(&before.dense) {
+                match before {
+                    Some(before) => close(*now, *before),
+                    None => assert_eq!(*now, None),
+                }
+            }
+            for (now, before) in now.lexical.iter().zip(&before.lexical) {
+                same(*now, *before);
+            }
+        }
     }
     assert_eq!(index.state().documents, 300);
 }
