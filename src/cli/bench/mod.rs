@@ -54,7 +54,7 @@ struct RetrievalArgs {
     /// The messages, in place of those of the folder
     #[arg(long, value_name = "FILE")]
     queries: Option<PathBuf>,
-    /// The tools, where the data brings no tools.jsonl: a folder with one <server>.json each, as `tools/list` answers
+    /// The tools, where the data brings no tools.jsonl: a folder with one `SERVER.json` each, as `tools/list` answers
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     toollists: Option<PathBuf>,
     /// The same, but as these servers list them now: a file with an `mcpServers` map
