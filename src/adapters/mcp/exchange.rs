@@ -82,7 +82,7 @@ const SENDING: u8 = 1;
 const SENT: u8 = 2;
 const WITHDRAWN: u8 = 3;
 /// How long the end of a write is waited for that was under way when the connection ended.
-const SETTLING: Duration = Duration::from_millis(50);
+const SETTLING: Duration = Duration::from_millis(500);
 
 impl Ticket {
     pub(super) fn new(purpose: Purpose, limit: usize, progress: Option<mpsc::Sender<Progress>>) -> Self {
