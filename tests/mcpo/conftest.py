@@ -61,13 +61,13 @@ def with_file(stack: ExitStack, folder: Path, file: str) -> Pair:
 def strict(stack: ExitStack, folder: Path) -> Pair:
     """Everything needs the key, below a prefix, behind a proxy's path."""
     path = config(folder / "time.json", servers("time"))
-    arguments = ["-k", KEY, "--strict-auth", "--path-prefix", "pre", "--root-path", "/root", "-c", path]
+    arguments = ["-k", KEY, "--strict-auth", "--path-prefix", "pre", "--root-path", "/base", "-c", path]
     pair = Pair(stack, folder / "strict", arguments, ready=[])
     from processes import until
 
     def ready() -> bool:
         try:
-            answers = pair.ask("GET", "/root/pre/time/openapi.json", headers={"Authorization": f"Bearer {KEY}"})
+            answers = pair.ask("GET", "/base/pre/time/openapi.json", headers={"Authorization": f"Bearer {KEY}"})
         except OSError:
             return False
         return all(answer.status_code == 200 for answer in answers)
