@@ -134,7 +134,7 @@ impl Catalog {
         self.meta_tokens.get(name).copied().unwrap_or_default()
     }
 
-    /// Goes through the texts of all tools: 0.1 s for thousands of them, so it is done in the background.
+    /// Goes through the texts of all tools, which is work for the background.
     pub fn learn_texts(&self, analyzer: &Analyzer) {
         self.texts.get_or_init(|| {
             let texts = || self.tools.iter().map(|tool| tool.text());

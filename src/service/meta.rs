@@ -1,7 +1,6 @@
 //! The meta-tools: find tools by what they do.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +9,6 @@ use crate::domain::principal::Visibility;
 use crate::domain::tool::Tool;
 use crate::service::current::CurrentCatalog;
 use crate::service::execute::Caller;
-use crate::service::ports::{SelectionEvent, SelectionEventKind};
 use crate::service::record::Recorder;
 use crate::service::retrieve::Retrieve;
 
@@ -72,17 +70,7 @@ impl Meta {
         let visibility = Visibility::of(&caller.principal);
         let catalog = self.current.snapshot();
         let (ranked, warnings) = self.retrieve.search(&request.queries, &visibility, &catalog, request.limit).await;
-        self.recorder.record(SelectionEvent {
-            at: SystemTime::now(),
-            selection: caller.selection.clone(),
-            principal: caller.principal.id.as_str().to_owned(),
-            chat: caller.chat.clone(),
-            kind: SelectionEventKind::Searched {
-                model: self.retrieve.model().into(),
-                vector: None,
-                tools: ranked.iter().map(|(tool, _)| tool.id.clone()).collect(),
-            },
-        });
+        self.recorder.searched(caller, self.retrieve.model(), ranked.iter().map(|(tool, _)| tool.id.clone()).collect());
         let tools: Vec<FoundTool> = ranked.into_iter().map(|(tool, score)| found(&tool, score, request.detail)).collect();
         let next = match (tools.is_empty(), request.detail) {
             (true, _) => "Nothing was found. Try other words for what the tool should do.".to_owned(),

@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::service::ports::{SelectionEvent, Store};
+use crate::domain::tool::ToolId;
+use crate::service::execute::Caller;
+use crate::service::ports::{SelectionEvent, SelectionEventKind, Store};
 
 /// Events that may wait. More than that means that the store does not keep up; then the newest are dropped and counted.
 const QUEUE: usize = 16_384;
@@ -40,6 +42,17 @@ impl Recorder {
         if self.queue.try_send(event).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Notes what a caller's search brought. What was searched for is not kept.
+    pub fn searched(&self, caller: &Caller, model: &str, tools: Vec<ToolId>) {
+        self.record(SelectionEvent {
+            at: SystemTime::now(),
+            selection: caller.selection.clone(),
+            principal: caller.principal.id.as_str().to_owned(),
+            chat: caller.chat.clone(),
+            kind: SelectionEventKind::Searched { model: model.into(), vector: None, tools },
+        });
     }
 }
 

@@ -2,7 +2,6 @@
 //! caller's own account, else by the configured one, else by retrieval.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use serde::Serialize;
 use tokio::time::Instant;
@@ -14,7 +13,7 @@ use crate::domain::tool::Tool;
 use crate::service::current::CurrentCatalog;
 use crate::service::execute::Caller;
 use crate::service::judges::Judges;
-use crate::service::ports::{Advisor, SelectionEvent, SelectionEventKind};
+use crate::service::ports::Advisor;
 use crate::service::record::Recorder;
 use crate::service::retrieve::Retrieve;
 
@@ -80,17 +79,7 @@ impl SmartSelect {
             Some(judged) => judged,
             None => (self.ranked(request, &visibility, &catalog, &mut warnings).await, HEURISTIC),
         };
-        self.recorder.record(SelectionEvent {
-            at: SystemTime::now(),
-            selection: caller.selection.clone(),
-            principal: caller.principal.id.as_str().to_owned(),
-            chat: caller.chat.clone(),
-            kind: SelectionEventKind::Searched {
-                model: self.retrieve.model().into(),
-                vector: None,
-                tools: tools.iter().map(|(tool, _)| tool.id.clone()).collect(),
-            },
-        });
+        self.recorder.searched(caller, self.retrieve.model(), tools.iter().map(|(tool, _)| tool.id.clone()).collect());
         SmartSelection { tools: tools.into_iter().map(|(tool, reason)| smart_tool(&tool, reason)).collect(), provider, warnings }
     }
 

@@ -179,15 +179,15 @@ async fn what_keeps_a_server_from_a_token_is_said() {
 async fn documents_of_servers_are_mcpo_s_and_the_one_of_everything_is_ours() {
     let (_, address) = peer(&[], false);
     let servers = json!({"remote": {"type": "http", "url": format!("{address}/mcp")}, "one": stdio(&[])});
-    let mcpo = McpoSettings { path_prefix: "/pre".into(), root_path: "/root".into(), ..McpoSettings::default() };
+    let mcpo = McpoSettings { path_prefix: "/pre".into(), root_path: "/base".into(), ..McpoSettings::default() };
     let service = Start { servers, mcpo: Some(mcpo), ..Start::default() }.start().await;
     service.settled().await;
     let (_, document) = service.get("/pre/remote/openapi.json").await;
     assert_eq!((&document["info"]["title"], &document["info"]["version"]), (&json!("the-program"), &json!("7")));
-    assert_eq!(document["servers"], json!([{"url": "/root/pre/remote"}]));
+    assert_eq!(document["servers"], json!([{"url": "/base/pre/remote"}]));
     assert_eq!(document["paths"].as_object().unwrap().keys().collect::<Vec<_>>(), ["/headers"]);
     assert_eq!(document["paths"]["/headers"]["post"]["operationId"], "tool_headers_post");
-    let (_, meta) = service.get("/root/pre/remote/openapi.json?mode=meta").await;
+    let (_, meta) = service.get("/base/pre/remote/openapi.json?mode=meta").await;
     assert!(meta["paths"]["/v1/tools/search"].is_object(), "{meta}");
 
     let (_, all) = service.get("/openapi.json").await;
@@ -197,7 +197,7 @@ async fn documents_of_servers_are_mcpo_s_and_the_one_of_everything_is_ours() {
         "{:?}",
         all["paths"].as_object().unwrap().keys()
     );
-    for base in ["", "/root"] {
+    for base in ["", "/base"] {
         assert_eq!(service.post(&format!("{base}/pre/one/echo"), &json!({"a": 1})).await, (StatusCode::OK, json!({"a": 1})));
         assert_eq!(service.post(&format!("{base}/one/echo"), &json!({})).await.0, StatusCode::NOT_FOUND);
     }
