@@ -5,7 +5,8 @@ The message has 12 word pieces, and every one is new: one word differs, so that 
 same messages in turns of 25 within one run, one thread each. Toolsieve's time is measured here, in the client, from the
 first byte sent to the last one received, over a connection that stays open. It is asked in three ways: with the
 message alone, which offers every tool; as the Open WebUI filter asks, with a connection, a chat and the names of all
-2,000 functions; and for a new chat each time.
+2,000 functions; and for a new chat each time. Then with messages of 100 words, which sentence-transformers embeds as
+well, with messages of four clauses, and by 16 callers at once, of whom the requests in a second count.
 
 Tools are those of the *.json files in a folder (`{"tools": […]}`, real servers), filled up with made ones to the
 number asked for, and replayed by real stdio servers.
@@ -30,6 +31,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,18 @@ SENTENCE = "create a new issue in the {} repository about login error"
 VERBS = ["create", "list", "search", "update", "delete", "get", "move", "export", "archive", "share"]
 NOUNS = ["invoice", "ticket", "event", "customer", "photo", "order", "contract", "playlist", "sensor", "recipe"]
 PLACES = ["warehouse", "library", "hospital", "school", "kitchen", "garage", "studio", "office", "museum", "port"]
+BASE = "sentence-transformers, the message alone"
+LONG_BASE = "sentence-transformers, 100 words"
+# 100 words with the sentence in front, and four clauses: more to embed, and more texts to search for.
+BACKGROUND = (
+    "we noticed it this morning after the release and several people in the support team have already asked what is going "
+    "on with it because nobody could sign in for almost an hour and the dashboards stayed green the whole time which is "
+    "worrying as well so please write down what we know so far mention that the second attempt usually works and that it "
+    "only happens in the browser but never on the phone and keep the tone calm because the customers will read every single "
+    "word of this text later today"
+)
+CLAUSES = "{}, then send an email to the team about it, book a meeting for tomorrow morning and translate the notes into French"
+CALLERS = 16
 # Messages that are measured, and those that warm up for them, before it is the turn of the next way.
 BLOCK = 25
 WARM_UP = 3
@@ -115,6 +129,21 @@ class Wire:
         return took, json.loads(answer[head_end + 4 :])
 
 
+def requests_in_a_second(service: Service, bodies: list[dict[str, Any]]) -> float:
+    """Of as many callers at once, each with a connection of its own."""
+    wires = [Wire(service) for _ in range(CALLERS)]
+    share = len(bodies) // CALLERS
+
+    def call(number: int) -> None:
+        for body in bodies[number * share : (number + 1) * share]:
+            wires[number].filter(body)
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(CALLERS) as callers:
+        list(callers.map(call, range(CALLERS)))
+    return share * CALLERS / (time.perf_counter() - start)
+
+
 def said(message: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": message}]}
 
@@ -169,9 +198,15 @@ def main() -> None:
                     raise SystemExit(f"an odd answer: {answer}")
                 return took
 
+            def long(message: str) -> str:
+                return f"{message} {BACKGROUND}"
+
             ways: dict[str, Callable[[str], float]] = {
-                "sentence-transformers, the message alone": embed,
+                BASE: embed,
                 "filter, message alone": alone,
+                "filter, four clauses": lambda message: wire.filter(said(CLAUSES.format(message)))[0],
+                LONG_BASE: lambda message: embed(long(message)),
+                "filter, 100 words": lambda message: wire.filter(said(long(message)))[0],
                 "filter, as Open WebUI asks": lambda message: wire.filter(
                     {**said(message), **asked, "chat_id": "c1"}
                 )[0],
@@ -192,9 +227,14 @@ def main() -> None:
                     block = [measure(next(source)) for _ in range(BLOCK + WARM_UP)]
                     times[way] += block[WARM_UP:]
 
-    base = times["sentence-transformers, the message alone"]
+            bodies = [{**said(next(source)), **asked, "chat_id": str(number)} for number in range(CALLERS * BLOCK)]
+            report["requests_in_a_second"] = {"16 callers": requests_in_a_second(service, bodies)}
+            median = statistics.median(times["filter, as Open WebUI asks, new chat"])
+            report["requests_in_a_second"]["one caller"] = 1e3 / median
+
     rows, report["ways"] = [], {}
     for way, values in times.items():
+        base = times[LONG_BASE if "100 words" in way else BASE]
         cuts = statistics.quantiles(values, n=100)
         found = {"p50": statistics.median(values), "p90": cuts[89], "p99": cuts[98], "least": min(values)}
         found["faster_p50"] = statistics.median(base) / found["p50"]
@@ -206,6 +246,9 @@ def main() -> None:
     text = table(["milliseconds", "p50", "p90", "p99", "least", "p50 faster", "least faster"], rows)
     text += f"\n\nof which inside the service (`took_ms`), message alone: p50 {report['inside_p50_ms']:.3f} ms"
     text += f"; {options.count} tools ({report['real_tools']} real) live and indexed after {report['indexed_s']:.1f} s"
+    rates = report["requests_in_a_second"]
+    text += f"\n\nrequests in a second, as Open WebUI asks: {rates['one caller']:.0f} by one caller, "
+    text += f"{rates['16 callers']:.0f} by {CALLERS} at once"
     finish(report, text, options.json)
 
 

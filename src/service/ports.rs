@@ -175,7 +175,7 @@ pub trait ToolIndex: Send + Sync {
 
     /// The candidates of each text, merged: for every tool that is among the `limit` best of any text by dense or by
     /// lexical score, its scores for all texts. A dense score that a list did not bring is computed, a lexical
-    /// one is 0. With them all visible servers that have a vector, where a text has one. The order of both is not
+    /// one is 0. With them, where it is asked for and a text has a vector, all visible servers that have one. The order of both is not
     /// defined. An index that can't be reached answers with lexical scores and a warning.
     ///
     /// # Errors
@@ -227,6 +227,8 @@ pub struct IndexQuery<'a> {
     pub visibility: &'a Visibility,
     /// Length of each of the lists that are merged.
     pub limit: usize,
+    /// Whether servers are scored as well.
+    pub servers: bool,
 }
 
 /// One text of a search.

@@ -181,7 +181,9 @@ impl Retrieve {
             texts.iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: sparse(text) }).collect();
         let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion };
         let limit = list.unwrap_or(settings.candidates);
-        let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit }).await {
+        // Messages of one part gain nothing by their servers.
+        let has_parts = texts.len() > 2;
+        let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit, servers: has_parts }).await {
             Ok(found) => {
                 warnings.extend(found.warning.map(str::to_owned));
                 found
@@ -213,7 +215,7 @@ impl Retrieve {
         let ranked = candidates.fuse(&fusion);
         Ranking {
             agreement: agreement(&ranked, catalog),
-            has_parts: texts.len() > 2,
+            has_parts,
             ranked,
             message: plan.whole().to_owned(),
             in_context: plan.in_context().map(str::to_owned),

@@ -38,7 +38,7 @@ fn search(criterion: &mut Criterion) {
                 group.bench_function(BenchmarkId::new(format!("{texts} texts"), view), |bencher| {
                     bencher.iter(|| {
                         let texts = queries.next().map_or(&[][..], Vec::as_slice);
-                        let found = runtime.block_on(index.search(&IndexQuery { texts, visibility, limit: LIMIT }));
+                        let found = runtime.block_on(index.search(&IndexQuery { texts, visibility, limit: LIMIT, servers: true }));
                         black_box(found.expect("candidates"))
                     });
                 });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use toolsieve::domain::principal::Visibility;
-use toolsieve::service::ports::{IndexDocument, IndexQueryText, IndexServer, ToolIndex};
+use toolsieve::service::ports::{IndexDocument, IndexQuery, IndexQueryText, IndexServer, ToolIndex};
 
 pub(crate) mod fixtures;
 
@@ -415,6 +415,7 @@ pub(crate) async fn servers_change_nothing_for_tools(index: &Index) {
         assert_eq!(found.servers, []);
         without.push(by_name(found.candidates));
     }
+    let without_servers = without[0].len();
     // Nearer to the first text than any tool, and many of them.
     let near = query[0].dense.clone().unwrap();
     let more = (0..200).map(|number| server(&format!("other-{number}"), &[number % 3], &[&near]));
@@ -439,6 +440,9 @@ pub(crate) async fn servers_change_nothing_for_tools(index: &Index) {
         }
     }
     assert_eq!(index.state().documents, 300);
+    let request = IndexQuery { texts: &query, visibility: &Visibility::default(), limit: 12, servers: false };
+    let unasked = index.search(&request).await.unwrap();
+    assert_eq!((unasked.servers, by_name(unasked.candidates).len()), (Vec::new(), without_servers));
 }
 
 pub(crate) async fn replace_leaves_exactly_the_new_servers(index: &Index) {

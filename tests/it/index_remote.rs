@@ -67,7 +67,7 @@ fn contents(documents: Vec<IndexDocument>) -> IndexContents {
 }
 
 async fn answer(index: &Index, query: &[IndexQueryText]) -> IndexAnswer {
-    index.search(&IndexQuery { texts: query, visibility: &Visibility::default(), limit: 10 }).await.unwrap()
+    index.search(&IndexQuery { texts: query, visibility: &Visibility::default(), limit: 10, servers: true }).await.unwrap()
 }
 
 /// By words alone, and as the definition says.
@@ -168,7 +168,7 @@ async fn a_slow_cluster_costs_meaning_but_not_the_deadline() {
 
     // What is hidden stays hidden without Qdrant too.
     let visibility = only_servers(&["server-1"]);
-    let found = index.search(&IndexQuery { texts: &query, visibility: &visibility, limit: 10 }).await.unwrap().candidates;
+    let found = index.search(&IndexQuery { texts: &query, visibility: &visibility, limit: 10, servers: true }).await.unwrap().candidates;
     assert!(!found.is_empty() && found.iter().all(|candidate| candidate.tool.server.as_str() == "server-1"));
 }
 

@@ -96,7 +96,7 @@ fn start(folder: &Path, store: &Arc<dyn Store>) -> Parts {
 /// The servers that lie on the same axis as a text.
 async fn on_the_axis_of(index: &Arc<dyn ToolIndex>, text: &str) -> Vec<String> {
     let texts = [IndexQueryText { dense: Some(axis(text)), sparse: SparseVector::default() }];
-    let found = index.search(&IndexQuery { texts: &texts, visibility: &Visibility::default(), limit: 10 }).await.unwrap();
+    let found = index.search(&IndexQuery { texts: &texts, visibility: &Visibility::default(), limit: 10, servers: true }).await.unwrap();
     let mut names: Vec<String> = found.servers.iter().map(|server| server.server.to_string()).collect();
     names.sort();
     assert_eq!(names, ["clock", "work-mail"], "an empty server is absent");

@@ -40,6 +40,8 @@ pub(super) struct Directory {
     /// What occurs among the tools.
     names: BTreeSet<ServerName>,
     classes: BTreeSet<VisibilityClass>,
+    /// How many tools have a dense vector.
+    embedded: usize,
 }
 
 /// What a view leaves of an index.
@@ -59,7 +61,8 @@ impl Directory {
     pub(super) fn new(points: Vec<Point>, servers: Vec<ServerPoint>) -> Self {
         let names = points.iter().map(|point| point.tool.server.clone()).collect();
         let classes = points.iter().map(Point::class).collect();
-        Self { points, servers, names, classes }
+        let embedded = points.iter().filter(|point| point.embedded).count();
+        Self { points, servers, names, classes, embedded }
     }
 
     pub(super) fn of(contents: &CanonicalContents) -> Self {
@@ -74,7 +77,7 @@ impl Directory {
 
     /// How many tools have a dense vector.
     pub(super) fn embedded(&self) -> usize {
-        self.points.iter().filter(|point| point.embedded).count()
+        self.embedded
     }
 
     /// Number of servers.

@@ -13,8 +13,7 @@ use tokio::task::spawn_blocking;
 
 use super::contents::CanonicalContents;
 use super::generation::{self, Generation, LARGE};
-use crate::domain::principal::Visibility;
-use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, ToolIndex};
+use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
 
 const PREFIX: &str = "gen-";
 
@@ -103,11 +102,11 @@ impl ToolIndex for EmbeddedIndex {
             (current.len(), current.state())
         };
         let answer = if size <= LARGE {
-            self.shared.search(request.texts, request.visibility, request.limit)?
+            self.shared.search(request)?
         } else {
             let shared = Arc::clone(&self.shared);
-            let (texts, visibility, limit) = (request.texts.to_vec(), request.visibility.clone(), request.limit);
-            on_blocking_thread(move || shared.search(&texts, &visibility, limit)).await?
+            let (texts, visibility, limit, servers) = (request.texts.to_vec(), request.visibility.clone(), request.limit, request.servers);
+            on_blocking_thread(move || shared.search(&IndexQuery { texts: &texts, visibility: &visibility, limit, servers })).await?
         };
         Ok(IndexAnswer { warning: unembedded(request, state.documents, state.embedded), ..answer })
     }
@@ -118,10 +117,10 @@ impl ToolIndex for EmbeddedIndex {
 }
 
 impl Shared {
-    fn search(&self, texts: &[IndexQueryText], visibility: &Visibility, limit: usize) -> Result<IndexAnswer, IndexError> {
+    fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
         loop {
             // A generation is retired only after its successor has become the current one.
-            if let Some(found) = self.current.load_full().search(texts, visibility, limit) {
+            if let Some(found) = self.current.load_full().search(request) {
                 return found;
             }
         }

@@ -13,7 +13,7 @@ use super::marker::Marker;
 use super::merged::{Merged, Scored};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::principal::Visibility;
-use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQueryText, IndexState};
+use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState};
 
 /// From this size on a graph is built, and a search is long enough to leave the async thread: 20,000 tools take 2 ms
 /// without a graph.
@@ -128,13 +128,9 @@ impl Generation {
     }
 
     /// Searches, or returns `None` when the generation is retired: another one has taken its place.
-    pub(super) fn search(
-        &self,
-        texts: &[IndexQueryText],
-        visibility: &Visibility,
-        limit: usize,
-    ) -> Option<Result<IndexAnswer, IndexError>> {
-        let limit = limit.min(self.len());
+    pub(super) fn search(&self, request: &IndexQuery<'_>) -> Option<Result<IndexAnswer, IndexError>> {
+        let IndexQuery { texts, visibility, .. } = *request;
+        let limit = request.limit.min(self.len());
         let filter = match self.directory.restriction(visibility) {
             _ if limit == 0 || texts.is_empty() => return Some(Ok(IndexAnswer::default())),
             Restriction::Nothing => return Some(Ok(IndexAnswer::default())),
@@ -144,7 +140,8 @@ impl Generation {
         let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
         let engine = engine.as_ref()?;
         let tools = self.merged(engine, texts, filter.as_ref(), limit);
-        let found = tools.and_then(|tools| Ok((tools, self.servers(engine, texts, visibility)?)));
+        let servers = || if request.servers { self.servers(engine, texts, visibility) } else { Ok(Vec::new()) };
+        let found = tools.and_then(|tools| Ok((tools, servers()?)));
         Some(found.map(|(tools, servers)| IndexAnswer {
             candidates: self.directory.candidates(&tools, visibility),
             servers: self.directory.server_scores(servers, visibility),

@@ -166,7 +166,7 @@ pub(crate) async fn search_as(index: &Index, texts: &[IndexQueryText], visibilit
 }
 
 pub(crate) async fn answer_as(index: &Index, texts: &[IndexQueryText], visibility: &Visibility, limit: usize) -> IndexAnswer {
-    let answer = index.search(&IndexQuery { texts, visibility, limit }).await.unwrap();
+    let answer = index.search(&IndexQuery { texts, visibility, limit, servers: true }).await.unwrap();
     let state = index.state();
     let is_unembedded = texts.iter().any(|text| text.dense.is_some()) && state.documents > 0 && state.embedded == 0;
     if let Some(warning) = answer.warning {
