@@ -29,7 +29,7 @@ use crate::adapters::watch::FileWatch;
 use crate::domain::layout::{Layout, Naming};
 use crate::domain::relevance::LexicalModel;
 use crate::http;
-use crate::http::caller::Access;
+use crate::http::caller::{Access, Admission};
 use crate::http::state::State;
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
@@ -39,8 +39,10 @@ use crate::service::enrich::feed::EnrichmentFeed;
 use crate::service::execute::Execute;
 use crate::service::files::Files;
 use crate::service::judges::Judges;
+use crate::service::keys::Keys;
 use crate::service::meta::Meta;
-use crate::service::ports::{IndexError, Store, ToolIndex, ToolServers, recovered};
+use crate::service::policies::{Policies, PolicyError};
+use crate::service::ports::{IndexError, Store, StoreError, ToolIndex, ToolServers, recovered};
 use crate::service::publish::{Publish, PublishOptions};
 use crate::service::record::{Recorder, Retention};
 use crate::service::refresh::{Indexing, Refresh, configured};
@@ -49,7 +51,7 @@ use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
-use crate::settings::{HttpSettings, LlmSettings, McpoSettings, QdrantSettings, Settings, StartSettings};
+use crate::settings::{HttpSettings, LiveSettings, LlmSettings, McpoSettings, QdrantSettings, Settings, StartSettings};
 
 /// How long calls in flight may go on after the service was told to stop, in seconds.
 const SHUTDOWN_SECONDS: u64 = 5;
@@ -84,6 +86,10 @@ pub enum StartError {
     DataDir(#[from] DataDirError),
     #[error(transparent)]
     Store(#[from] OpenError),
+    #[error("callers can't be told: {0}")]
+    Keys(StoreError),
+    #[error("the policy can't be put in force: {0}")]
+    Policy(#[from] PolicyError),
     #[error(transparent)]
     Index(#[from] IndexError),
     #[error(transparent)]
@@ -115,7 +121,9 @@ impl Application {
         let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
         let embedder = embed::open(&start.embedder)?;
         let index = open_index(&start, &data_dir, embedder.model())?;
+        let (keys, noting) = Keys::start(Arc::clone(&store), stop.clone()).await.map_err(StartError::Keys)?;
         let current = Arc::new(CurrentCatalog::default());
+        let policies = Arc::new(Policies::start(Arc::clone(&current), Arc::clone(&store), Arc::clone(&keys), &live).await?);
 
         let counter = TokenCounter::default();
         let (catalog, catalog_changes) = watch::channel(configured(&live.servers));
@@ -152,7 +160,8 @@ impl Application {
         let teaching = teach(Arc::clone(&retrieve), Arc::clone(&store), embedder.recoveries(), stop.clone());
         let execute = Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), files.clone()));
         execute.configure(&live);
-        let apply = apply(Arc::clone(&execute), Arc::clone(&selection));
+        let admission = Arc::new(admission(&start, &live, &keys));
+        let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), Arc::clone(&policies));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
         let status = Status {
             current: Arc::clone(&current),
@@ -165,7 +174,10 @@ impl Application {
             was_ready: AtomicBool::new(known > 0),
         };
         let state = web::Data::new(State {
-            access: access(&start),
+            admission,
+            policies,
+            current: Arc::clone(&current),
+            keys,
             body_limit: start.http.max_body_bytes,
             publish: Publish::new(Arc::clone(&current), publish_options(&start)),
             execute,
@@ -199,7 +211,7 @@ impl Application {
             store: sqlite,
             reload,
             stop,
-            tasks: vec![recording, chat_writing, following, indexing, enriching, teaching, reloading, watching],
+            tasks: vec![recording, chat_writing, noting, following, indexing, enriching, teaching, reloading, watching],
             _data_dir: data_dir,
         })
     }
@@ -356,8 +368,10 @@ fn enrichment(
 }
 
 /// Hands settings that can change to the use cases that go by them.
-fn apply(execute: Arc<Execute>, selection: LiveSelection) -> Apply {
+fn apply(execute: Arc<Execute>, selection: LiveSelection, admission: Arc<Admission>, policies: Arc<Policies>) -> Apply {
     Box::new(move |live| {
+        admission.groups.store(Arc::new(live.groups.clone()));
+        policies.configure(live);
         execute.configure(live);
         selection.store(Arc::new(live.selection.clone()));
     })
@@ -377,7 +391,7 @@ fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &str) -> Resu
 /// What all documents have in common.
 #[must_use]
 pub fn publish_options(settings: &StartSettings) -> PublishOptions {
-    let secured = settings.http.api_key.is_some();
+    let secured = settings.http.api_key.is_some() || settings.access.admin_key.is_some();
     let Some(mcpo) = &settings.mcpo else { return PublishOptions { secured, ..PublishOptions::default() } };
     let McpoSettings { single, path_prefix, root_path, title, version, description, .. } = mcpo.clone();
     let layout = Layout { root_path, prefix: path_prefix, single, naming: Naming::Mcpo };
@@ -388,9 +402,25 @@ fn access(settings: &StartSettings) -> Access {
     let http = &settings.http;
     match (&http.api_key, &settings.mcpo) {
         (Some(key), Some(mcpo)) => Access::Mcpo { key: key.clone(), strict: mcpo.strict_auth },
-        (Some(key), None) => Access::Key(key.clone()),
+        (Some(key), None) => Access::Key(Some(key.clone())),
+        (None, _) if settings.access.admin_key.is_some() => Access::Key(None),
         (None, _) if http.insecure => Access::Everybody,
         (None, _) => Access::Loopback { origins: http.cors_origins.clone() },
+    }
+}
+
+fn admission(start: &StartSettings, live: &LiveSettings, keys: &Arc<Keys>) -> Admission {
+    if start.http.api_key.is_some() && start.access.admin_key.is_none() {
+        tracing::info!("access.admin_key is not set: nobody can administer keys");
+    }
+    Admission {
+        access: access(start),
+        keys: Arc::clone(keys),
+        admin_key: start.access.admin_key.clone(),
+        trust_users: start.access.trust_users,
+        user_jwt_secret: start.access.user_jwt_secret.clone(),
+        groups: ArcSwap::from_pointee(live.groups.clone()),
+        warned: AtomicBool::new(false),
     }
 }
 

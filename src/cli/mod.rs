@@ -2,17 +2,20 @@
 //!
 //! Exit codes: 0 fine, 1 found a problem or failed, 2 wrong use or invalid configuration.
 
+mod admin;
 mod bench;
 mod catalog;
 mod check;
 mod doctor;
 mod embedder;
 mod enrichment;
+mod keys;
 mod log;
 mod mcpo;
 mod model;
 mod openapi;
 mod openwebui;
+mod policy;
 mod quickstart;
 mod retrieval;
 mod search;
@@ -65,6 +68,12 @@ enum Command {
     /// Register the service and its filter in Open WebUI, or take them out
     #[command(subcommand)]
     Openwebui(openwebui::OpenWebUi),
+    /// Create, list, rotate and revoke API keys of a running service
+    #[command(subcommand)]
+    Keys(keys::Keys),
+    /// Say who may call what on a running service, and why
+    #[command(subcommand)]
+    Policy(policy::Policy),
     /// Measure how well tools are found for messages whose tools are known, at what cost
     Bench(Box<bench::Bench>),
 }
@@ -168,6 +177,8 @@ impl Command {
             Self::Enrichment(command) => command.run(),
             Self::Model(command) => command.run(),
             Self::Openwebui(command) => command.run(),
+            Self::Keys(command) => command.run(),
+            Self::Policy(command) => command.run(),
             Self::Bench(command) => command.run(),
         }
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::domain::arguments::ArgumentsValidator;
 use crate::domain::canonical::{self, Fingerprint};
 use crate::domain::naming::OperationId;
-use crate::domain::principal::{Visibility, VisibilityClass};
+use crate::domain::principal::Visibility;
 use crate::domain::relevance::analysis::Analyzer;
 use crate::domain::relevance::{Twins, Vocabulary};
 use crate::domain::schema::{self, InputSchema};
@@ -243,7 +243,6 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
         fingerprint: canonical::fingerprint(raw),
         raw: Arc::clone(raw),
         tokens: 0,
-        class: VisibilityClass::default(),
         validator: ArgumentsValidator::default(),
         id,
     })

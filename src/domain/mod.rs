@@ -3,6 +3,7 @@
 //! Everything here is a function of its arguments. It knows neither HTTP nor MCP's transport nor any database,
 //! and depends on nothing else of this crate.
 
+pub mod api_key;
 pub mod arguments;
 pub mod canonical;
 pub mod catalog;
@@ -16,9 +17,11 @@ pub mod layout;
 pub mod mcpo;
 pub mod naming;
 pub mod outcome;
+pub mod policy;
 pub mod principal;
 pub mod relevance;
 pub mod schema;
 pub mod selection;
 pub mod similar;
 pub mod tool;
+pub mod user_token;

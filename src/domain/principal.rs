@@ -1,12 +1,18 @@
 //! Who calls, and what they may see.
 //!
 //! One value, [`Visibility`], goes into every use case (publish, search, select, describe, call) and into the index.
-//! Nothing else decides what a caller sees. Rules that give callers different views come with the policy; until a
-//! policy is configured the key opens everything.
+//! Nothing else decides what a caller sees. It is made of a principal and the policy in
+//! [`CurrentCatalog::visibility`](crate::service::current::CurrentCatalog::visibility).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use ahash::RandomState;
+
+use crate::domain::api_key::ApiKey;
+use crate::domain::catalog::CatalogServer;
+use crate::domain::naming::OperationId;
 use crate::domain::tool::{ServerName, Tool};
 
 /// Stable identity of a caller: keys the chat's set, limits and the record of use.
@@ -25,15 +31,25 @@ impl PrincipalId {
 }
 
 /// The caller of a use case.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Principal {
     pub id: PrincipalId,
     pub kind: PrincipalKind,
-    pub groups: Vec<String>,
+    pub groups: BTreeSet<String>,
+    /// Of a user, in lower case.
+    pub email: Option<String>,
+    /// The model that asks on the caller's behalf, where it is known.
+    pub model: Option<String>,
+    /// What the key reaches, whatever the policy says.
+    pub servers: Scope<ServerName>,
+    /// Whether its word is believed on which user it calls for.
+    pub vouches: bool,
+    /// Whether the routes of administration are there for it.
+    pub administers: bool,
 }
 
 /// How the caller proved who it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PrincipalKind {
     /// No key is configured: everybody who can reach the address.
     Anyone,
@@ -41,34 +57,154 @@ pub enum PrincipalKind {
     Nobody,
     /// The service key.
     ServiceKey,
+    AdminKey,
+    /// A key with a name.
+    ApiKey,
+    /// A person for whom a trusted key vouches.
+    User,
+}
+
+/// A person, as the chat application describes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    pub id: String,
+    pub email: Option<String>,
+    pub groups: BTreeSet<String>,
 }
 
 impl Principal {
+    fn new(id: impl Into<Arc<str>>, kind: PrincipalKind) -> Self {
+        Self {
+            id: PrincipalId::new(id),
+            kind,
+            groups: BTreeSet::new(),
+            email: None,
+            model: None,
+            servers: Scope::All,
+            vouches: false,
+            administers: false,
+        }
+    }
+
     #[must_use]
     pub fn anyone() -> Self {
-        Self { id: PrincipalId::new("anyone"), kind: PrincipalKind::Anyone, groups: Vec::new() }
+        Self::new("anyone", PrincipalKind::Anyone)
     }
 
     #[must_use]
     pub fn nobody() -> Self {
-        Self { id: PrincipalId::new("nobody"), kind: PrincipalKind::Nobody, groups: Vec::new() }
+        Self { servers: Scope::Only(BTreeSet::new()), ..Self::new("nobody", PrincipalKind::Nobody) }
     }
 
     #[must_use]
     pub fn service_key() -> Self {
-        Self { id: PrincipalId::new("service-key"), kind: PrincipalKind::ServiceKey, groups: Vec::new() }
+        Self::new("service-key", PrincipalKind::ServiceKey)
+    }
+
+    #[must_use]
+    pub fn admin_key() -> Self {
+        Self { administers: true, ..Self::new("admin", PrincipalKind::AdminKey) }
+    }
+
+    #[must_use]
+    pub fn api_key(key: &ApiKey) -> Self {
+        Self {
+            groups: key.groups.clone(),
+            servers: key.servers.clone().map_or(Scope::All, Scope::Only),
+            vouches: key.trusted,
+            ..Self::new(format!("key:{}", key.name), PrincipalKind::ApiKey)
+        }
+    }
+
+    /// The user that this key calls for. Where the key has groups, no others of the user's count; its servers stay the limit.
+    #[must_use]
+    pub fn on_behalf_of(&self, user: User, table: &GroupTable) -> Self {
+        // Rules take addresses and ids for the same person, so an address has to look like one.
+        let email = user.email.map(|email| email.to_lowercase()).filter(|email| email.contains('@'));
+        let mut groups = user.groups;
+        groups.extend(table.of(&user.id, email.as_deref()));
+        if !self.groups.is_empty() {
+            groups.retain(|group| self.groups.contains(group));
+        }
+        Self { groups, email, servers: self.servers.clone(), ..Self::new(format!("user:{}", user.id), PrincipalKind::User) }
+    }
+
+    /// The same caller, through this model.
+    #[must_use]
+    pub fn with_model(&self, model: Option<String>) -> Self {
+        Self { model: model.or_else(|| self.model.clone()), ..self.clone() }
     }
 }
 
-/// Tools that all rules treat alike share a class, so that an index filters on a small number instead of ids.
+/// Who is in which group by configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupTable {
+    groups: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl GroupTable {
+    /// Of each group the ids or e-mail addresses of its members.
+    pub fn new(groups: impl IntoIterator<Item = (String, Vec<String>)>) -> Self {
+        let member = |text: String| if text.contains('@') { text.to_lowercase() } else { text };
+        Self { groups: groups.into_iter().map(|(name, members)| (name, members.into_iter().map(member).collect())).collect() }
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.groups.keys().map(String::as_str)
+    }
+
+    /// `email` in lower case.
+    fn of(&self, id: &str, email: Option<&str>) -> Vec<String> {
+        let is_member = |members: &BTreeSet<String>| members.contains(id) || email.is_some_and(|email| members.contains(email));
+        self.groups.iter().filter(|(_, members)| is_member(members)).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// Tools that all rules treat alike share a class, so that an index filters on a small number instead of ids. 0 is what no
+/// rule speaks of, where everything is allowed by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VisibilityClass(pub u32);
+
+/// The class of every tool of one catalog under one policy. Equal versions are equal classes.
+#[derive(Debug, Default)]
+pub struct Classes {
+    version: u64,
+    of: HashMap<OperationId, VisibilityClass, RandomState>,
+}
+
+impl Classes {
+    #[must_use]
+    pub fn new(version: u64, of: HashMap<OperationId, VisibilityClass, RandomState>) -> Self {
+        Self { version, of }
+    }
+
+    #[must_use]
+    pub fn of(&self, tool: &Tool) -> Option<VisibilityClass> {
+        self.of.get(&tool.operation_id).copied()
+    }
+}
+
+impl PartialEq for Classes {
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version
+    }
+}
+
+impl Eq for Classes {}
+
+impl Hash for Classes {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.version.hash(state);
+    }
+}
 
 /// Which tools a caller may see: a scope over servers and one over classes, both must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Visibility {
     pub servers: Scope<ServerName>,
     pub classes: Scope<VisibilityClass>,
+    /// Which tool is of which class. A tool that is not there is not seen, unless all classes are.
+    pub assigned: Arc<Classes>,
 }
 
 /// All values, or only the listed ones.
@@ -89,24 +225,38 @@ impl<T: Ord> Scope<T> {
 }
 
 impl Visibility {
-    /// What a principal may see. Here one key opens everything; the policy refines it.
-    #[must_use]
-    pub fn of(principal: &Principal) -> Self {
-        match principal.kind {
-            PrincipalKind::Anyone | PrincipalKind::ServiceKey => Self::default(),
-            PrincipalKind::Nobody => Self { servers: Scope::Only(BTreeSet::new()), classes: Scope::All },
-        }
-    }
-
     #[must_use]
     pub fn allows(&self, tool: &Tool) -> bool {
-        self.servers.contains(&tool.id.server) && self.classes.contains(&tool.class)
+        let class = || match &self.classes {
+            Scope::All => true,
+            Scope::Only(classes) => self.assigned.of(tool).is_some_and(|class| classes.contains(&class)),
+        };
+        self.servers.contains(&tool.id.server) && class()
     }
 
-    /// The part of this view that lies on one server.
+    /// Whether there is anything to see on a server. One of which everything is hidden is hidden itself.
     #[must_use]
-    pub fn on_server(&self, server: &ServerName) -> Self {
-        let servers = if self.servers.contains(server) { BTreeSet::from([server.clone()]) } else { BTreeSet::new() };
-        Self { servers: Scope::Only(servers), classes: self.classes.clone() }
+    pub fn shows(&self, server: &CatalogServer) -> bool {
+        self.servers.contains(&server.name)
+            && (self.classes == Scope::All || server.tools.is_empty() || server.tools.iter().any(|tool| self.allows(tool)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{GroupTable, Principal, User};
+
+    #[test]
+    fn groups_come_from_claims_and_configuration_and_end_at_the_key() {
+        let table = GroupTable::new([("ops".to_owned(), vec!["Anna@Example.org".to_owned()]), ("all".to_owned(), vec!["u1".to_owned()])]);
+        let user = User { id: "u1".into(), email: Some("anna@EXAMPLE.org".into()), groups: BTreeSet::from(["finance".to_owned()]) };
+        let key = Principal { vouches: true, administers: true, ..Principal::service_key() };
+        let anna = key.on_behalf_of(user.clone(), &table);
+        assert_eq!(anna.groups.iter().map(String::as_str).collect::<Vec<_>>(), ["all", "finance", "ops"]);
+        assert_eq!((anna.id.as_str(), anna.vouches, anna.administers), ("user:u1", false, false));
+        let limited = Principal { groups: BTreeSet::from(["ops".to_owned(), "other".to_owned()]), ..key };
+        assert_eq!(limited.on_behalf_of(user, &table).groups.iter().map(String::as_str).collect::<Vec<_>>(), ["ops"]);
     }
 }

@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 use crate::domain::arguments::ArgumentsValidator;
 use crate::domain::canonical::Fingerprint;
 use crate::domain::naming::OperationId;
-use crate::domain::principal::VisibilityClass;
 use crate::domain::relevance::ToolText;
 use crate::domain::schema::InputSchema;
 
@@ -83,8 +82,6 @@ pub struct Tool {
     pub fingerprint: Fingerprint,
     /// cl100k tokens of the minified function definition, see [`Tool::function`].
     pub tokens: u32,
-    /// Tools that every rule treats alike share a class.
-    pub class: VisibilityClass,
     pub validator: ArgumentsValidator,
 }
 

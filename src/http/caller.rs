@@ -1,8 +1,11 @@
 //! Who calls: the check in front of every route, and the extractor that hands the principal to a handler.
 
+use std::collections::BTreeSet;
 use std::future::{Ready, ready};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
@@ -10,20 +13,47 @@ use actix_web::http::header::{self, HeaderMap};
 use actix_web::http::{Method, StatusCode, Uri};
 use actix_web::middleware::Next;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, ResponseError, web};
+use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 
-use crate::domain::principal::{Principal, PrincipalKind};
+use crate::domain::api_key;
+use crate::domain::principal::{GroupTable, Principal, PrincipalKind, User};
+use crate::domain::user_token;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
+use crate::service::keys::Keys;
+
+/// Longest id, address or group of a user that is taken.
+const MAX_ID_BYTES: usize = 256;
+const USER_ID: &str = "x-openwebui-user-id";
+const USER_EMAIL: &str = "x-openwebui-user-email";
+const USER_GROUPS: &str = "x-openwebui-user-groups";
+const USER_TOKEN: &str = "x-openwebui-user-jwt";
+const MODEL: &str = "x-openwebui-model-id";
+
+/// Tells who calls: by the keys of the configuration, by keys with names, and by the word of those that are trusted.
+pub struct Admission {
+    pub access: Access,
+    pub keys: Arc<Keys>,
+    /// `None`: nobody administers; or, where no key is configured, this machine.
+    pub admin_key: Option<SecretString>,
+    /// Whether callers with the service key are believed on which user they call for.
+    pub trust_users: bool,
+    /// With it only signed users are believed.
+    pub user_jwt_secret: Option<SecretString>,
+    pub groups: ArcSwap<GroupTable>,
+    /// Whether somebody was told that a signed user can't be read.
+    pub warned: AtomicBool,
+}
 
 /// Which callers are let in.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// Whoever has the key.
-    Key(SecretString),
+    /// Whoever has the key; without one, who has a named key or administers.
+    Key(Option<SecretString>),
     /// As mcpo does it: whoever has the key runs tools; documents are for everybody, unless it is strict.
     Mcpo { key: SecretString, strict: bool },
     /// Whoever reaches a loopback address, and of the web pages of other sites only these.
@@ -52,7 +82,7 @@ pub async fn admit(
         take_path(&mut request, &path);
     }
     let reads_document = matches!(*request.method(), Method::GET | Method::HEAD) && layout.is_document(request.path());
-    let principal = match principal(&state.access, request.headers(), reads_document) {
+    let principal = match state.admission.decide(request.headers(), reads_document) {
         Err(_) if PUBLIC.contains(&request.path()) || request.path().starts_with(SIGNED) => Principal::nobody(),
         decided => decided?,
     };
@@ -89,30 +119,127 @@ fn take_path(request: &mut ServiceRequest, path: &str) {
     }
 }
 
-fn principal(access: &Access, headers: &HeaderMap, reads_document: bool) -> Result<Principal, Problem> {
-    let given = || headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(credential);
+impl Admission {
+    /// Who sent these headers. A wrong key of whatever kind gets one and the same answer.
+    fn decide(&self, headers: &HeaderMap, reads_document: bool) -> Result<Principal, Problem> {
+        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(credential);
+        let named = match &given {
+            Some((_, key)) if self.admin_key.as_ref().is_some_and(|known| is_same(key, known)) => Some(Principal::admin_key()),
+            Some((_, key)) if key.starts_with(api_key::PREFIX) && !self.access.is_key(key) => {
+                let found = self.keys.find(key).ok_or_else(|| self.access.refused())?;
+                Some(Principal::api_key(&found))
+            }
+            _ => None,
+        };
+        let principal = if let Some(principal) = named {
+            principal
+        } else {
+            let principal = by_configuration(&self.access, given, headers, reads_document)?;
+            Principal { vouches: self.trust_users && principal.kind == PrincipalKind::ServiceKey, ..principal }
+        };
+        let principal = match self.user(&principal, headers)? {
+            Some(user) => self.on_behalf_of(&principal, user),
+            None => principal,
+        };
+        Ok(principal.with_model(text(headers, MODEL)?))
+    }
+
+    /// The user for whom a trusted caller calls.
+    fn user(&self, principal: &Principal, headers: &HeaderMap) -> Result<Option<User>, Problem> {
+        if !principal.vouches {
+            return Ok(None);
+        }
+        if let Some(secret) = &self.user_jwt_secret {
+            let Some(token) = headers.get(USER_TOKEN) else { return Ok(None) };
+            let user = token.to_str().ok().and_then(|token| user_token::read(token, secret, SystemTime::now()));
+            return user.filter(is_bounded).map(Some).ok_or_else(|| self.access.refused());
+        }
+        if headers.contains_key(USER_TOKEN) && !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!("users come signed, in X-OpenWebUI-User-Jwt, which takes access.user_jwt_secret to be read; they are not known");
+        }
+        let Some(id) = text(headers, USER_ID)? else { return Ok(None) };
+        let groups = text(headers, USER_GROUPS)?.unwrap_or_default();
+        let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
+        Ok(Some(User { id, email: text(headers, USER_EMAIL)?, groups }))
+    }
+
+    fn on_behalf_of(&self, principal: &Principal, user: User) -> Principal {
+        principal.on_behalf_of(user, &self.groups.load())
+    }
+
+    /// The user that a trusted caller names in a body. Where users come signed, unsigned ones are not believed.
+    pub fn for_user_in_body(&self, principal: &Principal, user: Option<User>) -> Principal {
+        match user.filter(is_bounded) {
+            Some(user) if principal.vouches && self.user_jwt_secret.is_none() => self.on_behalf_of(principal, user),
+            _ => principal.clone(),
+        }
+    }
+}
+
+/// Who calls with what is configured.
+fn by_configuration(
+    access: &Access,
+    given: Option<(Scheme, String)>,
+    headers: &HeaderMap,
+    reads_document: bool,
+) -> Result<Principal, Problem> {
     match access {
         Access::Mcpo { strict: false, .. } if reads_document => Ok(Principal::anyone()),
-        Access::Mcpo { key, .. } => match given() {
+        Access::Mcpo { .. } => match given {
             Some((scheme, given)) if scheme == Scheme::Bearer || reads_document => {
-                if is_same(&given, key) {
+                if access.is_key(&given) {
                     Ok(Principal::service_key())
                 } else {
-                    Err(Problem::new(Code::WrongKey, "Send the key that the service was started with."))
+                    Err(access.refused())
                 }
             }
             _ => Err(Problem::new(Code::Unauthorized, "Send the key as `Authorization: Bearer <key>`.")),
         },
         Access::Everybody => Ok(Principal::anyone()),
-        Access::Loopback { origins } if is_local(headers, origins) => Ok(Principal::anyone()),
+        // Whoever sits at the machine of an open service has all of it anyway; a page of another site only what it was let into.
+        Access::Loopback { origins } if is_local(headers, origins) => {
+            Ok(Principal { administers: is_local(headers, &[]), ..Principal::anyone() })
+        }
         Access::Loopback { .. } => {
             Err(Problem::new(Code::ForeignOrigin, "Without a key only this machine is served. Set an API key to serve other hosts."))
         }
-        Access::Key(key) => match given() {
-            Some((_, given)) if is_same(&given, key) => Ok(Principal::service_key()),
-            Some(_) => Err(Problem::new(Code::Unauthorized, "The key is wrong.")),
+        Access::Key(_) => match given {
+            Some((_, given)) if access.is_key(&given) => Ok(Principal::service_key()),
+            Some(_) => Err(access.refused()),
             None => Err(Problem::new(Code::Unauthorized, "Send the key as `Authorization: Bearer <key>`.")),
         },
+    }
+}
+
+impl Access {
+    fn is_key(&self, given: &str) -> bool {
+        match self {
+            Self::Key(Some(key)) | Self::Mcpo { key, .. } => is_same(given, key),
+            Self::Key(None) | Self::Loopback { .. } | Self::Everybody => false,
+        }
+    }
+
+    /// What every wrong key is told, whatever is wrong with it.
+    fn refused(&self) -> Problem {
+        match self {
+            Self::Mcpo { .. } => Problem::new(Code::WrongKey, "Send the key that the service was started with."),
+            _ => Problem::new(Code::Unauthorized, "The key is wrong."),
+        }
+    }
+}
+
+fn is_bounded(user: &User) -> bool {
+    let texts: BTreeSet<&String> = user.groups.iter().chain(&user.email).chain([&user.id]).collect();
+    !user.id.is_empty() && texts.iter().all(|text| text.len() <= MAX_ID_BYTES)
+}
+
+/// A header that says something, in a length that can be kept.
+fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    let longest = if name == USER_GROUPS { 16 * MAX_ID_BYTES } else { MAX_ID_BYTES };
+    match std::str::from_utf8(value.as_bytes()) {
+        Ok(text) if text.len() <= longest => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+        _ => Err(Problem::new(Code::InvalidRequest, format!("The header {name} is too long, or no text."))),
     }
 }
 
@@ -172,40 +299,24 @@ impl FromRequest for Caller {
     }
 }
 
-/// A caller who may change how the service works: whoever has shown its key, or without a key whoever is on this machine.
-pub struct Admin;
+/// A caller who administers. For all others there are no such routes.
+pub struct Administrator(pub Arc<Principal>);
 
-impl FromRequest for Admin {
+impl FromRequest for Administrator {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let caller = Caller::from_request(request, payload).into_inner();
-        let state = request.app_data::<web::Data<State>>();
-        ready(caller.and_then(|caller| match state.map(|state| &state.access) {
-            Some(access) => admin(access, caller.0.kind),
-            None => Err(Problem::new(Code::Internal, "The service is not set up.")),
-        }))
-    }
-}
-
-fn admin(access: &Access, caller: PrincipalKind) -> Result<Admin, Problem> {
-    match (caller, access) {
-        (PrincipalKind::ServiceKey, _) | (PrincipalKind::Anyone, Access::Loopback { .. }) => Ok(Admin),
-        (_, Access::Key(_) | Access::Mcpo { .. }) => {
-            Err(Problem::new(Code::Unauthorized, "Send the key as `Authorization: Bearer <key>`."))
-        }
-        (_, Access::Everybody | Access::Loopback { .. }) => {
-            Err(Problem::new(Code::NotAdmin, "Everybody who reaches this address is served. Set an API key to administer the service."))
-        }
+        ready(caller.and_then(|Caller(principal)| if principal.administers { Ok(Self(principal)) } else { Err(Problem::not_found()) }))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use actix_web::http::header::{self, HeaderMap, HeaderValue};
+    use actix_web::http::header::HeaderMap;
 
-    use super::{Access, Scheme, admin, credential, is_local_host, principal};
+    use super::{Access, Scheme, by_configuration, credential, is_local_host};
     use crate::domain::principal::PrincipalKind;
     use crate::http::problem::Code;
 
@@ -224,11 +335,9 @@ mod tests {
     fn callers_of_mcpo_are_let_in_where_it_lets_them_in() {
         let decide = |strict, reads_document, authorization: Option<&'static str>| {
             let access = Access::Mcpo { key: "key".into(), strict };
-            let mut headers = HeaderMap::new();
-            if let Some(value) = authorization {
-                headers.insert(header::AUTHORIZATION, HeaderValue::from_static(value));
-            }
-            principal(&access, &headers, reads_document).map_or_else(|problem| problem.code.status().as_u16(), |_| 200)
+            let given = authorization.and_then(credential);
+            by_configuration(&access, given, &HeaderMap::new(), reads_document)
+                .map_or_else(|problem| problem.code.status().as_u16(), |_| 200)
         };
         let (right, wrong) = (Some("Bearer key"), Some("Bearer kex"));
         let (basic, wrong_basic) = (Some("Basic dTprZXk="), Some("Basic dTprZXg="));
@@ -251,7 +360,7 @@ mod tests {
             let case = (strict, reads_document, authorization);
             assert_eq!(decide(strict, reads_document, authorization), status, "{case:?}");
         }
-        let open = principal(&Access::Mcpo { key: "key".into(), strict: false }, &HeaderMap::new(), true);
+        let open = by_configuration(&Access::Mcpo { key: "key".into(), strict: false }, None, &HeaderMap::new(), true);
         assert_ne!(open.unwrap().kind, PrincipalKind::ServiceKey, "whoever reads a document has not shown the key");
     }
 

@@ -46,6 +46,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::enrichment::get_enrichment)
         .service(routes::enrichment::put_enrichment)
         .service(routes::enrichment::delete_enrichment);
+        .configure(routes::admin::configure);
 }
 
 /// Registers what depends on the catalog: everything below a server's name. Comes last.

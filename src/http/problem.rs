@@ -12,7 +12,9 @@ use uuid::Uuid;
 
 use crate::domain::arguments::ArgumentProblem;
 use crate::service::execute::ExecuteError;
-use crate::service::ports::CallError;
+use crate::service::keys::KeyError;
+use crate::service::policies::PolicyError;
+use crate::service::ports::{CallError, StoreError};
 
 /// Whose mistake it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,8 @@ codes! {
     NotAdmin           "not_admin"           FORBIDDEN              Caller "Only an admin may do this",
     NotFound           "not_found"           NOT_FOUND              Caller "There is no such thing here",
     MethodNotAllowed   "method_not_allowed"  METHOD_NOT_ALLOWED     Caller "This address answers another method",
+    Conflict           "conflict"           CONFLICT               Caller "It is there already",
+    PreconditionFailed "precondition_failed" PRECONDITION_FAILED   Caller "It was changed meanwhile",
     BodyTooLarge       "body_too_large"      PAYLOAD_TOO_LARGE      Caller "The body is too large",
     InvalidArguments   "invalid_arguments"   UNPROCESSABLE_ENTITY   Caller "The arguments do not fit the tool's schema",
     InvalidRequest     "invalid_request"     UNPROCESSABLE_ENTITY   Caller "The request does not fit",
@@ -161,6 +165,35 @@ impl From<ExecuteError> for Problem {
             ExecuteError::Tool(text) => Self::new(Code::ToolError, text),
             ExecuteError::Call(error) => Self::from(error),
         }
+    }
+}
+
+impl From<KeyError> for Problem {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::NotFound => Self::new(Code::NotFound, "There is no such key."),
+            KeyError::Invalid(reason) => Self::new(Code::InvalidRequest, format!("{reason}.")),
+            KeyError::NameTaken => Self::new(Code::Conflict, format!("{error}.")),
+            KeyError::Store(error) => Self::from(error),
+        }
+    }
+}
+
+impl From<PolicyError> for Problem {
+    fn from(error: PolicyError) -> Self {
+        match error {
+            PolicyError::Invalid(_) | PolicyError::Malformed(_) => Self::new(Code::InvalidRequest, format!("{error}.")),
+            PolicyError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read it again and change that.")),
+            PolicyError::Store(error) => Self::from(error),
+            PolicyError::Unreadable(_) => Self::new(Code::Internal, error.to_string()),
+        }
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        tracing::error!(error = %error, source = ?std::error::Error::source(&error), "the store failed an administrator");
+        Self::new(Code::Internal, format!("{error}; nothing was changed."))
     }
 }
 

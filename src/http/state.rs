@@ -4,22 +4,29 @@ use std::sync::Arc;
 
 use crate::http::caller::Access;
 use crate::service::enrich::admin::EnrichmentAdmin;
+use crate::http::caller::Admission;
+use crate::service::current::CurrentCatalog;
 use crate::service::execute::Execute;
 use crate::service::files::Files;
+use crate::service::keys::Keys;
 use crate::service::meta::Meta;
+use crate::service::policies::Policies;
 use crate::service::publish::Publish;
 use crate::service::select::Select;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
 
 pub struct State {
-    pub access: Access,
+    pub admission: Arc<Admission>,
+    pub current: Arc<CurrentCatalog>,
     /// Largest request body in bytes.
     pub body_limit: usize,
+    pub policies: Arc<Policies>,
     pub publish: Publish,
     pub execute: Arc<Execute>,
     /// `None`: there is no address for links.
     pub files: Option<Arc<Files>>,
+    pub keys: Arc<Keys>,
     pub meta: Meta,
     pub select: Select,
     pub smart_select: SmartSelect,

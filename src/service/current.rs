@@ -1,46 +1,120 @@
-//! What is in force at the moment: the catalog, and the settings that can change while the service runs.
+//! What is in force at the moment: the catalog, the policy, and the settings that can change while the service runs.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use moka::sync::Cache;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::domain::catalog::Catalog;
+use crate::domain::policy::{Assignment, Effect, Policy};
+use crate::domain::principal::{Principal, Visibility};
+use crate::domain::tool::ServerName;
 use crate::settings::SelectionSettings;
 
 /// The section `[selection]` as it is now.
 pub type LiveSelection = Arc<ArcSwap<SelectionSettings>>;
 
-/// Holds the present [`Catalog`]. Readers take a snapshot and keep it for the whole use case; a change swaps in a new
-/// one and never touches theirs.
+/// Callers whose views are kept.
+const VIEWS: u64 = 10_000;
+
+/// Holds the present [`Catalog`] and the present [`Policy`]. Readers take a snapshot and keep it for the whole use case; a
+/// change swaps in a new one and never touches theirs.
 pub struct CurrentCatalog {
-    catalog: ArcSwap<Catalog>,
-    version: watch::Sender<u64>,
+    now: ArcSwap<Now>,
+    changing: Mutex<()>,
+    changes: watch::Sender<u64>,
+}
+
+/// Catalog, policy, and what the one makes of the other: swapped together, so that nobody sees new tools by old classes.
+struct Now {
+    catalog: Arc<Catalog>,
+    policy: Arc<Policy>,
+    assignment: Assignment,
+    views: Cache<Principal, Visibility>,
+}
+
+impl Now {
+    fn new(catalog: Arc<Catalog>, policy: Arc<Policy>) -> Self {
+        Self { assignment: policy.assign(&catalog), catalog, policy, views: Cache::new(VIEWS) }
+    }
+
+    fn visibility(&self, principal: &Principal) -> Visibility {
+        if self.policy.is_open() {
+            return Visibility { servers: principal.servers.clone(), ..Visibility::default() };
+        }
+        if let Some(known) = self.views.get(principal) {
+            return known;
+        }
+        let visibility = Visibility {
+            servers: principal.servers.clone(),
+            classes: self.policy.visible(principal, &self.assignment),
+            assigned: Arc::clone(&self.assignment.classes),
+        };
+        self.views.insert(principal.clone(), visibility.clone());
+        visibility
+    }
 }
 
 impl Default for CurrentCatalog {
     fn default() -> Self {
-        let catalog = Catalog::default();
-        let (version, _) = watch::channel(catalog.version());
-        Self { catalog: ArcSwap::from_pointee(catalog), version }
+        let (changes, _) = watch::channel(0);
+        Self { now: ArcSwap::from_pointee(Now::new(Arc::default(), Arc::default())), changing: Mutex::default(), changes }
     }
 }
 
 impl CurrentCatalog {
     #[must_use]
     pub fn snapshot(&self) -> Arc<Catalog> {
-        self.catalog.load_full()
+        Arc::clone(&self.now.load().catalog)
     }
 
-    /// Tells of every change; holds the version of the catalog.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.now.load().policy)
+    }
+
+    /// What a principal may see. The one place where that is decided.
+    #[must_use]
+    pub fn visibility(&self, principal: &Principal) -> Visibility {
+        self.now.load().visibility(principal)
+    }
+
+    /// Whether a principal may know of a server: sees one of its tools, or, as long as none is known, would by its name.
+    #[must_use]
+    pub fn shows_server(&self, principal: &Principal, name: &ServerName) -> bool {
+        let now = self.now.load();
+        match now.catalog.server(name.as_str()) {
+            Some(server) if !server.tools.is_empty() => now.visibility(principal).shows(server),
+            _ => {
+                let effect = || now.policy.decisions(principal).on_server(name).effect;
+                principal.servers.contains(name) && (now.policy.is_open() || effect() == Effect::Allow)
+            }
+        }
+    }
+
+    /// Tells of every change of the catalog and of the policy.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.version.subscribe()
+        self.changes.subscribe()
     }
 
     pub fn swap(&self, catalog: Catalog) {
-        let version = catalog.version();
-        self.catalog.store(Arc::new(catalog));
-        self.version.send_replace(version);
+        self.change(|now| Now::new(Arc::new(catalog), Arc::clone(&now.policy)));
+    }
+
+    /// From now on this policy holds, for every call that begins.
+    pub fn set_policy(&self, policy: Policy) {
+        if self.policy().version() != policy.version() {
+            self.change(|now| Now::new(Arc::clone(&now.catalog), Arc::new(policy)));
+        }
+    }
+
+    fn change(&self, make: impl FnOnce(&Now) -> Now) {
+        let _one = self.changing.lock();
+        let new = make(&self.now.load());
+        self.now.store(Arc::new(new));
+        self.changes.send_modify(|count| *count += 1);
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::domain::principal::Visibility;
 use crate::domain::tool::Tool;
 use crate::service::current::CurrentCatalog;
 use crate::service::execute::Caller;
@@ -67,7 +66,7 @@ pub struct Meta {
 impl Meta {
     /// The best tools for the queries, merged, best first: exactly `limit` when there are that many.
     pub async fn find(&self, request: &FindTools, caller: &Caller) -> Found {
-        let visibility = Visibility::of(&caller.principal);
+        let visibility = self.current.visibility(&caller.principal);
         let catalog = self.current.snapshot();
         let (ranked, warnings) = self.retrieve.search(&request.queries, &visibility, &catalog, request.limit).await;
         self.recorder.searched(caller, self.retrieve.model(), ranked.iter().map(|(tool, _)| tool.id.clone()).collect());

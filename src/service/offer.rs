@@ -46,7 +46,7 @@ impl Face {
 
     /// What is published under the path of a connection. Open WebUI users paste the service's address, with or without
     /// a slash, or the address of a document.
-    fn of(path: &str, catalog: &Catalog) -> Option<Self> {
+    fn of(path: &str, catalog: &Catalog, visibility: &Visibility) -> Option<Self> {
         let path = path.trim().trim_end_matches('/');
         let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');
         if path.is_empty() {
@@ -54,7 +54,7 @@ impl Face {
         }
         // The path of an address: a space in a server's name is `%20` in it.
         let path = percent_decode_str(path).decode_utf8().ok()?;
-        catalog.server(&path).map(|server| Self::Server(server.name.to_string()))
+        catalog.server(&path).filter(|server| visibility.shows(server)).map(|server| Self::Server(server.name.to_string()))
     }
 }
 
@@ -66,7 +66,7 @@ impl Offer {
             if switched_on.as_ref().is_some_and(|ids| !ids.contains(id.as_str())) {
                 continue;
             }
-            let face = Face::of(path, catalog);
+            let face = Face::of(path, catalog, visibility);
             if face.is_none() {
                 offer.warnings.push(format!("{id} is not narrowed: nothing is published under {path}"));
             }

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::canonical::Fingerprint;
 pub use crate::domain::catalog::{ServerListing, SkippedTool};
 use crate::domain::chat::{ChatKey, ChatSet};
@@ -483,8 +484,33 @@ pub trait Store: Send + Sync {
 
     async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError>;
 
+    /// All API keys, those that are revoked too.
+    async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError>;
+
+    /// Adds a key, or replaces the one with its id. What was acknowledged survives a power cut.
+    async fn save_api_key(&self, key: &ApiKey) -> Result<(), StoreError>;
+
+    /// Notes when a key was used last. Changes nothing else, and nothing where there is no such key.
+    async fn touch_api_key(&self, id: &KeyId, at: SystemTime) -> Result<(), StoreError>;
+
+    /// The policy that administrators gave last.
+    async fn policy(&self) -> Result<Option<StoredPolicy>, StoreError>;
+
+    /// Makes this the policy, if `expected` is the present version (0: there is none), and returns the next one; `None`
+    /// where another version holds. What was acknowledged survives a power cut.
+    async fn save_policy(&self, expected: u64, body: &str) -> Result<Option<u64>, StoreError>;
+
     /// Removes chats that nobody touched since then and events before then; returns how many rows went.
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError>;
+}
+
+/// A policy as it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredPolicy {
+    /// From 1.
+    pub version: u64,
+    /// JSON.
+    pub body: String,
 }
 
 /// Something that happened to a selection. Holds no message text, no arguments, no results.

@@ -83,7 +83,7 @@ impl Publish {
             (face, _) => face,
         };
         if let Face::Server(name) = face
-            && (catalog.server(name.as_str()).is_none() || !visibility.servers.contains(name))
+            && !catalog.server(name.as_str()).is_some_and(|server| visibility.shows(server))
         {
             return None;
         }

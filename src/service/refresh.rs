@@ -454,12 +454,14 @@ impl Indexing {
 
     async fn replace(&self, passages: &Passages<'_>, vectors: &HashMap<Fingerprint, Arc<[f32]>>) -> bool {
         let known = |text: &String| vectors.get(&Fingerprint::of_text(text)).cloned();
+        let classes = self.current.policy().assign(self.current.snapshot().as_ref()).classes;
+        let class = |tool: &Tool| classes.of(tool).unwrap_or_default();
         let documents = passages
             .tools
             .iter()
             .map(|(tool, texts)| IndexDocument {
                 tool: tool.id.clone(),
-                class: tool.class,
+                class: class(tool),
                 dense: texts.iter().filter_map(known).collect(),
                 sparse: self.lexical.document_vector(&tool.text()),
             })
@@ -469,7 +471,7 @@ impl Indexing {
             .iter()
             .map(|(server, text)| IndexServer {
                 server: server.name.clone(),
-                classes: server.tools.iter().map(|tool| tool.class).collect(),
+                classes: server.tools.iter().map(|tool| class(tool)).collect(),
                 dense: known(text).into_iter().collect(),
             })
             .collect();

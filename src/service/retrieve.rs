@@ -196,8 +196,8 @@ impl Retrieve {
         };
         let mut candidates = Candidates::new(texts.len(), plan.parts());
         for IndexCandidate { tool, dense, lexical } in &found.candidates {
-            // The index may be a moment behind the catalog.
-            let Some(key) = catalog.position(tool) else { continue };
+            // The index may be a moment behind the catalog and the policy.
+            let Some(key) = catalog.position(tool).filter(|&key| visibility.allows(&catalog.tools()[key as usize])) else { continue };
             for (text, cosine) in dense.iter().enumerate() {
                 if let Some(cosine) = cosine {
                     candidates.add_dense(text, key, *cosine);

@@ -126,15 +126,17 @@ impl Select {
         let started = Instant::now();
         let id = Uuid::now_v7().to_string();
         let catalog = self.current.snapshot();
-        let visibility = Visibility::of(principal);
+        let visibility = self.current.visibility(principal);
         let mut offer = Offer::of(&request, &catalog, &visibility);
         // In the order of the conversation, which is the order in which they stay on offer.
-        let called: Vec<ToolId> = called_names(&request).filter_map(|name| Some(catalog.operation(name)?.id.clone())).collect();
+        let called = called_names(&request).filter_map(|name| catalog.operation(name)).filter(|tool| visibility.allows(tool));
+        let called: Vec<ToolId> = called.map(|tool| tool.id.clone()).collect();
 
         let chosen = self.choose(&request, &called, &offer, &catalog, &visibility).await;
         let ids = |positions: &[u32]| positions.iter().map(|&position| catalog.tools()[position as usize].id.clone()).collect();
         let new: Vec<ToolId> = ids(&chosen.tools);
-        let (set, mut warnings) = self.update_chat(&request, principal, &new, &called).await;
+        let is_visible = |id: &ToolId| catalog.tool(id).is_some_and(|tool| visibility.allows(tool));
+        let (set, mut warnings) = self.update_chat(&request, principal, &new, &called, is_visible).await;
         warnings.extend(chosen.warnings.iter().cloned());
         warnings.append(&mut offer.warnings);
 
@@ -199,7 +201,7 @@ impl Select {
             Scope::Only(offer.tools(catalog).map(|tool| tool.id.server.clone()).collect())
         };
         let in_scope = catalog.visible(visibility).filter(|tool| servers.contains(&tool.id.server)).count();
-        let visibility = Visibility { servers, classes: visibility.classes.clone() };
+        let visibility = Visibility { servers, ..visibility.clone() };
         // Where only some tools of these servers are on offer, the lists are longer, so that enough of them are left.
         let list = (self.settings.load().candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
         let mut ranking = self.retrieve.rank(&plan, &visibility, catalog, Some(list), &offer.judged).await;
@@ -301,6 +303,7 @@ impl Select {
         principal: &Principal,
         new: &[ToolId],
         called: &[ToolId],
+        is_visible: impl Fn(&ToolId) -> bool,
     ) -> (ChatSet, Vec<String>) {
         let Some(chat) = &request.chat else {
             let mut set = ChatSet::default();
@@ -310,8 +313,9 @@ impl Select {
         let key = ChatKey { principal: principal.id.clone(), chat: chat.clone() };
         let updated = self.chats.update(&key, new, called).await;
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
-        if !updated.dropped.is_empty() {
-            let names: Vec<String> = updated.dropped.iter().map(ToString::to_string).collect();
+        // What the caller may not see any more goes without a word.
+        let names: Vec<String> = updated.dropped.iter().filter(|tool| is_visible(tool)).map(ToString::to_string).collect();
+        if !names.is_empty() {
             warnings.push(format!(
                 "over the chat's budget of {}, no longer offered: {}",
                 self.settings.load().chat_budget,

@@ -60,7 +60,7 @@ pub struct SmartTool {
 impl SmartSelect {
     /// Always answers: without a model by retrieval, with a warning.
     pub async fn select(&self, request: &SmartSelectRequest, caller: &Caller) -> SmartSelection {
-        let visibility = Visibility::of(&caller.principal);
+        let visibility = self.current.visibility(&caller.principal);
         let catalog = self.current.snapshot();
         let mut warnings = Vec::new();
         let advisors: Vec<&Advisor> =

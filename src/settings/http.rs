@@ -29,7 +29,7 @@ pub struct HttpSettings {
 
 impl HttpSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        let settings = Self {
+        Self {
             host: host(reader),
             port: u16::try_from(reader.whole("http.port", 0..=65535)).unwrap_or_default(),
             api_key: api_key(reader),
@@ -38,9 +38,7 @@ impl HttpSettings {
             max_body_bytes: reader.whole("http.max_body_bytes", 1024..=1 << 30),
             cors_origins: cors_origins(reader),
             tls: Tls::read(reader),
-        };
-        settings.check_exposure(reader);
-        settings
+        }
     }
 
     /// Whether only this machine can reach the address.
@@ -49,8 +47,9 @@ impl HttpSettings {
         self.host.is_loopback()
     }
 
-    fn check_exposure(&self, reader: &mut Reader<'_>) {
-        if self.api_key.is_some() || self.is_loopback() {
+    /// `has_other_key`: whether there is a key beside [`HttpSettings::api_key`].
+    pub(super) fn check_exposure(&self, has_other_key: bool, reader: &mut Reader<'_>) {
+        if self.api_key.is_some() || has_other_key || self.is_loopback() {
             return;
         }
         if self.insecure {
@@ -82,10 +81,15 @@ fn host(reader: &mut Reader<'_>) -> IpAddr {
 }
 
 fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
-    let key = reader.optional_text("http.api_key")?;
+    header_key("http.api_key", reader)
+}
+
+/// A key that callers send in a header.
+pub(super) fn header_key(name: &str, reader: &mut Reader<'_>) -> Option<SecretString> {
+    let key = reader.optional_text(name)?;
     if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         reader.problem(
-            "http.api_key",
+            name,
             "holds a space, a line break or a character outside ASCII, which a header can't carry",
             "use letters, digits and punctuation only",
         );

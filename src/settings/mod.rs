@@ -3,6 +3,7 @@
 //! One file per concern. All problems are found before anything starts and are reported together, each with its
 //! place and what to do.
 
+mod access;
 mod calls;
 mod documents;
 mod embedder;
@@ -18,6 +19,7 @@ mod logging;
 mod mcp_file;
 pub mod mcpo;
 mod oauth;
+mod policy;
 mod reload;
 mod selection;
 pub mod servers;
@@ -33,6 +35,7 @@ use std::path::{Path, PathBuf};
 use secrecy::{ExposeSecret, SecretString};
 use toml::Value;
 
+pub use self::access::AccessSettings;
 pub use self::calls::{CallSettings, Validation};
 pub use self::documents::DocumentSettings;
 pub use self::embedder::{BuiltinModel, Dialect, EmbedderProvider, EmbedderSettings, EndpointSettings, FolderSettings, Prefixes};
@@ -46,6 +49,7 @@ pub use self::llm::LlmSettings;
 pub use self::logging::{LogFormat, LoggingSettings};
 pub use self::mcpo::McpoSettings;
 pub use self::oauth::OAuthSettings;
+pub use self::policy::PolicySettings;
 pub use self::reload::ReloadSettings;
 pub use self::selection::{Rerank, SelectionSettings};
 pub use self::servers::{RemoteSettings, ServerSettings, TransportSettings};
@@ -56,6 +60,7 @@ pub use self::values::DEFAULTS;
 use self::finding::Findings;
 use self::values::{Reader, Values};
 use crate::domain::canonical::Fingerprint;
+use crate::domain::principal::GroupTable;
 
 /// The whole configuration.
 #[derive(Clone)]
@@ -80,6 +85,7 @@ impl fmt::Debug for Settings {
 #[derive(Clone, Debug)]
 pub struct StartSettings {
     pub http: HttpSettings,
+    pub access: AccessSettings,
     pub documents: DocumentSettings,
     pub store: StoreSettings,
     pub files: FileSettings,
@@ -99,10 +105,15 @@ pub struct LiveSettings {
     pub servers: Vec<ServerSettings>,
     pub calls: CallSettings,
     pub selection: SelectionSettings,
+    /// Section `[groups]`: who is in which.
+    pub groups: GroupTable,
+    pub policy: PolicySettings,
 }
 
 /// Sections that [`LiveSettings`] holds.
-const LIVE_SECTIONS: [&str; 2] = ["calls", "selection"];
+const LIVE_SECTIONS: [&str; 4] = ["calls", "groups", "policy", "selection"];
+/// Of the other sections, what it holds beside.
+const LIVE_KEYS: [&str; 1] = ["access.default"];
 
 /// Where the configuration comes from.
 #[derive(Clone, Default)]
@@ -201,10 +212,12 @@ impl Settings {
         let mut reader = Reader::new(&mut values, &mut findings);
         calls.check_exceptions(&servers, &mut reader);
 
+        let groups = GroupTable::new(values.groups.clone());
+        let policy = PolicySettings::read(&mut values, &mut findings);
         let keys = values.fingerprints();
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
-            Ok((Self { start, live: LiveSettings { servers, calls, selection }, sources: sources.clone(), keys }, warnings))
+            Ok((Self { start, live: LiveSettings { servers, calls, selection, groups, policy }, sources: sources.clone(), keys }, warnings))
         } else {
             Err(SettingsErrors { problems, warnings })
         }
@@ -225,7 +238,7 @@ impl Settings {
     pub fn needing_restart(&self, started: &BTreeMap<String, Fingerprint>) -> Vec<String> {
         let is_live = |key: &str| {
             let section = key.split_once('.').map_or(key, |(section, _)| section);
-            LIVE_SECTIONS.contains(&section)
+            LIVE_SECTIONS.contains(&section) || LIVE_KEYS.contains(&key)
         };
         self.keys.iter().filter(|(key, value)| started.get(*key) != Some(value) && !is_live(key)).map(|(key, _)| key.clone()).collect()
     }
@@ -233,8 +246,12 @@ impl Settings {
 
 impl StartSettings {
     fn read(reader: &mut Reader<'_>) -> Self {
+        let http = HttpSettings::read(reader);
+        let access = AccessSettings::read(reader);
+        access.check(&http, reader);
         Self {
-            http: HttpSettings::read(reader),
+            http,
+            access,
             documents: DocumentSettings::read(reader),
             store: StoreSettings::read(reader),
             files: FileSettings::read(reader),
@@ -308,7 +325,7 @@ fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CallSettings, DEFAULTS, Findings, Reader, SelectionSettings, Settings, StartSettings, Values};
+    use super::{CallSettings, DEFAULTS, Findings, PolicySettings, Reader, SelectionSettings, Settings, StartSettings, Values};
 
     #[test]
     fn every_default_is_read() {
@@ -318,6 +335,7 @@ mod tests {
         StartSettings::read(&mut reader);
         CallSettings::read(&mut reader);
         SelectionSettings::read(&mut reader);
+        PolicySettings::read(&mut values, &mut findings);
         assert_eq!(values.unread(), Vec::<&str>::new());
         assert_eq!(findings.problems, []);
     }

@@ -21,13 +21,14 @@ pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 const PREFIX: &str = "TOOLSIEVE_";
 /// Short names for what is set most often.
-const SHORT_NAMES: [(&str, &str); 11] = [
+const SHORT_NAMES: [(&str, &str); 12] = [
     ("EMBEDDER_API_KEY", "embedder.api_key"),
     ("EMBEDDER_FOLDER", "embedder.folder"),
     ("EMBEDDER_MODEL", "embedder.model"),
     ("EMBEDDER_URL", "embedder.url"),
     ("QDRANT_API_KEY", "index.qdrant_api_key"),
     ("QDRANT_URL", "index.qdrant_url"),
+    ("TOOLSIEVE_ADMIN_KEY", "access.admin_key"),
     ("TOOLSIEVE_API_KEY", "http.api_key"),
     ("TOOLSIEVE_DATA_DIR", "store.data_dir"),
     ("TOOLSIEVE_HOST", "http.host"),
@@ -36,13 +37,14 @@ const SHORT_NAMES: [(&str, &str); 11] = [
 ];
 /// Variables that are no settings: flags of the command line (`env = …` in `cli`), and what the project's own scripts
 /// and tests hand on. A program that they start inherits them.
-const NOT_SETTINGS: [&str; 6] = [
+const NOT_SETTINGS: [&str; 7] = [
     "TOOLSIEVE_BIN",
     "TOOLSIEVE_CONFIG",
     "TOOLSIEVE_QUICKSTART_CONFIG",
     "TOOLSIEVE_QUICKSTART_DIR",
     "TOOLSIEVE_SETTINGS",
     "TOOLSIEVE_SHARED",
+    "TOOLSIEVE_URL",
 ];
 
 struct Entry {
@@ -55,7 +57,16 @@ pub(super) struct Values {
     entries: BTreeMap<String, Entry>,
     defaults: BTreeMap<String, Value>,
     read: BTreeSet<String>,
+    /// Section `[groups]`: its keys are names that users choose.
+    pub(super) groups: BTreeMap<String, Vec<String>>,
+    /// The tables `[[policy]]`, as they stand there.
+    pub(super) policy: Vec<(serde_json::Value, Place)>,
 }
+
+/// The section whose keys are names.
+const GROUPS: &str = "groups";
+/// The tables of rules.
+const POLICY: &str = "policy";
 
 impl Values {
     /// The compiled-in defaults alone.
@@ -72,7 +83,7 @@ impl Values {
         }
         let entries =
             defaults.iter().map(|(key, value)| (key.clone(), Entry { value: value.clone(), place: built_in(Some(key)) })).collect();
-        Self { entries, defaults, read: BTreeSet::new() }
+        Self { entries, defaults, read: BTreeSet::new(), groups: BTreeMap::new(), policy: Vec::new() }
     }
 
     /// Reads the settings file over what is there.
@@ -95,10 +106,32 @@ impl Values {
         for (section, keys) in positions.get_ref() {
             let name = section.get_ref().as_ref();
             let place_of_section = place(Some(section.span().start), Some(name));
+            if let (POLICY, DeValue::Array(rules)) = (name, keys.get_ref()) {
+                for rule in rules {
+                    let place = place(Some(rule.span().start), Some(name));
+                    let value = any_value(rule.get_ref(), &mut |text| {
+                        interpolate::interpolate(text, environment).unwrap_or_else(|errors| {
+                            for error in errors {
+                                findings.problem(place.clone(), error.to_string(), error.remedy());
+                            }
+                            String::new()
+                        })
+                    });
+                    self.policy.push((value, place));
+                }
+                continue;
+            }
             let DeValue::Table(keys) = keys.get_ref() else {
                 findings.problem(place_of_section, "stands in no section", self.section_hint(name));
                 continue;
             };
+            if name == GROUPS {
+                for (key, value) in keys {
+                    let place = place(Some(key.span().start), Some(&format!("{name}.{}", key.get_ref())));
+                    self.add_group(key.get_ref(), plain_value(value.get_ref()), place, environment, findings);
+                }
+                continue;
+            }
             if !self.sections().contains(&name) {
                 findings.problem(place_of_section, "unknown section", suggestion(name, &self.sections()));
                 continue;
@@ -149,6 +182,26 @@ impl Values {
         if errors.is_empty() {
             self.set(key, value, place, findings);
         }
+    }
+
+    fn add_group(&mut self, name: &str, members: Option<Value>, place: Place, environment: &Environment, findings: &mut Findings) {
+        let Some(Value::Array(members)) = members else {
+            findings.problem(place, "of the wrong kind", "write a list of users' ids or e-mail addresses");
+            return;
+        };
+        let mut texts = Vec::new();
+        for member in members {
+            match member.as_str().map(|text| interpolate::interpolate(text, environment)) {
+                Some(Ok(text)) => texts.push(text),
+                Some(Err(errors)) => {
+                    for error in errors {
+                        findings.problem(place.clone(), error.to_string(), error.remedy());
+                    }
+                }
+                None => findings.problem(place.clone(), "of the wrong kind", "write a list of users' ids or e-mail addresses"),
+            }
+        }
+        self.groups.insert(name.to_owned(), texts);
     }
 
     /// Reads `TOOLSIEVE_SECTION__KEY` and the short names over what is there. An empty variable counts as unset, as
@@ -219,7 +272,10 @@ impl Values {
 
     /// Of every key a fingerprint of its value, to tell later what has changed.
     pub(super) fn fingerprints(&self) -> BTreeMap<String, Fingerprint> {
-        self.entries.iter().map(|(key, entry)| (key.clone(), Fingerprint::of_text(&entry.value.to_string()))).collect()
+        let entries = self.entries.iter().map(|(key, entry)| (key.clone(), Fingerprint::of_text(&entry.value.to_string())));
+        let rules: Vec<&serde_json::Value> = self.policy.iter().map(|(rule, _)| rule).collect();
+        let tables = [(GROUPS, format!("{:?}", self.groups)), (POLICY, format!("{rules:?}"))];
+        entries.chain(tables.map(|(name, text)| (name.to_owned(), Fingerprint::of_text(&text)))).collect()
     }
 
     /// Keys of the defaults that nobody asked for: each would be documented and without effect.
@@ -358,6 +414,23 @@ fn expected(default: Option<&Value>) -> &'static str {
         Some(Value::Boolean(_)) => "true or false",
         Some(Value::Array(_)) => "a list of texts, in the environment separated by commas",
         _ => "another value",
+    }
+}
+
+/// A whole value as JSON, each text as `replace` gives it.
+fn any_value(value: &DeValue<'_>, replace: &mut impl FnMut(&str) -> String) -> serde_json::Value {
+    match value {
+        DeValue::String(text) => replace(text).into(),
+        DeValue::Boolean(value) => (*value).into(),
+        DeValue::Array(items) => items.iter().map(|item| any_value(item.get_ref(), replace)).collect(),
+        DeValue::Table(keys) => keys
+            .iter()
+            .map(|(key, value)| (key.get_ref().to_string(), any_value(value.get_ref(), replace)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        DeValue::Integer(number) => number.to_string().into(),
+        DeValue::Float(number) => number.to_string().into(),
+        DeValue::Datetime(time) => time.to_string().into(),
     }
 }
 

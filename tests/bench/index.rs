@@ -26,7 +26,10 @@ const LIMIT: usize = 50;
 fn search(criterion: &mut Criterion) {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     let third: BTreeSet<_> = (0..SERVERS / 3).map(server).collect();
-    let views = [("all", Visibility::default()), ("a third", Visibility { servers: Scope::Only(third), classes: Scope::All })];
+    let views = [
+        ("all", Visibility::default()),
+        ("a third", Visibility { servers: Scope::Only(third), classes: Scope::All, ..Visibility::default() }),
+    ];
     for (tools, servers) in [(200, SERVERS), (2_000, SERVERS), (2_000, 0)] {
         let (index, _folder) = built(&runtime, tools, servers);
         let mut group = criterion.benchmark_group(format!("index/search/{tools} tools, {servers} servers"));

@@ -85,7 +85,7 @@ pub(crate) async fn both_scopes_must_hold(index: &Index) {
         .into_iter()
         .flat_map(|server| (0..3).map(move |class| named(&document(server, class, &[&[1.0, 0.0]], &[(1, 1.0)]), class)));
     replace(index, 2, documents.collect()).await;
-    let visibility = Visibility { servers: servers(&["one", "two", "unknown"]), classes: classes(&[0, 2, 77]) };
+    let visibility = Visibility { servers: servers(&["one", "two", "unknown"]), classes: classes(&[0, 2, 77]), ..Visibility::default() };
     let found = search_as(index, &[text(Some(&[1.0, 0.0]), &[(1, 1.0)])], &visibility, 20).await;
     let expected = ["one/0", "one/2", "two/0", "two/2"];
     assert_eq!(names(&found), expected.map(str::to_owned).into());
@@ -113,7 +113,7 @@ pub(crate) async fn the_filtered_search_is_the_search_over_what_is_visible(index
     let documents = collection(400, 24);
     replace(index, 24, documents.clone()).await;
     let query = [Random(8).text(24), Random(9).text(24)];
-    let visibility = Visibility { servers: servers(&["server-1", "server-4"]), classes: classes(&[0, 2]) };
+    let visibility = Visibility { servers: servers(&["server-1", "server-4"]), classes: classes(&[0, 2]), ..Visibility::default() };
     let visible =
         |document: &IndexDocument| visibility.servers.contains(&document.tool.server) && visibility.classes.contains(&document.class);
     let found = search_as(index, &query, &visibility, 8).await;
@@ -348,7 +348,7 @@ pub(crate) async fn hidden_servers_are_absent(index: &Index) {
     let query = [Random(13).text(24), Random(14).text(24)];
     let few: Vec<String> = (0..9).map(|number| format!("server-{number}")).collect();
     let few: Vec<&str> = few.iter().map(String::as_str).collect();
-    let both = Visibility { servers: servers(&few), classes: classes(&[1, 3, 77]) };
+    let both = Visibility { servers: servers(&few), classes: classes(&[1, 3, 77]), ..Visibility::default() };
     for visibility in [only_servers(&few), only_classes(&[2]), both] {
         let visible = |server: &IndexServer| {
             visibility.servers.contains(&server.server) && server.classes.iter().any(|class| visibility.classes.contains(class))

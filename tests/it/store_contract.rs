@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
+use toolsieve::domain::api_key::{ApiKey, KeyId};
 use toolsieve::domain::canonical::Fingerprint;
 use toolsieve::domain::chat::{ChatKey, ChatSet};
 use toolsieve::domain::enrichment::{Author, Enrichment, Written};
 use toolsieve::domain::principal::PrincipalId;
 use toolsieve::domain::tool::{ServerName, ToolId};
-use toolsieve::service::ports::{CallOutcome, SelectionEvent, SelectionEventKind, ServerListing, SkippedTool, Store};
+use toolsieve::service::ports::{CallOutcome, SelectionEvent, SelectionEventKind, ServerListing, SkippedTool, Store, StoredPolicy};
 
 macro_rules! store_contract {
     ($factory:path) => {
@@ -31,7 +32,10 @@ macro_rules! store_contract {
             chats_are_kept_by_principal,
             chats_and_events_are_forgotten_by_age,
             writers_and_readers_do_not_disturb_each_other,
-            odd_texts_come_back
+            odd_texts_come_back,
+            api_keys_come_back_as_they_were,
+            two_keys_in_use_never_have_one_name,
+            of_two_changes_of_one_policy_one_is_too_late
         }
     };
     ($factory:path: $($name:ident),* $(,)?) => {
@@ -259,4 +263,64 @@ pub(crate) async fn odd_texts_come_back(store: &dyn Store) {
         assert_eq!(store.vectors(odd, &[text(1)]).await.unwrap().len(), 1, "{odd:?}");
     }
     assert_eq!(store.listings().await.unwrap().len(), 5);
+}
+
+fn key(id: &str, name: &str) -> ApiKey {
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    ApiKey {
+        id: KeyId::new(id),
+        name: name.into(),
+        hash: Fingerprint::of_text(id),
+        servers: Some(["one".into(), "日本".into()].into()),
+        groups: ["a".to_owned(), "b, c".to_owned()].into(),
+        trusted: true,
+        created_at: at(1_000),
+        expires_at: Some(at(9_000_000_000)),
+        revoked_at: None,
+        last_used_at: None,
+    }
+}
+
+pub(crate) async fn api_keys_come_back_as_they_were(store: &dyn Store) {
+    assert_eq!(store.api_keys().await.unwrap(), []);
+    let full = key("b", "full");
+    let bare = ApiKey { servers: None, groups: [].into(), trusted: false, expires_at: None, ..key("a", "bare") };
+    for key in [&full, &bare] {
+        store.save_api_key(key).await.unwrap();
+    }
+    let sorted = async || {
+        let mut keys = store.api_keys().await.unwrap();
+        keys.sort_by(|one, other| one.id.cmp(&other.id));
+        keys
+    };
+    assert_eq!(sorted().await, [bare.clone(), full.clone()]);
+    let used = SystemTime::UNIX_EPOCH + Duration::from_hours(500_000);
+    store.touch_api_key(&full.id, used).await.unwrap();
+    store.touch_api_key(&KeyId::new("none"), used).await.unwrap();
+    let rotated = ApiKey { hash: Fingerprint::of_text("new"), revoked_at: Some(used), ..bare };
+    store.save_api_key(&rotated).await.unwrap();
+    assert_eq!(sorted().await, [rotated, ApiKey { last_used_at: Some(used), ..full }]);
+}
+
+pub(crate) async fn two_keys_in_use_never_have_one_name(store: &dyn Store) {
+    store.save_api_key(&key("a", "name")).await.unwrap();
+    store.save_api_key(&key("b", "name")).await.unwrap_err();
+    store.save_api_key(&ApiKey { revoked_at: Some(SystemTime::now()), ..key("a", "name") }).await.unwrap();
+    store.save_api_key(&key("b", "name")).await.unwrap();
+}
+
+pub(crate) async fn of_two_changes_of_one_policy_one_is_too_late(store: &dyn Store) {
+    assert_eq!(store.policy().await.unwrap(), None);
+    assert_eq!(store.save_policy(1, "{}").await.unwrap(), None);
+    let both = futures::join!(store.save_policy(0, "one"), store.save_policy(0, "two"));
+    let saved = match (both.0.unwrap(), both.1.unwrap()) {
+        (Some(1), None) => "one",
+        (None, Some(1)) => "two",
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(store.policy().await.unwrap(), Some(StoredPolicy { version: 1, body: saved.into() }));
+    for version in 1..150 {
+        assert_eq!(store.save_policy(version, "{\"a\": 1}").await.unwrap(), Some(version + 1));
+    }
+    assert_eq!(store.policy().await.unwrap(), Some(StoredPolicy { version: 150, body: "{\"a\": 1}".into() }));
 }

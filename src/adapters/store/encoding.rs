@@ -27,11 +27,16 @@ pub(super) fn to_millis(time: SystemTime) -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// What [`to_millis`] has made of a time.
+pub(super) fn from_millis(millis: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-    use super::{fingerprint_from_bytes, to_millis, vector_from_bytes, vector_to_bytes};
+    use super::{fingerprint_from_bytes, from_millis, to_millis, vector_from_bytes, vector_to_bytes};
 
     #[test]
     fn a_vector_comes_back_bit_by_bit() {
@@ -46,6 +51,7 @@ mod tests {
     fn odd_values_are_not_taken() {
         assert!(fingerprint_from_bytes(&[0; 31]).is_none());
         assert_eq!(to_millis(UNIX_EPOCH - Duration::from_secs(1)), 0);
+        assert_eq!((from_millis(1_500), from_millis(-1)), (UNIX_EPOCH + Duration::from_millis(1_500), UNIX_EPOCH));
         assert!(to_millis(SystemTime::now()) > 1_700_000_000_000);
     }
 }

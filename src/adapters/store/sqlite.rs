@@ -4,7 +4,7 @@
 //! has taken it, so a killed process loses nothing that was acknowledged. A power cut or a crash of the operating
 //! system can lose the last commits, never the file's integrity; everything kept here is derived (listings, vectors,
 //! counts) or costs a warning when it is lost (chats, events), so it is not worth one disk flush per commit. What people
-//! write (about tools) is flushed.
+//! write (keys, the policy, words about tools) is flushed.
 //!
 //! **Connections.** One writes, a few read; in write-ahead mode they do not wait for each other. Each has a thread
 //! and a page cache of its own, so both are kept small. Another process may have the file open: it is waited for.
@@ -13,7 +13,9 @@ mod chats;
 mod enrichments;
 mod errors;
 mod events;
+mod keys;
 mod listings;
+mod policy;
 mod vectors;
 
 use std::collections::HashMap;
@@ -25,14 +27,16 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use sqlx::migrate::Migrator;
+use sqlx::pool::PoolConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Sqlite, Transaction};
+use sqlx::{ConnectOptions, Sqlite, SqliteConnection, Transaction};
 
+use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Written};
 use crate::domain::tool::ServerName;
-use crate::service::ports::{SelectionEvent, ServerListing, Store, StoreError};
+use crate::service::ports::{SelectionEvent, ServerListing, Store, StoreError, StoredPolicy};
 
 pub use errors::OpenError;
 
@@ -103,6 +107,13 @@ impl SqliteStore {
     /// process began to write.
     async fn write(&self) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
         self.writer.begin_with("BEGIN IMMEDIATE").await
+    }
+
+    /// The connection that writes, so set that what it commits is on the disk. Is given back with [`as_usual`].
+    async fn durably(&self) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
+        let mut connection = self.writer.acquire().await?;
+        sqlx::query("PRAGMA synchronous = FULL").execute(&mut *connection).await?;
+        Ok(connection)
     }
 
     fn failed(&self, action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
@@ -211,6 +222,38 @@ impl Store for SqliteStore {
         record.await.map_err(self.failed("record events"))
     }
 
+    async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        keys::all(&self.readers).await.map_err(self.failed("read the API keys"))
+    }
+
+    async fn save_api_key(&self, key: &ApiKey) -> Result<(), StoreError> {
+        let save = async {
+            let mut connection = self.durably().await?;
+            let saved = keys::save(&mut connection, key).await;
+            as_usual(&mut connection).await?;
+            saved
+        };
+        save.await.map_err(self.failed("save an API key"))
+    }
+
+    async fn touch_api_key(&self, id: &KeyId, at: SystemTime) -> Result<(), StoreError> {
+        keys::touch(&self.writer, id, at).await.map_err(self.failed("note the use of an API key"))
+    }
+
+    async fn policy(&self) -> Result<Option<StoredPolicy>, StoreError> {
+        policy::load(&self.readers).await.map_err(self.failed("read the policy"))
+    }
+
+    async fn save_policy(&self, expected: u64, body: &str) -> Result<Option<u64>, StoreError> {
+        let save = async {
+            let mut connection = self.durably().await?;
+            let saved = policy::save(&mut connection, expected, body).await;
+            as_usual(&mut connection).await?;
+            saved
+        };
+        save.await.map_err(self.failed("save the policy"))
+    }
+
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError> {
         let forget = async {
             let mut transaction = self.write().await?;
@@ -221,6 +264,11 @@ impl Store for SqliteStore {
         };
         forget.await.map_err(self.failed("forget old chats and events"))
     }
+}
+
+/// Ends what [`SqliteStore::durably`] began. Where that does not happen, commits are slower and no less safe.
+async fn as_usual(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    sqlx::query("PRAGMA synchronous = NORMAL").execute(connection).await.map(drop)
 }
 
 fn pool(connections: u32) -> SqlitePoolOptions {

@@ -6,7 +6,6 @@ use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use utoipa_swagger_ui::Config;
 
-use crate::domain::principal::Visibility;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
@@ -43,9 +42,9 @@ pub async fn server(state: web::Data<State>, caller: Caller, path: web::Path<(St
 
 /// The path of the server, if this caller sees the server.
 fn known(state: &State, caller: &Caller, server: &str) -> Result<String, Problem> {
-    let visibility = Visibility::of(&caller.0);
-    let catalog = state.select.catalog();
-    let server = catalog.server(server).filter(|server| visibility.servers.contains(&server.name)).ok_or_else(Problem::not_found)?;
+    let catalog = state.current.snapshot();
+    let is_shown = |name| state.current.shows_server(&caller.0, name);
+    let server = catalog.server(server).filter(|server| is_shown(&server.name)).ok_or_else(Problem::not_found)?;
     Ok(state.publish.layout().server(&server.name))
 }
 

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::domain::document::Mode;
-use crate::domain::principal::Visibility;
 use crate::domain::tool::ServerName;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem};
@@ -66,8 +65,15 @@ pub async fn server(
 }
 
 fn answer(state: &State, caller: &Caller, face: &Face, mode: Mode, request: &HttpRequest) -> Result<HttpResponse, Problem> {
-    let visibility = Visibility::of(&caller.0);
-    let document = state.publish.document(face, &visibility, mode).ok_or_else(|| absent(state, face, &visibility))?;
+    let server = match face {
+        Face::Server(name) => Some(name),
+        Face::Root => state.publish.layout().single.as_ref(),
+    };
+    if server.is_some_and(|name| !state.current.shows_server(&caller.0, name)) {
+        return Err(Problem::not_found());
+    }
+    let visibility = state.current.visibility(&caller.0);
+    let document = state.publish.document(face, &visibility, mode).ok_or_else(|| absent(state, server))?;
     let Document { body, etag } = document;
     let known = request.headers().get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let unchanged = known.is_some_and(|known| known == "*" || known.split(',').any(|tag| tag.trim().trim_start_matches("W/") == &*etag));
@@ -77,12 +83,8 @@ fn answer(state: &State, caller: &Caller, face: &Face, mode: Mode, request: &Htt
 }
 
 /// A server that is configured but has never answered is not the same as none: who comes again finds its document.
-fn absent(state: &State, face: &Face, visibility: &Visibility) -> Problem {
-    let name = match (face, &state.publish.layout().single) {
-        (Face::Server(name), _) | (Face::Root, Some(name)) => name,
-        (Face::Root, None) => return Problem::not_found(),
-    };
-    if !visibility.servers.contains(name) || !state.status.is_configured(name) {
+fn absent(state: &State, server: Option<&ServerName>) -> Problem {
+    if !server.is_some_and(|name| state.status.is_configured(name)) {
         return Problem::not_found();
     }
     let mut problem = Problem::new(Code::ServerUnavailable, "The MCP server has not listed its tools yet; /readyz says why.");

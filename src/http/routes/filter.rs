@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::domain::principal::User;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::llm_keys;
@@ -44,7 +45,7 @@ struct FilterBody {
     /// Whether foreign definitions are judged too.
     #[serde(default)]
     narrow_foreign: Option<bool>,
-    /// The person: id, email, role, groups.
+    /// The person: id, email, role, groups. Believed of callers that are trusted with it.
     #[serde(default)]
     #[schema(value_type = Object)]
     user: Option<Value>,
@@ -144,9 +145,20 @@ struct TokensBody {
 pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
     let body: FilterBody = read_json(&body.0)?;
     let (advisors, warnings) = llm_keys::advisors(&request);
-    let mut selection = state.select.select(SelectRequest { advisors, ..body.into_request()? }, &caller.0).await;
+    let user = body.user.as_ref().and_then(person);
+    let request = SelectRequest { advisors, ..body.into_request()? };
+    let principal = state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone());
+    let mut selection = state.select.select(request, &principal).await;
     selection.warnings.extend(warnings);
     Ok(HttpResponse::Ok().json(FilterAnswer::from(selection)))
+}
+
+/// The person of a request, of whom the id at least must be known.
+fn person(user: &Value) -> Option<User> {
+    let text = |key: &str| user.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
+    let groups = user.get("groups").and_then(Value::as_array).into_iter().flatten();
+    let groups = groups.filter_map(Value::as_str).map(str::to_owned).collect();
+    Some(User { id: text("id")?, email: text("email"), groups })
 }
 
 impl FilterBody {

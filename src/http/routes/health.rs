@@ -25,6 +25,11 @@ pub async fn healthz() -> HttpResponse {
 #[get("/readyz")]
 pub async fn readyz(state: web::Data<State>, caller: Caller) -> HttpResponse {
     let mut readiness = state.status.readiness().await;
+    let is_public = caller.0.kind == PrincipalKind::Nobody && state.current.policy().is_open();
+    if !is_public && !caller.0.administers {
+        // What is hidden has no state either.
+        readiness.servers.retain(|server| state.current.shows_server(&caller.0, &server.server));
+    }
     if caller.0.kind == PrincipalKind::Nobody {
         // What a server wrote before it died is not for everybody.
         readiness.servers.iter_mut().for_each(|server| server.error = None);

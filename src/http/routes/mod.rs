@@ -1,5 +1,6 @@
 //! One file per noun.
 
+pub mod admin;
 pub mod docs;
 pub mod documents;
 pub mod enrichment;

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::domain::arguments::{self, ArgumentProblem, Repair, Verdict};
 use crate::domain::outcome::{self, ToolAnswer};
-use crate::domain::principal::{Principal, Visibility};
+use crate::domain::principal::Principal;
 use crate::domain::similar::nearest_of_family;
 use crate::domain::tool::{Tool, ToolId};
 use crate::service::current::CurrentCatalog;
@@ -82,7 +82,7 @@ impl Execute {
     /// # Errors
     /// [`ExecuteError::NotFound`]: unknown, or denied.
     pub fn by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
-        let (catalog, visibility) = (self.current.snapshot(), Visibility::of(principal));
+        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
         catalog.tool(id).filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
             let of_server = catalog.visible(&visibility).filter(|tool| tool.id.server == id.server);
             let did_you_mean = nearest_of_family(&id.name, of_server.map(|tool| &*tool.id.name)).map(str::to_owned);
@@ -95,7 +95,7 @@ impl Execute {
     /// # Errors
     /// [`ExecuteError::NotFound`]: unknown, or denied.
     pub fn by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
-        let (catalog, visibility) = (self.current.snapshot(), Visibility::of(principal));
+        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
         catalog.operation(name).filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
             // Models leave the server's name out.
             let same_name = || catalog.visible(&visibility).find(|tool| *tool.id.name == *name).map(|tool| tool.operation_id.as_str());
@@ -113,7 +113,7 @@ impl Execute {
     /// Calls a tool with what was sent as its arguments, JSON text. Dropping the future cancels the call at the server.
     pub async fn call(&self, tool: &Tool, sent: &str, caller: Caller) -> Executed {
         // Who could see the tool a moment ago may still see it: the answer of the policy counts at the call.
-        if !Visibility::of(&caller.principal).allows(tool) {
+        if !self.current.visibility(&caller.principal).allows(tool) {
             return Executed { result: Err(ExecuteError::NotFound { did_you_mean: None }), repairs: Vec::new() };
         }
         let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));

@@ -219,11 +219,11 @@ pub(crate) fn classes(numbers: &[u32]) -> Scope<VisibilityClass> {
 }
 
 pub(crate) fn only_servers(names: &[&str]) -> Visibility {
-    Visibility { servers: servers(names), classes: Scope::All }
+    Visibility { servers: servers(names), classes: Scope::All, ..Visibility::default() }
 }
 
 pub(crate) fn only_classes(numbers: &[u32]) -> Visibility {
-    Visibility { servers: Scope::All, classes: classes(numbers) }
+    Visibility { servers: Scope::All, classes: classes(numbers), ..Visibility::default() }
 }
 
 pub(crate) fn names(found: &[IndexCandidate]) -> BTreeSet<String> {

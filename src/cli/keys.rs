@@ -1,0 +1,133 @@
+//! `toolsieve keys`: API keys of a running service.
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::cli::admin::ServiceAccess;
+use crate::cli::{Failure, Outcome, print, table};
+
+#[derive(Subcommand)]
+pub(super) enum Keys {
+    /// Create a key and print it, this once
+    Create {
+        /// Letters, digits, `-`, `_` and `.`; rules call the key key:NAME
+        name: String,
+        /// The only server that it reaches; may be repeated
+        #[arg(long = "server", value_name = "NAME")]
+        servers: Vec<String>,
+        /// A group of whoever calls with it; of users it calls for, no other groups count; may be repeated
+        #[arg(long = "group", value_name = "NAME")]
+        groups: Vec<String>,
+        /// Believe it on which user it calls for: for Open WebUI
+        #[arg(long)]
+        trusted: bool,
+        #[command(flatten)]
+        end: End,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// List all keys, without their secrets
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// Give a key a new secret and print it, this once; the former one is good no more
+    Rotate {
+        /// The name or the id of the key
+        key: String,
+        #[command(flatten)]
+        end: End,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// End a key for good, at once
+    Revoke {
+        /// The name or the id of the key
+        key: String,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+}
+
+#[derive(Args)]
+pub(super) struct End {
+    /// The key expires after so many days
+    #[arg(long, value_name = "DAYS")]
+    expires_in_days: Option<u32>,
+}
+
+impl Keys {
+    pub(super) fn run(self) -> Outcome {
+        match self {
+            Self::Create { name, servers, groups, trusted, end, access } => {
+                let mut body = json!({"name": name, "groups": groups, "trusted": trusted, "expires_in_days": end.expires_in_days});
+                if !servers.is_empty() {
+                    body["servers"] = servers.into();
+                }
+                shown_once(&access.ask(Method::POST, "/v1/admin/keys", Some(&body))?)
+            }
+            Self::List { json, access } => {
+                let answer = access.ask(Method::GET, "/v1/admin/keys", None)?;
+                if json { print(&format!("{answer:#}")) } else { print(&as_table(&answer)) }
+            }
+            Self::Rotate { key, end, access } => {
+                let id = id_of(&key, &access)?;
+                let body = json!({"expires_in_days": end.expires_in_days});
+                shown_once(&access.ask(Method::POST, &format!("/v1/admin/keys/{id}/rotate"), Some(&body))?)
+            }
+            Self::Revoke { key, access } => {
+                let id = id_of(&key, &access)?;
+                let answer = access.ask(Method::DELETE, &format!("/v1/admin/keys/{id}"), None)?;
+                print(&format!("{} is revoked.", text(&answer["name"])))
+            }
+        }
+    }
+}
+
+/// The key alone on standard output, so that a script can take it.
+fn shown_once(answer: &Value) -> Outcome {
+    eprintln!("{} ({}): keep it now, it is not shown again.", text(&answer["name"]), text(&answer["id"]));
+    print(&text(&answer["key"]))
+}
+
+/// A key that is not revoked, by its name or id.
+fn id_of(key: &str, access: &ServiceAccess) -> Result<String, Failure> {
+    let answer = access.ask(Method::GET, "/v1/admin/keys", None)?;
+    let keys = answer["keys"].as_array().into_iter().flatten().filter(|known| known["state"] != "revoked");
+    let found = keys.clone().find(|known| known["id"] == key || known["name"] == key);
+    found.map(|known| text(&known["id"])).ok_or_else(|| {
+        let names: Vec<String> = keys.map(|known| text(&known["name"])).collect();
+        Failure::failed(format!("error: there is no key `{key}`. There are: {}", names.join(", ")))
+    })
+}
+
+fn as_table(answer: &Value) -> String {
+    let mut out = table::table(&["Id", "Name", "State", "Servers", "Groups", "Trusted", "Expires", "Last used"]);
+    for key in answer["keys"].as_array().into_iter().flatten() {
+        let servers = if key["servers"].is_null() { "all".to_owned() } else { list(&key["servers"]) };
+        let trusted = if key["trusted"] == true { "yes" } else { "" };
+        out.add_row([
+            text(&key["id"]),
+            text(&key["name"]),
+            text(&key["state"]),
+            servers,
+            list(&key["groups"]),
+            trusted.to_owned(),
+            text(&key["expires_at"]),
+            text(&key["last_used_at"]),
+        ]);
+    }
+    table::text(&out)
+}
+
+fn list(value: &Value) -> String {
+    value.as_array().into_iter().flatten().map(text).collect::<Vec<String>>().join(", ")
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

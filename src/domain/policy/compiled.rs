@@ -1,0 +1,260 @@
+//! A policy made ready: tools are put into classes once for each catalog, and callers get the classes that they may see.
+//!
+//! A class is what the rules make of a tool, written as a little program: a list of conditions on the caller with their
+//! effects, and what holds if none of them does. Its number is a hash of that program. So a class means the same under every
+//! policy and on every replica, a change of rules moves only the tools that it speaks of, and an index that is a moment
+//! behind errs towards what held before.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use ahash::RandomState;
+
+use crate::domain::canonical::Fingerprint;
+use crate::domain::catalog::Catalog;
+use crate::domain::naming::OperationId;
+use crate::domain::policy::decision::ToolSide;
+use crate::domain::policy::facts;
+use crate::domain::policy::pattern::{Bits, Conditions, Patterns};
+use crate::domain::policy::rule::{Effect, PlacedRule, Rule};
+use crate::domain::principal::{Classes, Principal, Scope, VisibilityClass};
+use crate::domain::tool::Tool;
+
+/// The rules in force.
+#[derive(Debug)]
+pub struct Policy {
+    rules: Arc<[PlacedRule]>,
+    default: Effect,
+    version: u64,
+    servers: Conditions,
+    tools: Conditions,
+    tags: Conditions,
+    /// For each combination of hints the rules whose annotations hold.
+    hints: Vec<Bits>,
+    /// For each rule its condition on callers in `callers`; `None`: it fits all.
+    caller_of: Vec<Option<usize>>,
+    /// Each condition once.
+    callers: Vec<CallerSide>,
+    /// The rules one by one, for whoever wants to know which decides.
+    pub(super) single: OnceLock<Vec<ToolSide>>,
+}
+
+/// What a rule says of callers.
+#[derive(Debug)]
+struct CallerSide {
+    fingerprint: Fingerprint,
+    principals: Patterns,
+    groups: Patterns,
+    models: Patterns,
+}
+
+/// What the rules make of a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Program {
+    /// Conditions on the caller, the first that holds decides.
+    steps: Vec<(usize, Effect)>,
+    /// If none does.
+    otherwise: Effect,
+}
+
+/// The classes of one catalog under one policy.
+#[derive(Debug, Default)]
+pub struct Assignment {
+    pub classes: Arc<Classes>,
+    programs: Vec<(VisibilityClass, Program)>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::new(Effect::Allow, Vec::new())
+    }
+}
+
+impl Policy {
+    /// Of rules that were [read](Rule::read).
+    #[must_use]
+    pub fn new(default: Effect, rules: Vec<PlacedRule>) -> Self {
+        let count = rules.len();
+        let of = |texts: fn(&Rule) -> &[String]| Conditions::new(rules.iter().map(|rule| texts(&rule.rule)), count);
+        let hints = (0..facts::COMBINATIONS).map(|hints| {
+            let mut bits = Bits::new(count);
+            let holding = rules.iter().enumerate().filter(|(_, rule)| facts::hold(&rule.rule.annotations, hints));
+            holding.for_each(|(number, _)| bits.set(number));
+            bits
+        });
+        let hints = hints.collect();
+        let (servers, tools, tags) = (of(|rule| &rule.servers), of(|rule| &rule.tools), of(|rule| &rule.tags));
+        let mut callers: Vec<CallerSide> = Vec::new();
+        let mut known: HashMap<Fingerprint, usize> = HashMap::new();
+        let caller_of = rules.iter().map(|rule| {
+            (!rule.rule.is_for_all()).then(|| {
+                let side = CallerSide::of(&rule.rule);
+                *known.entry(side.fingerprint).or_insert_with(|| {
+                    callers.push(side);
+                    callers.len() - 1
+                })
+            })
+        });
+        let caller_of = caller_of.collect();
+        let version = Fingerprint::of_text(&format!("{default:?} {rules:?}")).prefix();
+        Self { rules: rules.into(), default, version, servers, tools, tags, hints, caller_of, callers, single: OnceLock::new() }
+    }
+
+    /// Equal policies have equal versions.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    #[must_use]
+    pub fn rules(&self) -> &[PlacedRule] {
+        &self.rules
+    }
+
+    #[must_use]
+    pub fn default_effect(&self) -> Effect {
+        self.default
+    }
+
+    /// Whether everybody may use everything.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.rules.is_empty() && self.default == Effect::Allow
+    }
+
+    /// Puts every tool of a catalog into its class.
+    #[must_use]
+    pub fn assign(&self, catalog: &Catalog) -> Assignment {
+        if self.is_open() {
+            return Assignment::default();
+        }
+        let mut of: HashMap<OperationId, VisibilityClass, RandomState> =
+            HashMap::with_capacity_and_hasher(catalog.tools().len(), RandomState::default());
+        let mut known: HashMap<Bits, VisibilityClass, RandomState> = HashMap::default();
+        let mut numbers: BTreeMap<VisibilityClass, Program> = BTreeMap::new();
+        self.for_each(catalog, |tool, bits| {
+            let class = known.get(bits).copied().unwrap_or_else(|| {
+                let class = self.number(self.program(bits), &mut numbers);
+                known.insert(bits.clone(), class);
+                class
+            });
+            of.insert(tool.operation_id.clone(), class);
+        });
+        let version = Fingerprint::of_bytes(&[self.version.to_le_bytes(), catalog.version().to_le_bytes()].concat()).prefix();
+        Assignment { classes: Arc::new(Classes::new(version, of)), programs: numbers.into_iter().collect() }
+    }
+
+    /// The rules that fit no tool of a catalog, whoever calls.
+    pub(super) fn idle(&self, catalog: &Catalog) -> Vec<&PlacedRule> {
+        let mut is_idle = vec![true; self.rules.len()];
+        self.for_each(catalog, |_, bits| bits.iter().for_each(|number| is_idle[number] = false));
+        self.rules.iter().zip(is_idle).filter(|(_, is_idle)| *is_idle).map(|(rule, _)| rule).collect()
+    }
+
+    /// Every tool with the rules that fit it.
+    fn for_each(&self, catalog: &Catalog, mut visit: impl FnMut(&Tool, &Bits)) {
+        let mut found = Vec::new();
+        for server in catalog.servers() {
+            let mut of_server = Bits::all(self.rules.len());
+            self.servers.keep([server.name.as_str()], &mut of_server, &mut found);
+            for tool in &server.tools {
+                let mut bits = of_server.clone();
+                bits.and(&self.hints[facts::hints(tool)]);
+                self.tools.keep([&*tool.id.name, tool.operation_id.as_str()], &mut bits, &mut found);
+                self.tags.keep(facts::tags(tool), &mut bits, &mut found);
+                visit(tool, &bits);
+            }
+        }
+    }
+
+    /// For every rule whether its condition on callers holds.
+    pub(super) fn held(&self, principal: &Principal) -> Vec<bool> {
+        let holds: Vec<bool> = self.callers.iter().map(|side| side.holds(principal)).collect();
+        self.caller_of.iter().map(|caller| caller.is_none_or(|caller| holds[caller])).collect()
+    }
+
+    /// The classes that a caller may see.
+    #[must_use]
+    pub fn visible(&self, principal: &Principal, assignment: &Assignment) -> Scope<VisibilityClass> {
+        if self.is_open() {
+            return Scope::All;
+        }
+        let holds: Vec<bool> = self.callers.iter().map(|side| side.holds(principal)).collect();
+        let allowed = assignment.programs.iter().filter(|(_, program)| program.run(&holds) == Effect::Allow);
+        let allowed: BTreeSet<VisibilityClass> = allowed.map(|(class, _)| *class).collect();
+        // A tool that is not in any class yet is nobody's: so it stays a list, however complete.
+        Scope::Only(allowed)
+    }
+
+    /// What the rules that fit a tool come down to.
+    fn program(&self, fitting: &Bits) -> Program {
+        let mut steps: Vec<(usize, Effect)> = Vec::new();
+        let mut otherwise = self.default;
+        for number in fitting.iter() {
+            let effect = self.rules[number].rule.effect;
+            match self.caller_of[number] {
+                None => {
+                    otherwise = effect;
+                    break;
+                }
+                // What the same condition has said before holds.
+                Some(caller) if steps.iter().any(|(known, _)| *known == caller) => {}
+                Some(caller) => steps.push((caller, effect)),
+            }
+        }
+        // What says the same as the end need not be asked.
+        while steps.last().is_some_and(|(_, effect)| *effect == otherwise) {
+            steps.pop();
+        }
+        Program { steps, otherwise }
+    }
+
+    /// The number of a class: 0 where everybody may, else a hash. Two programs never share one.
+    fn number(&self, program: Program, numbers: &mut BTreeMap<VisibilityClass, Program>) -> VisibilityClass {
+        if program.steps.is_empty() && program.otherwise == Effect::Allow {
+            numbers.insert(VisibilityClass(0), program);
+            return VisibilityClass(0);
+        }
+        let mut bytes = Vec::new();
+        for (caller, effect) in &program.steps {
+            bytes.extend_from_slice(self.callers[*caller].fingerprint.as_bytes());
+            bytes.extend_from_slice(effect.name().as_bytes());
+        }
+        bytes.extend_from_slice(program.otherwise.name().as_bytes());
+        #[expect(clippy::cast_possible_truncation, reason = "a hash: any 32 bits of it will do")]
+        let mut number = (Fingerprint::of_bytes(&bytes).prefix() as u32).max(1);
+        while numbers.get(&VisibilityClass(number)).is_some_and(|taken| *taken != program) {
+            number = number.wrapping_add(1).max(1);
+        }
+        numbers.insert(VisibilityClass(number), program);
+        VisibilityClass(number)
+    }
+}
+
+impl Program {
+    fn run(&self, holds: &[bool]) -> Effect {
+        self.steps.iter().find(|(caller, _)| holds[*caller]).map_or(self.otherwise, |(_, effect)| *effect)
+    }
+}
+
+impl CallerSide {
+    fn of(rule: &Rule) -> Self {
+        let Rule { principals, groups, models, .. } = rule.conditions();
+        // E-mail addresses are compared in lower case.
+        let lower = |text: &String| if text.contains('@') { text.to_lowercase() } else { text.clone() };
+        let principals: Vec<String> = principals.iter().map(lower).collect();
+        Self {
+            fingerprint: Fingerprint::of_text(&format!("{principals:?} {groups:?} {models:?}")),
+            principals: Patterns::new(&principals),
+            groups: Patterns::new(&groups),
+            models: Patterns::new(&models),
+        }
+    }
+
+    fn holds(&self, principal: &Principal) -> bool {
+        let email = principal.email.as_ref().map(|email| format!("user:{email}"));
+        self.principals.hold([principal.id.as_str()].into_iter().chain(email.as_deref()))
+            && self.groups.hold(principal.groups.iter().map(String::as_str))
+            && self.models.hold(principal.model.as_deref())
+    }
+}

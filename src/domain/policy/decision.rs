@@ -1,0 +1,83 @@
+//! The same policy, rule by rule: slower than the compiled one, and able to say why.
+
+use crate::domain::policy::compiled::Policy;
+use crate::domain::policy::facts;
+use crate::domain::policy::pattern::Patterns;
+use crate::domain::policy::rule::{Effect, Rule, RulePlace};
+use crate::domain::principal::Principal;
+use crate::domain::tool::{ServerName, Tool};
+
+/// What holds, and which rule says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub effect: Effect,
+    /// `None`: no rule fits, the default holds.
+    pub rule: Option<RulePlace>,
+}
+
+/// What one rule says of tools.
+#[derive(Debug)]
+pub(super) struct ToolSide {
+    servers: Patterns,
+    tools: Patterns,
+    tags: Patterns,
+    /// By the number of a combination of hints.
+    hints: Vec<bool>,
+}
+
+/// A policy as it is for one caller. What the caller's key does not reach is not looked at here.
+#[derive(Debug)]
+pub struct Decisions<'a> {
+    policy: &'a Policy,
+    single: &'a [ToolSide],
+    /// For each rule whether it is for this caller.
+    held: Vec<bool>,
+}
+
+impl Policy {
+    #[must_use]
+    pub fn decisions(&self, principal: &Principal) -> Decisions<'_> {
+        let single = self.single.get_or_init(|| self.rules().iter().map(|rule| ToolSide::of(&rule.rule)).collect());
+        Decisions { policy: self, single, held: self.held(principal) }
+    }
+}
+
+impl Decisions<'_> {
+    #[must_use]
+    pub fn on(&self, tool: &Tool) -> Decision {
+        self.first(|_, side| side.fits(tool))
+    }
+
+    /// On a server whose tools are not known: rules of single tools do not count.
+    #[must_use]
+    pub fn on_server(&self, server: &ServerName) -> Decision {
+        self.first(|rule, side| rule.is_for_whole_servers() && side.servers.hold([server.as_str()]))
+    }
+
+    fn first(&self, fits: impl Fn(&Rule, &ToolSide) -> bool) -> Decision {
+        let rules = self.policy.rules().iter().zip(self.single).zip(&self.held);
+        let first = rules.filter(|(_, held)| **held).find(|((rule, side), _)| fits(&rule.rule, side));
+        match first {
+            Some(((rule, _), _)) => Decision { effect: rule.rule.effect, rule: Some(rule.place) },
+            None => Decision { effect: self.policy.default_effect(), rule: None },
+        }
+    }
+}
+
+impl ToolSide {
+    fn of(rule: &Rule) -> Self {
+        Self {
+            servers: Patterns::new(&rule.servers),
+            tools: Patterns::new(&rule.tools),
+            tags: Patterns::new(&rule.tags),
+            hints: (0..facts::COMBINATIONS).map(|hints| facts::hold(&rule.annotations, hints)).collect(),
+        }
+    }
+
+    fn fits(&self, tool: &Tool) -> bool {
+        self.hints[facts::hints(tool)]
+            && self.servers.hold([tool.id.server.as_str()])
+            && self.tools.hold([&*tool.id.name, tool.operation_id.as_str()])
+            && self.tags.hold(facts::tags(tool))
+    }
+}

@@ -1,0 +1,203 @@
+//! API keys.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, HttpResponseBuilder, delete, get, post, web};
+use jiff::Timestamp;
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::time;
+use crate::domain::api_key::{ApiKey, KeyId};
+use crate::domain::tool::ServerName;
+use crate::http::body::Body;
+use crate::http::caller::Administrator;
+use crate::http::problem::{Code, Problem, read_json};
+use crate::http::state::State;
+use crate::service::keys::NewKey;
+
+/// Names of servers or groups of one key.
+const MOST_NAMES: usize = 1_000;
+const SECONDS_A_DAY: u64 = 24 * 60 * 60;
+
+/// What a new key shall be.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewKeyBody {
+    /// 1 to 64 letters, digits, `-`, `_` and `.`. Rules call the key `key:NAME`.
+    name: String,
+    /// The only servers that this key reaches. Left out: all.
+    #[serde(default)]
+    servers: Option<BTreeSet<String>>,
+    /// The groups of whoever calls with this key. Of users for whom a trusted key calls, no other groups count.
+    #[serde(default)]
+    groups: BTreeSet<String>,
+    /// Whether the key is believed on which user it calls for.
+    #[serde(default)]
+    trusted: bool,
+    /// RFC 3339, such as `2027-01-31T00:00:00Z`. Without it and `expires_in_days`, the key never expires.
+    #[serde(default)]
+    expires_at: Option<String>,
+    #[serde(default)]
+    expires_in_days: Option<u32>,
+}
+
+/// When a key expires; without either, as before.
+#[derive(Deserialize, ToSchema, Default)]
+#[serde(deny_unknown_fields)]
+struct EndBody {
+    /// RFC 3339, such as `2027-01-31T00:00:00Z`.
+    #[serde(default)]
+    expires_at: Option<String>,
+    #[serde(default)]
+    expires_in_days: Option<u32>,
+}
+
+/// A key without its secret.
+#[derive(Serialize, ToSchema)]
+struct KeyBody {
+    id: String,
+    name: String,
+    /// `active`, `expired` or `revoked`.
+    state: &'static str,
+    /// `null`: all.
+    servers: Option<Vec<String>>,
+    groups: Vec<String>,
+    trusted: bool,
+    created_at: String,
+    expires_at: Option<String>,
+    revoked_at: Option<String>,
+    /// To the hour.
+    last_used_at: Option<String>,
+}
+
+/// A key with its secret, which is shown this once.
+#[derive(Serialize, ToSchema)]
+struct SecretBody {
+    /// What callers send as `Authorization: Bearer …`. It can't be read again.
+    key: String,
+    #[serde(flatten)]
+    record: KeyBody,
+}
+
+#[derive(Serialize, ToSchema)]
+struct KeysBody {
+    keys: Vec<KeyBody>,
+}
+
+/// Creates a key. The answer holds it, this once.
+#[utoipa::path(
+    tag = "administration",
+    request_body = NewKeyBody,
+    responses(
+        (status = 201, description = "The key, and what is kept of it", body = SecretBody),
+        (status = 404, description = "The caller does not administer"),
+        (status = 409, description = "There is a key of this name"),
+        (status = 422, description = "A value that does not fit")
+    )
+)]
+#[post("/v1/admin/keys")]
+pub async fn create(state: web::Data<State>, _caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
+    let body: NewKeyBody = read_json(&body.0)?;
+    let names = body.groups.len() + body.servers.as_ref().map_or(0, BTreeSet::len);
+    if names > MOST_NAMES {
+        return Err(Problem::new(Code::InvalidRequest, format!("At most {MOST_NAMES} servers and groups.")));
+    }
+    let new = NewKey {
+        expires_at: EndBody { expires_at: body.expires_at, expires_in_days: body.expires_in_days }.time()?,
+        name: body.name,
+        servers: body.servers.map(|servers| servers.iter().map(|name| ServerName::from(name.as_str())).collect()),
+        groups: body.groups,
+        trusted: body.trusted,
+    };
+    let (key, secret) = state.keys.create(new).await?;
+    tracing::info!(key = key.id.as_str(), name = key.name, "API key created");
+    Ok(shown_once(HttpResponse::Created(), &key, &secret))
+}
+
+/// All keys, also those that are over, without their secrets.
+#[utoipa::path(
+    tag = "administration",
+    responses((status = 200, description = "Oldest first", body = KeysBody), (status = 404, description = "The caller does not administer"))
+)]
+#[get("/v1/admin/keys")]
+pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
+    HttpResponse::Ok().json(KeysBody { keys: state.keys.list().iter().map(KeyBody::from).collect() })
+}
+
+/// Gives a key a new secret. The former one is good no more.
+#[utoipa::path(
+    tag = "administration",
+    params(("id" = String, Path, description = "The id of the key")),
+    request_body(content = EndBody, description = "A new end; may be left out"),
+    responses(
+        (status = 200, description = "The key with its new secret", body = SecretBody),
+        (status = 404, description = "No such key, or a revoked one, or the caller does not administer"),
+        (status = 422, description = "The key has expired and got no new end")
+    )
+)]
+#[post("/v1/admin/keys/{id}/rotate")]
+pub async fn rotate(state: web::Data<State>, _caller: Administrator, id: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
+    let end: EndBody = if body.0.is_empty() { EndBody::default() } else { read_json(&body.0)? };
+    let (key, secret) = state.keys.rotate(&KeyId::new(id.into_inner()), end.time()?).await?;
+    tracing::info!(key = key.id.as_str(), name = key.name, "API key rotated");
+    Ok(shown_once(HttpResponse::Ok(), &key, &secret))
+}
+
+/// Ends a key for good, at once.
+#[utoipa::path(
+    tag = "administration",
+    params(("id" = String, Path, description = "The id of the key")),
+    responses(
+        (status = 200, description = "What is kept of it", body = KeyBody),
+        (status = 404, description = "No such key, or the caller does not administer")
+    )
+)]
+#[delete("/v1/admin/keys/{id}")]
+pub async fn revoke(state: web::Data<State>, _caller: Administrator, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+    let key = state.keys.revoke(&KeyId::new(id.into_inner())).await?;
+    tracing::info!(key = key.id.as_str(), name = key.name, "API key revoked");
+    Ok(HttpResponse::Ok().json(KeyBody::from(&key)))
+}
+
+fn shown_once(mut builder: HttpResponseBuilder, key: &ApiKey, secret: &SecretString) -> HttpResponse {
+    // No cache on the way keeps it.
+    builder.insert_header((header::CACHE_CONTROL, "no-store"));
+    builder.json(SecretBody { key: secret.expose_secret().to_owned(), record: KeyBody::from(key) })
+}
+
+impl EndBody {
+    fn time(&self) -> Result<Option<SystemTime>, Problem> {
+        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
+        match (&self.expires_at, self.expires_in_days) {
+            (None, None) => Ok(None),
+            (Some(text), None) => {
+                let at: Timestamp = text.parse().map_err(|_| invalid("expires_at is a time such as 2027-01-31T00:00:00Z."))?;
+                Ok(Some(at.into()))
+            }
+            (None, Some(days)) => Ok(Some(SystemTime::now() + Duration::from_secs(u64::from(days.min(36_500)) * SECONDS_A_DAY))),
+            (Some(_), Some(_)) => Err(invalid("Give expires_at or expires_in_days, not both.")),
+        }
+    }
+}
+
+impl From<&ApiKey> for KeyBody {
+    fn from(key: &ApiKey) -> Self {
+        Self {
+            id: key.id.as_str().to_owned(),
+            name: key.name.clone(),
+            state: key.state(SystemTime::now()).name(),
+            servers: key.servers.as_ref().map(|servers| servers.iter().map(ToString::to_string).collect()),
+            groups: key.groups.iter().cloned().collect(),
+            trusted: key.trusted,
+            created_at: time(key.created_at),
+            expires_at: key.expires_at.map(time),
+            revoked_at: key.revoked_at.map(time),
+            last_used_at: key.last_used_at.map(time),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The policy: which caller may use which tool.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, get, post, put, web};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::http::body::Body;
+use crate::http::caller::Administrator;
+use crate::http::problem::{Code, Problem, read_json};
+use crate::http::state::State;
+use crate::service::policies::{Asked, Check, PolicyView};
+
+/// The rules to put in force.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone: each rule is read by itself, so that all mistakes are told with their numbers")]
+struct PolicyBody {
+    /// `allow` or `block`: what holds where no rule fits. `null`: what the settings say.
+    default: Option<String>,
+    /// The first that fits decides. `effect` is `allow` or `block`; every other member is a condition, a list of texts:
+    /// `servers`, `tools`, `tags`, `principals`, `groups`, `models` (patterns, any fits) and `annotations` (all must hold).
+    #[schema(value_type = Vec<Object>)]
+    rules: Vec<Value>,
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct CheckBody {
+    /// A published name, or `server/tool`. Without it: all tools.
+    #[serde(default)]
+    tool: Option<String>,
+    /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`. Without it: everybody who is known.
+    #[serde(default)]
+    principal: Option<String>,
+    /// The e-mail address of a user.
+    #[serde(default)]
+    email: Option<String>,
+    /// The groups of a user, beside those of the settings.
+    #[serde(default)]
+    groups: Vec<String>,
+    #[serde(default)]
+    model: Option<String>,
+    /// Rules to try out in place of those that were given over the API.
+    #[serde(default)]
+    #[schema(value_type = Option<PolicyBody>)]
+    policy: Option<Value>,
+}
+
+/// The rules in force.
+#[utoipa::path(
+    tag = "administration",
+    responses(
+        (status = 200, description = "`rules` and `default` as they were given here, `settings_rules` before them, `effective_default`, `warnings`, `version`", body = Object),
+        (status = 404, description = "The caller does not administer")
+    )
+)]
+#[get("/v1/admin/policy")]
+pub async fn show(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
+    answer(&state.policies.view())
+}
+
+/// Replaces the rules that were given here. They are in force when the answer goes out.
+#[utoipa::path(
+    tag = "administration",
+    request_body = PolicyBody,
+    params(("If-Match" = Option<String>, Header, description = "The ETag of the rules that are replaced: if others hold meanwhile, nothing happens")),
+    responses(
+        (status = 200, description = "The rules in force", body = Object),
+        (status = 404, description = "The caller does not administer"),
+        (status = 412, description = "Other rules hold than the ETag says"),
+        (status = 422, description = "Rules that can't be read or contradict each other, each with its number and the reason")
+    )
+)]
+#[put("/v1/admin/policy")]
+pub async fn replace(state: web::Data<State>, _caller: Administrator, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+    let body: Value = read_json(&body.0)?;
+    let view = state.policies.replace(&body, expected(&request)?).await?;
+    tracing::info!(version = view.version, rules = view.rules.len(), "policy replaced");
+    Ok(answer(&view))
+}
+
+/// Who may call what, and which rule says so; also with rules that are not in force. Changes nothing.
+#[utoipa::path(
+    tag = "administration",
+    request_body = CheckBody,
+    responses(
+        (status = 200, description = "`decisions` with `principal`, `name`, `server`, `tool`, `effect`, `rule` and `reason`; `warnings`", body = Object),
+        (status = 404, description = "The caller does not administer"),
+        (status = 422, description = "Neither a tool nor a principal, or one that is not known, or wrong rules")
+    )
+)]
+#[post("/v1/admin/policy/check")]
+pub async fn check(state: web::Data<State>, _caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
+    let CheckBody { tool, principal, email, groups, model, policy } = read_json(&body.0)?;
+    let principal = principal.map(|principal| Asked { principal, email, groups, model });
+    Ok(HttpResponse::Ok().json(state.policies.check(&Check { tool, principal, draft: policy })?))
+}
+
+fn answer(view: &PolicyView) -> HttpResponse {
+    let etag = format!("\"{}\"", view.version);
+    HttpResponse::Ok().insert_header((header::ETAG, etag)).insert_header((header::CACHE_CONTROL, "no-store")).json(view)
+}
+
+/// The version in `If-Match`; `*` is any.
+fn expected(request: &HttpRequest) -> Result<Option<u64>, Problem> {
+    let Some(value) = request.headers().get(header::IF_MATCH) else { return Ok(None) };
+    let text = value.to_str().unwrap_or_default().trim();
+    if text == "*" {
+        return Ok(None);
+    }
+    let version = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).and_then(|text| text.parse().ok());
+    version.map(Some).ok_or_else(|| Problem::new(Code::PreconditionFailed, "If-Match is no ETag that was ever given here."))
+}

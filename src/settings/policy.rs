@@ -1,0 +1,46 @@
+//! Which caller may use which tool: `[[policy]]`, and what holds where no rule fits.
+
+use serde_json::Value;
+
+use crate::domain::policy::{Effect, PlacedRule, Rule, RulePlace, RuleSource, contradictions};
+use crate::settings::finding::{Findings, Place};
+use crate::settings::values::{Reader, Values};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicySettings {
+    /// `access.default`
+    pub default: Effect,
+    /// In the order of the file.
+    pub rules: Vec<PlacedRule>,
+}
+
+impl PolicySettings {
+    pub(super) fn read(values: &mut Values, findings: &mut Findings) -> Self {
+        let rules = values.policy.clone();
+        let default = default(&mut Reader::new(values, findings));
+        let mut settings = Self { default, rules: Vec::new() };
+        for (number, (value, place)) in (1..).zip(&rules) {
+            match Rule::read(value) {
+                Ok(rule) => {
+                    settings.rules.push(PlacedRule { place: RulePlace { source: RuleSource::Settings, number }, rule });
+                }
+                Err(reason) => findings.problem(place.clone(), format!("rule {number}: {reason}"), REMEDY),
+            }
+        }
+        for problem in contradictions(&settings.rules) {
+            let place = rules.get(problem.place.number - 1).map_or_else(Place::default, |(_, place)| place.clone());
+            findings.problem(place, problem.to_string(), "remove one of the two");
+        }
+        settings
+    }
+}
+
+const REMEDY: &str = "write a rule as described at [[policy]] in the commented defaults";
+
+fn default(reader: &mut Reader<'_>) -> Effect {
+    let name = reader.text("access.default");
+    serde_json::from_value(Value::String(name)).unwrap_or_else(|_| {
+        reader.problem("access.default", "neither \"allow\" nor \"deny\"", "write one of the two");
+        Effect::Allow
+    })
+}

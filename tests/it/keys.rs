@@ -1,0 +1,272 @@
+//! Who calls: keys with names, users for whom a trusted key vouches, and the routes of administration.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use reqwest::header::HeaderMap;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use sha2::Sha256;
+
+use crate::harness::{Running, Start, stdio};
+
+pub(crate) const ADMIN: &str = "the-admin-key";
+/// From the answer to a revocation on.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
+/// Two servers, a service key and an admin key, with these settings beside.
+pub(crate) async fn start(environment: &[(&'static str, &'static str)]) -> Running {
+    let mut environment = environment.to_vec();
+    environment.push(("TOOLSIEVE_ADMIN_KEY", ADMIN));
+    let servers = json!({"one": stdio(&[]), "time": stdio(&["list=time"])});
+    let running = Start { servers, key: Some("the-service-key"), environment, ..Start::default() }.start().await;
+    running.settled().await;
+    running
+}
+
+pub(crate) fn with_key(service: &Running, method: Method, path: &str, key: &str) -> RequestBuilder {
+    service.client.request(method, format!("{}{path}", service.url)).bearer_auth(key)
+}
+
+pub(crate) async fn administer(service: &Running, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
+    let response = with_key(service, method, path, ADMIN).json(body).send().await.unwrap();
+    (response.status(), response.json().await.unwrap())
+}
+
+/// Creates a key and returns its id and itself.
+pub(crate) async fn create(service: &Running, body: Value) -> (String, String) {
+    let (status, answer) = administer(service, Method::POST, "/v1/admin/keys", &body).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    (answer["id"].as_str().unwrap().to_owned(), answer["key"].as_str().unwrap().to_owned())
+}
+
+async fn status(service: &Running, key: &str) -> StatusCode {
+    with_key(service, Method::GET, "/openapi.json", key).send().await.unwrap().status()
+}
+
+/// Status, headers and body without what names the very request.
+pub(crate) async fn shape(request: RequestBuilder) -> (StatusCode, HeaderMap, Value) {
+    let response = request.send().await.unwrap();
+    let (status, mut headers) = (response.status(), response.headers().clone());
+    for name in ["date", "x-request-id"] {
+        headers.remove(name);
+    }
+    let mut body: Value = response.json().await.unwrap();
+    assert!(body["request_id"].take().as_str().is_some_and(|id| id.len() == 36));
+    (status, headers, body)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_works_is_rotated_and_ends_at_once() {
+    let service = start(&[]).await;
+    let (id, key) = create(&service, json!({"name": "ci"})).await;
+    assert_eq!(status(&service, &key).await, StatusCode::OK);
+    assert_eq!(service.client.get(format!("{}/openapi.json", service.url)).send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+
+    let (code, answer) = administer(&service, Method::POST, &format!("/v1/admin/keys/{id}/rotate"), &json!({"expires_in_days": 1})).await;
+    assert_eq!(code, StatusCode::OK);
+    let new = answer["key"].as_str().unwrap();
+    assert_eq!((status(&service, &key).await, status(&service, new).await), (StatusCode::UNAUTHORIZED, StatusCode::OK));
+
+    let (_, listed) = administer(&service, Method::GET, "/v1/admin/keys", &json!({})).await;
+    let listed = &listed["keys"][0];
+    assert_eq!((&listed["id"], &listed["name"], &listed["state"]), (&json!(id), &json!("ci"), &json!("active")));
+    assert!(listed["last_used_at"].as_str().is_some_and(|at| at.ends_with(":00:00Z")), "{listed}");
+    assert!(listed.get("key").is_none() && listed.get("hash").is_none());
+
+    let begun = Instant::now();
+    assert_eq!(administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await.0, StatusCode::OK);
+    assert_eq!(status(&service, new).await, StatusCode::UNAUTHORIZED, "the first call after the answer");
+    let took = begun.elapsed();
+    println!("revoked and refused within {took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
+    let (_, listed) = administer(&service, Method::GET, "/v1/admin/keys", &json!({})).await;
+    assert_eq!(listed["keys"][0]["state"], "revoked");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_wrong_key_gets_the_same_answer() {
+    let service = start(&[]).await;
+    let (id, revoked) = create(&service, json!({"name": "revoked"})).await;
+    administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await;
+    let soon = jiff::Timestamp::now() + Duration::from_millis(300);
+    let (_, expired) = create(&service, json!({"name": "expired", "expires_at": soon.to_string()})).await;
+    let (_, good) = create(&service, json!({"name": "good"})).await;
+    while status(&service, &expired).await == StatusCode::OK {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let wrong =
+        [revoked.as_str(), &expired, &good[..good.len() - 1], &good[..16], "tsk_", "tsk_000000000000_x", "foreign", "the-admin-kex"];
+    for path in ["/openapi.json", "/v1/admin/keys", "/nothing"] {
+        let expected = shape(with_key(&service, Method::GET, path, "sk-of-somebody-else")).await;
+        assert_eq!((expected.0, &expected.2["code"]), (StatusCode::UNAUTHORIZED, &json!("unauthorized")));
+        for key in wrong {
+            assert_eq!(shape(with_key(&service, Method::GET, path, key)).await, expected, "{path} {key}");
+        }
+    }
+    assert_eq!(status(&service, &good).await, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_admin_key_administers() {
+    let service = start(&[]).await;
+    let (id, named) = create(&service, json!({"name": "ci", "trusted": true})).await;
+    for key in [named.as_str(), "the-service-key"] {
+        for (method, path) in [
+            (Method::GET, "/v1/admin/keys".to_owned()),
+            (Method::POST, "/v1/admin/keys".to_owned()),
+            (Method::DELETE, format!("/v1/admin/keys/{id}")),
+            (Method::POST, format!("/v1/admin/keys/{id}/rotate")),
+        ] {
+            let absent = shape(with_key(&service, method.clone(), "/v1/admin/nothing", key).json(&json!({"name": "x"}))).await;
+            assert_eq!(shape(with_key(&service, method, &path, key).json(&json!({"name": "x"}))).await, absent, "{path}");
+        }
+    }
+    for (body, code) in [
+        (json!({"name": "ci"}), StatusCode::CONFLICT),
+        (json!({"name": "a b"}), StatusCode::UNPROCESSABLE_ENTITY),
+        (json!({"name": "a", "serves": []}), StatusCode::UNPROCESSABLE_ENTITY),
+        (json!({"name": "a", "servers": []}), StatusCode::UNPROCESSABLE_ENTITY),
+        (json!({"name": "a", "expires_at": "2001-01-01T00:00:00Z"}), StatusCode::UNPROCESSABLE_ENTITY),
+        (json!({"name": "a", "expires_at": "tomorrow"}), StatusCode::UNPROCESSABLE_ENTITY),
+    ] {
+        assert_eq!(administer(&service, Method::POST, "/v1/admin/keys", &body).await.0, code, "{body}");
+    }
+    assert_eq!(administer(&service, Method::DELETE, "/v1/admin/keys/000000000000", &json!({})).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_one_server_sees_no_other() {
+    let service = start(&[]).await;
+    let (_, key) = create(&service, json!({"name": "time", "servers": ["time"]})).await;
+    let get = async |path: &str| with_key(&service, Method::GET, path, &key).send().await.unwrap();
+    let document: Value = get("/openapi.json").await.json().await.unwrap();
+    let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+    assert!(paths.iter().all(|path| path.starts_with("/time/") || path.starts_with("/v1/")) && paths.len() > 2, "{paths:?}");
+    let absent = shape(with_key(&service, Method::GET, "/none/openapi.json", &key)).await;
+    assert_eq!(shape(with_key(&service, Method::GET, "/one/openapi.json", &key)).await, absent);
+    let call = |path: &str| with_key(&service, Method::POST, path, &key).json(&json!({}));
+    assert_eq!(shape(call("/one/echo")).await, shape(call("/none/echo")).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_survive_a_restart_and_an_open_service_knows_them() {
+    let servers = json!({"one": stdio(&[]), "time": stdio(&["list=time"])});
+    let service = Start { servers: servers.clone(), ..Start::default() }.start().await;
+    service.settled().await;
+    // Without any key this machine administers.
+    let (status, answer) = service.post("/v1/admin/keys", &json!({"name": "time", "servers": ["time"]})).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let (id, key) = (answer["id"].as_str().unwrap().to_owned(), answer["key"].as_str().unwrap().to_owned());
+    let folder = service.stop().await;
+    let service = Start { servers, folder: Some(folder), ..Start::default() }.start().await;
+    service.settled().await;
+    let echo = async |key: &str| with_key(&service, Method::POST, "/one/echo", key).json(&json!({})).send().await.unwrap().status();
+    assert_eq!(echo(&key).await, StatusCode::NOT_FOUND);
+    assert_eq!(echo("of another service").await, StatusCode::OK, "an open service asks for no key");
+    assert_eq!(service.request(Method::DELETE, &format!("/v1/admin/keys/{id}")).send().await.unwrap().status(), StatusCode::OK);
+    assert_eq!(echo(&key).await, StatusCode::UNAUTHORIZED);
+    assert!(!std::fs::read(service.folder.path().join("data/toolsieve.db")).unwrap().windows(key.len()).any(|part| part == key.as_bytes()));
+}
+
+/// What the service takes a caller for, by the record of use.
+async fn principal(service: &Running, request: RequestBuilder) -> Result<String, StatusCode> {
+    let asked = json!({"messages": [{"role": "user", "content": "what time is it in Lima"}]});
+    let response = request.json(&asked).send().await.unwrap();
+    if response.status() != StatusCode::OK {
+        return Err(response.status());
+    }
+    let answer: Value = response.json().await.unwrap();
+    let selection = answer["selection_id"].as_str().unwrap();
+    let path = service.folder.path().join("data/toolsieve.db");
+    let begun = Instant::now();
+    loop {
+        let recorded = recorded(&path, selection).await;
+        if let Some(principal) = recorded {
+            return Ok(principal);
+        }
+        assert!(begun.elapsed() < crate::harness::LONG, "{selection} is never recorded");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn recorded(path: &std::path::Path, selection: &str) -> Option<String> {
+    use sqlx::Connection as _;
+    let mut database = sqlx::SqliteConnection::connect(path.to_str().unwrap()).await.unwrap();
+    sqlx::query_scalar("SELECT principal FROM selection_event WHERE selection = ?")
+        .bind(selection)
+        .fetch_optional(&mut database)
+        .await
+        .unwrap()
+}
+
+fn token(secret: &str, expires: i64) -> String {
+    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let claims = json!({"sub": "u9", "email": "u9@example.org", "name": "U", "role": "user", "iss": "open-webui", "exp": expires});
+    let signed = format!("{}.{}", part(json!({"alg": "HS256", "typ": "JWT"})), part(claims));
+    let mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap().chain_update(&signed).finalize();
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.into_bytes()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_are_believed_of_trusted_keys_alone() {
+    let service = start(&[]).await;
+    let (_, plain) = create(&service, json!({"name": "plain"})).await;
+    let (_, trusted) = create(&service, json!({"name": "webui", "trusted": true})).await;
+    let filter = |key: &str| with_key(&service, Method::POST, "/v1/filter", key);
+    let named = |key: &str| filter(key).header("X-OpenWebUI-User-Id", "u1").header("X-OpenWebUI-User-Email", "U1@example.org");
+    assert_eq!(principal(&service, named(&trusted)).await.unwrap(), "user:u1");
+    assert_eq!(principal(&service, named(&plain)).await.unwrap(), "key:plain");
+    assert_eq!(principal(&service, named("the-service-key")).await.unwrap(), "service-key");
+    assert_eq!(principal(&service, filter(&trusted)).await.unwrap(), "key:webui");
+    assert_eq!(principal(&service, named(ADMIN)).await.unwrap(), "admin");
+    // A signed user can't be read without the secret, and is nobody.
+    assert_eq!(principal(&service, filter(&trusted).header("X-OpenWebUI-User-Jwt", token("x", 9_999_999_999))).await.unwrap(), "key:webui");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signed_users_are_believed_by_their_signature() {
+    const SECRET: &str = "sixteen-characters-at-least";
+    let service = start(&[("TOOLSIEVE_ACCESS__TRUST_USERS", "true"), ("TOOLSIEVE_ACCESS__USER_JWT_SECRET", SECRET)]).await;
+    let filter = || with_key(&service, Method::POST, "/v1/filter", "the-service-key");
+    let signed = |token: String| filter().header("X-OpenWebUI-User-Jwt", token);
+    assert_eq!(principal(&service, signed(token(SECRET, 9_999_999_999))).await.unwrap(), "user:u9");
+    assert_eq!(principal(&service, filter().header("X-OpenWebUI-User-Id", "u1")).await.unwrap(), "service-key", "not signed");
+    for wrong in [token(SECRET, 1_000_000_000), token("another secret of this length", 9_999_999_999), "nonsense".to_owned()] {
+        assert_eq!(principal(&service, signed(wrong.clone())).await, Err(StatusCode::UNAUTHORIZED), "{wrong}");
+    }
+    let (_, plain) = create(&service, json!({"name": "plain"})).await;
+    let with = with_key(&service, Method::POST, "/v1/filter", &plain).header("X-OpenWebUI-User-Jwt", token(SECRET, 9_999_999_999));
+    assert_eq!(principal(&service, with).await.unwrap(), "key:plain");
+}
+
+/// Runs the command line against the service: exit code, standard output, standard error.
+pub(crate) fn command(service: &Running, words: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+    command.env_clear().args(words).args(["--url", &service.url]).env("TOOLSIEVE_ADMIN_KEY", ADMIN);
+    let output = tokio::task::block_in_place(|| command.output().unwrap());
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim_end().to_owned();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_creates_lists_rotates_and_revokes() {
+    let service = start(&[]).await;
+    let (code, key, hint) = command(&service, &["keys", "create", "ci", "--server", "time", "--group", "robots", "--expires-in-days", "2"]);
+    assert_eq!((code, key.len()), (Some(0), 60), "{hint}");
+    assert!(hint.starts_with("ci (") && !hint.contains(&key), "{hint}");
+    assert_eq!(status(&service, &key).await, StatusCode::OK);
+    let (_, table, _) = command(&service, &["keys", "list"]);
+    let row = table.lines().nth(1).unwrap();
+    assert!(["ci", "active", "time", "robots"].iter().all(|text| row.contains(text)) && !table.contains(&key), "{table}");
+    let (code, new, _) = command(&service, &["keys", "rotate", "ci"]);
+    assert_eq!((code, status(&service, &key).await, status(&service, &new).await), (Some(0), StatusCode::UNAUTHORIZED, StatusCode::OK));
+    assert_eq!(command(&service, &["keys", "revoke", "ci"]), (Some(0), "ci is revoked.".to_owned(), String::new()));
+    assert_eq!(status(&service, &new).await, StatusCode::UNAUTHORIZED);
+    let (code, _, error) = command(&service, &["keys", "revoke", "ci"]);
+    assert!(code == Some(1) && error.contains("there is no key `ci`"), "{error}");
+    let (code, _, error) = command(&service, &["keys", "list", "--admin-key", "wrong"]);
+    assert!(code == Some(1) && error.contains("does not take this admin key"), "{error}");
+}

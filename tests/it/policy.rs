@@ -1,0 +1,361 @@
+//! Rules: one answer on every path, changed while running.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use toolsieve::service::reload::Trigger;
+
+use crate::harness::{Running, Start, stdio};
+use crate::keys::{ADMIN, administer, command, create, shape, with_key};
+
+/// From the change of a rule on.
+const AT_ONCE: Duration = Duration::from_millis(100);
+const KEY: &str = "the-service-key";
+
+fn servers() -> Value {
+    json!({"one": stdio(&[]), "mail": stdio(&["list=mail"]), "time": stdio(&["list=time"])})
+}
+
+async fn start() -> Running {
+    let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_ACCESS__TRUST_USERS", "true")];
+    let running = Start { servers: servers(), key: Some(KEY), environment, ..Start::default() }.start().await;
+    running.settled().await;
+    running
+}
+
+async fn put(service: &Running, rules: Value) -> Value {
+    let (status, answer) = administer(service, Method::PUT, "/v1/admin/policy", &json!({"rules": rules})).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_tool_is_gone_at_once_and_comes_back() {
+    let service = start().await;
+    let call = || service.request(Method::POST, "/one/echo").json(&json!({}));
+    assert_eq!(call().send().await.unwrap().status(), StatusCode::OK);
+    let begun = Instant::now();
+    put(&service, json!([{"effect": "block", "tools": ["echo"]}])).await;
+    assert_eq!(call().send().await.unwrap().status(), StatusCode::NOT_FOUND, "the first call after the answer");
+    let took = begun.elapsed();
+    println!("blocked and refused within {took:?}");
+    assert!(took < AT_ONCE, "{took:?}");
+    put(&service, json!([])).await;
+    assert_eq!(call().send().await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_denied_answers_as_what_does_not_exist() {
+    let denied = start().await;
+    let rules = json!([{"effect": "block", "tools": ["echo"]}, {"effect": "block", "servers": ["mail"]}]);
+    put(&denied, rules).await;
+    let mut one = stdio(&[]);
+    one["disabledTools"] = json!(["echo"]);
+    let servers = json!({"one": one, "time": stdio(&["list=time"])});
+    let absent = Start { servers, key: Some(KEY), ..Start::default() }.start().await;
+    absent.settled().await;
+    let message = json!([{"role": "user", "content": "send an email"},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "mail__send_email"}}, {"function": {"name": "one__echo"}}]}]);
+    let requests: Vec<(Method, &str, Value)> = vec![
+        (Method::POST, "/one/echo", json!({})),
+        (Method::POST, "/one/ech", json!({})),
+        (Method::POST, "/mail/send_email", json!({})),
+        (Method::POST, "/mail/v1/tools/search", json!([])),
+        (Method::GET, "/mail/openapi.json", json!({})),
+        (Method::GET, "/mail/docs", json!({})),
+        (Method::POST, "/v1/tools/call", json!({"name": "one__echo", "arguments": {}})),
+        (Method::POST, "/v1/tools/call", json!({"name": "mail__send_emai"})),
+    ];
+    for (method, path, body) in requests {
+        let ask = |service: &Running| service.request(method.clone(), path).json(&body);
+        let (one, other) = (shape(ask(&denied)).await, shape(ask(&absent)).await);
+        assert_eq!(one, other, "{path}");
+    }
+    let filters = [
+        json!({"messages": message, "tools": ["one__echo", "mail__send_email", "no_such", "time__get_current_time"], "chat_id": "c"}),
+        json!({"messages": message, "connections": {"a": "/mail", "b": "/one", "c": "/"}, "tool_ids": ["a", "b", "c"]}),
+        json!({"messages": message, "connections": {"a": "/mail"}, "chat_id": "d"}),
+    ];
+    for body in filters {
+        let ask = async |service: &Running| {
+            let mut answer = service.post("/v1/filter", &body).await.1;
+            for (name, kind) in [("took_ms", "number"), ("selection_id", "text")] {
+                let value = answer[name].take();
+                assert!(if kind == "number" { value.is_f64() } else { value.is_string() }, "{name}: {value}");
+            }
+            // Scores are relative to the whole index.
+            answer["tools"].as_array_mut().unwrap().iter_mut().for_each(|tool| tool["score"] = Value::Null);
+            answer
+        };
+        assert_eq!(ask(&denied).await, ask(&absent).await, "{body}");
+    }
+    let document = async |service: &Running, path: &str| service.get(path).await.1;
+    for path in ["/openapi.json", "/one/openapi.json", "/openapi.json?mode=meta"] {
+        assert_eq!(document(&denied, path).await, document(&absent, path).await, "{path}");
+    }
+    let names = |state: Value| state["servers"].as_array().unwrap().iter().map(|server| server["server"].to_string()).collect::<Vec<_>>();
+    assert_eq!(names(denied.get("/readyz").await.1), names(absent.get("/readyz").await.1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_are_versioned_checked_and_kept() {
+    let service = start().await;
+    let path = "/v1/admin/policy";
+    let (_, empty) = administer(&service, Method::GET, path, &json!({})).await;
+    assert_eq!((&empty["version"], &empty["effective_default"]), (&json!(0), &json!("allow")));
+    let replace = async |tag: &str, rules: Value| {
+        let request = with_key(&service, Method::PUT, path, ADMIN).header("If-Match", tag).json(&json!({"rules": rules}));
+        let response = request.send().await.unwrap();
+        let tag = response.headers().get("etag").map(|tag| tag.to_str().unwrap().to_owned());
+        (response.status(), tag, response.json::<Value>().await.unwrap())
+    };
+    let block = json!([{"effect": "block", "servers": ["time"]}, {"effect": "block", "tools": ["no_such_tool"]}]);
+    let (status, tag, view) = replace("\"0\"", block.clone()).await;
+    assert_eq!((status, tag.as_deref(), &view["rules"]), (StatusCode::OK, Some("\"1\""), &block));
+    assert_eq!(view["warnings"], json!([{"source": "api", "number": 2, "reason": "it fits no tool that there is now"}]));
+    for late in ["\"0\"", "\"2\"", "nonsense"] {
+        assert_eq!(replace(late, json!([])).await.0, StatusCode::PRECONDITION_FAILED, "{late}");
+    }
+    for (rules, parts) in [
+        (json!([{"effect": "block"}, {"effect": "block", "tool": ["a"]}, {"effect": "x"}]), ["rule 2: unknown field `tool`", "rule 3: "]),
+        (json!([{"effect": "block", "tools": ["a["]}]), ["rule 1: tools: ", "a["]),
+        (json!([{"effect": "block", "tools": ["a"]}, {"effect": "allow", "tools": ["a"]}]), ["rule 2: it says allow", "rule 1 says block"]),
+    ] {
+        let (status, _, problem) = replace("\"1\"", rules).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_request")));
+        assert!(parts.iter().all(|part| problem["detail"].as_str().unwrap().contains(part)), "{problem}");
+    }
+    // Trying out changes nothing.
+    let draft = json!({"tool": "one__echo", "principal": "service-key", "policy": {"default": "deny"}});
+    let (_, answer) = administer(&service, Method::POST, "/v1/admin/policy/check", &draft).await;
+    assert_eq!((&answer["decisions"][0]["effect"], &answer["decisions"][0]["rule"]), (&json!("block"), &Value::Null), "{answer}");
+    assert_eq!(service.post("/one/echo", &json!({})).await.0, StatusCode::OK);
+
+    let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
+    let service =
+        Start { servers: servers(), key: Some(KEY), environment, folder: Some(service.stop().await), ..Start::default() }.start().await;
+    let (_, view) = administer(&service, Method::GET, path, &json!({})).await;
+    assert_eq!((&view["version"], &view["rules"]), (&json!(1), &block));
+    assert_eq!(service.get("/time/openapi.json").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_says_who_may_and_which_rule_decides() {
+    let service = start().await;
+    create(&service, json!({"name": "ci", "servers": ["one"], "groups": ["robots"]})).await;
+    put(&service, json!([{"effect": "allow", "principals": ["user:*@example.org"]}, {"effect": "block", "tools": ["echo"]}])).await;
+    let check = async |body: Value| {
+        let (status, answer) = administer(&service, Method::POST, "/v1/admin/policy/check", &body).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        answer["decisions"].as_array().unwrap().clone()
+    };
+    let who = check(json!({"tool": "one/echo"})).await;
+    let names: Vec<&str> = who.iter().map(|decision| decision["principal"].as_str().unwrap()).collect();
+    assert_eq!(names, ["anyone", "service-key", "admin", "key:ci", "a user of no group"]);
+    assert!(
+        who.iter().all(|decision| decision["effect"] == "block" && decision["rule"] == json!({"source": "api", "number": 2})),
+        "{who:?}"
+    );
+    let anna = check(json!({"tool": "one__echo", "principal": "user:anna@example.org"})).await;
+    assert_eq!((&anna[0]["effect"], &anna[0]["reason"]), (&json!("allow"), &json!("rule 1 says allow")));
+    let ci = check(json!({"principal": "key:ci"})).await;
+    let may: BTreeSet<&str> =
+        ci.iter().filter(|decision| decision["effect"] == "allow").map(|decision| decision["server"].as_str().unwrap()).collect();
+    assert_eq!((may, ci.len()), (BTreeSet::from(["one"]), service.get("/readyz").await.1["tools"].as_u64().unwrap() as usize));
+    for (body, part) in
+        [(json!({}), "ask for a tool"), (json!({"tool": "x"}), "no tool `x`"), (json!({"principal": "key:x"}), "key:NAME of an active key")]
+    {
+        let (status, problem) = administer(&service, Method::POST, "/v1/admin/policy/check", &body).await;
+        assert!(status == StatusCode::UNPROCESSABLE_ENTITY && problem["detail"].as_str().unwrap().contains(part), "{problem}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_and_groups_of_the_settings_are_reloaded() {
+    let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_ACCESS__TRUST_USERS", "true")];
+    let service = Start { servers: servers(), key: Some(KEY), environment, from_files: true, ..Start::default() }.start().await;
+    service.settled().await;
+    let file = service.folder.path().join("toolsieve.toml");
+    let set = async |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        service.reload.reload(Trigger::Request).await;
+        service.get("/readyz").await.1["reload"].clone()
+    };
+    let echo = async |email: &str| {
+        let request = service.request(Method::POST, "/one/echo").json(&json!({}));
+        request.header("X-OpenWebUI-User-Id", "u").header("X-OpenWebUI-User-Email", email).send().await.unwrap().status()
+    };
+    let rules =
+        "[access]\ndefault = \"deny\"\n[groups]\nstaff = [\"Anna@example.org\"]\n[[policy]]\neffect = \"allow\"\ngroups = [\"staff\"]\n";
+    assert_eq!(set(rules).await["needs_restart"], json!([]));
+    assert_eq!((echo("anna@example.org").await, echo("x@example.org").await), (StatusCode::OK, StatusCode::NOT_FOUND));
+    assert_eq!(service.post("/one/echo", &json!({})).await.0, StatusCode::NOT_FOUND, "the key itself is in no group");
+    let state =
+        set(&rules.replace("[[policy]]", "[[policy]]\neffect = \"block\"\ngroups = [\"staff\"]\n[[policy]]\ntool = [\"a\"]\n[[policy]]"))
+            .await;
+    assert_eq!(state["state"], "failed");
+    let problems = state["problems"].to_string();
+    assert!(problems.contains("rule 2: it has no effect") && problems.contains("rule 3 of the settings: it says allow"), "{problems}");
+    assert_eq!(echo("anna@example.org").await, StatusCode::OK, "what held still holds");
+    set("").await;
+    assert_eq!(echo("x@example.org").await, StatusCode::OK);
+}
+
+fn texts(choices: &'static [&'static str]) -> impl Strategy<Value = Option<Vec<&'static str>>> {
+    prop::option::weighted(0.4, prop::collection::vec(prop::sample::select(choices), 1..3))
+}
+
+fn rule() -> impl Strategy<Value = Value> {
+    let tools = (
+        texts(&["one", "mail", "t*", "*", "none"]),
+        texts(&["echo", "get_*", "*__send*", "{fail,sleep}", "s*", "*e"]),
+        prop::option::weighted(0.2, prop::sample::select(&["readOnlyHint", "destructiveHint", "openWorldHint=false"][..])),
+    );
+    let callers =
+        (texts(&["key:a", "key:*", "user:u1", "user:*@example.org", "service-key"]), texts(&["guests", "staff"]), texts(&["gpt-*"]));
+    (any::<bool>(), tools, callers).prop_map(|(allows, (servers, tools, hint), (principals, groups, models))| {
+        let mut rule = json!({"effect": if allows { "allow" } else { "block" }});
+        let hint = hint.map(|hint| vec![hint]);
+        let conditions = [
+            ("servers", servers),
+            ("tools", tools),
+            ("annotations", hint),
+            ("principals", principals),
+            ("groups", groups),
+            ("models", models),
+        ];
+        for (name, texts) in conditions.into_iter().filter_map(|(name, texts)| Some((name, texts?))) {
+            rule[name] = texts.into();
+        }
+        rule
+    })
+}
+
+/// A caller, and how the check of the policy calls it.
+struct Who {
+    key: String,
+    user: Option<(&'static str, &'static str)>,
+    groups: &'static str,
+    model: Option<&'static str>,
+    asked: Value,
+}
+
+impl Who {
+    fn request(&self, service: &Running, method: Method, path: &str) -> RequestBuilder {
+        let mut request = with_key(service, method, path, &self.key);
+        if let Some((id, email)) = self.user {
+            request = request.header("X-OpenWebUI-User-Id", id).header("X-OpenWebUI-User-Email", email);
+            request = request.header("X-OpenWebUI-User-Groups", self.groups);
+        }
+        match self.model {
+            Some(model) => request.header("X-OpenWebUI-Model-Id", model),
+            None => request,
+        }
+    }
+
+    async fn ask(&self, service: &Running, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
+        let response = self.request(service, method, path).json(body).send().await.unwrap();
+        (response.status(), response.json().await.unwrap())
+    }
+}
+
+/// Published names in a document, without the meta-tools.
+fn published(document: &Value) -> BTreeSet<String> {
+    let operations = document["paths"].as_object().unwrap().values().map(|item| item["post"]["operationId"].as_str().unwrap().to_owned());
+    operations.filter(|name| name.contains("__")).collect()
+}
+
+fn names(answer: &Value) -> BTreeSet<String> {
+    let ours = answer["tools"].as_array().unwrap().iter().filter(|tool| tool["server"].is_string());
+    ours.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Every face shows a caller what the rules say, and nothing else.
+async fn agrees(service: &Running, who: &Who) -> Result<(), TestCaseError> {
+    let (_, checked) = administer(service, Method::POST, "/v1/admin/policy/check", &who.asked).await;
+    let decisions = checked["decisions"].as_array().unwrap();
+    let text = |decision: &Value, name: &str| decision[name].as_str().unwrap().to_owned();
+    let allowed: BTreeSet<String> =
+        decisions.iter().filter(|decision| decision["effect"] == "allow").map(|decision| text(decision, "name")).collect();
+
+    let (_, document) = who.ask(service, Method::GET, "/openapi.json", &json!({})).await;
+    prop_assert_eq!(published(&document), allowed.clone(), "the document");
+    for server in ["one", "mail", "time"] {
+        let of_server: BTreeSet<String> = allowed.iter().filter(|name| name.starts_with(&format!("{server}__"))).cloned().collect();
+        let (status, document) = who.ask(service, Method::GET, &format!("/{server}/openapi.json"), &json!({})).await;
+        if of_server.is_empty() {
+            prop_assert_eq!(status, StatusCode::NOT_FOUND, "{}", server);
+        } else {
+            prop_assert_eq!(published(&document), of_server, "{}", server);
+        }
+    }
+    let query = json!({"queries": ["send an email, tell the time, echo"], "limit": 100});
+    let (_, found) = who.ask(service, Method::POST, "/v1/tools/search", &query).await;
+    prop_assert_eq!(names(&found), allowed.clone(), "the search");
+    let task = json!({"task": "send an email with the time", "limit": 10});
+    let (_, chosen) = who.ask(service, Method::POST, "/v1/tools/smart_select", &task).await;
+    prop_assert!(names(&chosen).is_subset(&allowed), "smart select: {chosen}");
+    let everything: Vec<String> = decisions.iter().map(|decision| text(decision, "name")).collect();
+    let message = json!([{"role": "user", "content": "send an email and tell me what time it is"}]);
+    for offered in [json!({"tools": everything}), json!({})] {
+        let mut body = offered;
+        body["messages"] = message.clone();
+        body["limit"] = json!(128);
+        body["model"] = who.model.into();
+        let (_, selection) = who.ask(service, Method::POST, "/v1/filter", &body).await;
+        prop_assert!(names(&selection).is_subset(&allowed), "the filter: {selection}");
+    }
+    for decision in decisions {
+        let (name, server, tool) = (text(decision, "name"), text(decision, "server"), text(decision, "tool"));
+        // Where the tool is reached, these arguments are refused, so that nothing is run.
+        let expected = if allowed.contains(&name) { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::NOT_FOUND };
+        let (status, body) = who.ask(service, Method::POST, &format!("/{server}/{tool}"), &json!([])).await;
+        prop_assert_eq!(status, expected, "{} {}", name, body);
+        let (status, body) = who.ask(service, Method::POST, "/v1/tools/call", &json!({"name": name, "arguments": []})).await;
+        prop_assert_eq!(status, expected, "{} {}", name, body);
+        prop_assert!(expected != StatusCode::NOT_FOUND || !body["detail"].as_str().unwrap().contains(&format!("`{name}`")), "{body}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_faces_agree_under_generated_policies() {
+    let service = start().await;
+    let (_, plain) = create(&service, json!({"name": "a", "groups": ["guests"]})).await;
+    let (_, narrow) = create(&service, json!({"name": "b", "servers": ["mail", "time"]})).await;
+    let callers = [
+        Who { key: KEY.into(), user: None, groups: "", model: None, asked: json!({"principal": "service-key"}) },
+        Who { key: plain, user: None, groups: "", model: None, asked: json!({"principal": "key:a"}) },
+        Who { key: narrow, user: None, groups: "", model: Some("gpt-5"), asked: json!({"principal": "key:b", "model": "gpt-5"}) },
+        Who {
+            key: KEY.into(),
+            user: Some(("u1", "u1@example.org")),
+            groups: "staff, others",
+            model: Some("gpt-5"),
+            asked: json!({"principal": "user:u1", "email": "u1@example.org", "groups": ["staff"], "model": "gpt-5"}),
+        },
+    ];
+    let (handle, cases) = (tokio::runtime::Handle::current(), Config { cases: 12, failure_persistence: None, ..Config::default() });
+    let strategy = (prop::collection::vec(rule(), 0..8), any::<bool>());
+    let result = tokio::task::block_in_place(|| {
+        TestRunner::new(cases).run(&strategy, |(rules, denies)| {
+            handle.block_on(async {
+                let body = json!({"rules": rules, "default": if denies { "deny" } else { "allow" }});
+                let (status, answer) = administer(&service, Method::PUT, "/v1/admin/policy", &body).await;
+                if status == StatusCode::UNPROCESSABLE_ENTITY && answer["detail"].as_str().unwrap().contains("under the same conditions") {
+                    return Err(TestCaseError::reject("contradiction"));
+                }
+                prop_assert_eq!(status, StatusCode::OK, "{}", answer);
+                for who in &callers {
+                    agrees(&service, who).await?;
+                }
+                Ok(())
+            })
+        })
+    });
+    result.unwrap_or_else(|error| panic!("{error}"));
+}
