@@ -31,6 +31,7 @@ use crate::domain::relevance::LexicalModel;
 use crate::http;
 use crate::http::caller::{Access, Admission};
 use crate::http::state::State;
+use crate::service::audit::Audit;
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::enrich::Enriching;
@@ -138,6 +139,7 @@ impl Application {
 
         let retention = Retention { chats: start.store.chat_retention, events: start.store.event_retention };
         let (recorder, recording) = Recorder::start(Arc::clone(&store), retention, stop.clone());
+        let (audit, auditing) = Audit::start(Arc::clone(&store), start.store.audit_retention, stop.clone());
         let (chats, chat_writing) = Chats::start(Arc::clone(&store), Arc::clone(&selection), stop.clone());
         let events = servers.events();
         let following = tokio::spawn(async move { refresh.follow(events).await });
@@ -152,13 +154,12 @@ impl Application {
             enrichment: Arc::clone(&enrichment.feed),
             unused_retention: start.store.unused_retention,
         };
-        let indexing_stop = stop.clone();
-        let indexing = tokio::spawn(async move { indexing.follow(indexing_stop).await });
+        let indexing = keep_indexed(indexing, stop.clone());
 
         let retrieve = Arc::new(Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection)));
         let judges = Arc::new(judges(&start.llm)?);
         let teaching = teach(Arc::clone(&retrieve), Arc::clone(&store), embedder.recoveries(), stop.clone());
-        let execute = Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), files.clone()));
+        let execute = Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone()));
         execute.configure(&live);
         let admission = Arc::new(admission(&start, &live, &keys));
         let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), Arc::clone(&policies));
@@ -176,6 +177,7 @@ impl Application {
         let state = web::Data::new(State {
             admission,
             policies,
+            audit,
             current: Arc::clone(&current),
             keys,
             body_limit: start.http.max_body_bytes,
@@ -211,7 +213,7 @@ impl Application {
             store: sqlite,
             reload,
             stop,
-            tasks: vec![recording, chat_writing, noting, following, indexing, enriching, teaching, reloading, watching],
+            tasks: vec![recording, chat_writing, noting, auditing, following, indexing, enriching, teaching, reloading, watching],
             _data_dir: data_dir,
         })
     }
@@ -278,6 +280,10 @@ fn teach(
         };
         stop.run_until_cancelled(teach).await;
     })
+}
+
+fn keep_indexed(indexing: Indexing, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move { indexing.follow(stop).await })
 }
 
 /// Reloads at a `SIGHUP`, and when one of these files has changed.

@@ -48,7 +48,7 @@ impl ServiceAccess {
         Err(Failure::failed(match (status.as_u16(), &self.admin_key) {
             (401, None) => "error: the service needs the key of administration: --admin-key, or TOOLSIEVE_ADMIN_KEY".to_owned(),
             (401, Some(_)) => "error: the service does not take this admin key".to_owned(),
-            (404, _) if detail.contains("/openapi.json") => {
+            (404 | 405, _) if detail.contains("/openapi.json") => {
                 "error: this key does not administer, or the service has no access.admin_key".to_owned()
             }
             _ => format!("error: {detail}"),

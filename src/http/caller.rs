@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
+use actix_web::guard::GuardContext;
 use actix_web::http::header::{self, HeaderMap};
 use actix_web::http::{Method, StatusCode, Uri};
 use actix_web::middleware::Next;
@@ -299,7 +300,12 @@ impl FromRequest for Caller {
     }
 }
 
-/// A caller who administers. For all others there are no such routes.
+/// Lets those to a route who administer. For everybody else there is no such route, whatever the method.
+pub fn administers(context: &GuardContext<'_>) -> bool {
+    context.req_data().get::<Arc<Principal>>().is_some_and(|principal| principal.administers)
+}
+
+/// A caller who administers.
 pub struct Administrator(pub Arc<Principal>);
 
 impl FromRequest for Administrator {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::http::caller::Access;
 use crate::service::enrich::admin::EnrichmentAdmin;
 use crate::http::caller::Admission;
+use crate::service::audit::Audit;
 use crate::service::current::CurrentCatalog;
 use crate::service::execute::Execute;
 use crate::service::files::Files;
@@ -26,6 +27,7 @@ pub struct State {
     pub execute: Arc<Execute>,
     /// `None`: there is no address for links.
     pub files: Option<Arc<Files>>,
+    pub audit: Audit,
     pub keys: Arc<Keys>,
     pub meta: Meta,
     pub select: Select,

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::domain::catalog::Catalog;
-use crate::domain::policy::{Assignment, Effect, Policy};
+use crate::domain::policy::{Assignment, Decision, Effect, Policy};
 use crate::domain::principal::{Principal, Visibility};
-use crate::domain::tool::ServerName;
+use crate::domain::tool::{ServerName, Tool};
 use crate::settings::SelectionSettings;
 
 /// The section `[selection]` as it is now.
@@ -79,6 +79,12 @@ impl CurrentCatalog {
     #[must_use]
     pub fn visibility(&self, principal: &Principal) -> Visibility {
         self.now.load().visibility(principal)
+    }
+
+    /// What the policy says of a principal and a tool, and which rule says it.
+    #[must_use]
+    pub fn decision(&self, principal: &Principal, tool: &Tool) -> Decision {
+        self.policy().decisions(principal).on(tool)
     }
 
     /// Whether a principal may know of a server: sees one of its tools, or, as long as none is known, would by its name.

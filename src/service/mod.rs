@@ -1,5 +1,6 @@
 //! The use cases: asynchronous, over ports, free of HTTP and of any adapter.
 
+pub mod audit;
 mod breaker;
 pub mod chats;
 pub mod current;

@@ -19,6 +19,7 @@ pub use crate::domain::catalog::{ServerListing, SkippedTool};
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Brief, Enrichment, EnrichmentProblem, Written};
 use crate::domain::judgement::{AnswerProblem, Choice, Provider, Question};
+use crate::domain::policy::{Effect, RulePlace};
 use crate::domain::principal::{Principal, Visibility, VisibilityClass};
 use crate::domain::relevance::SparseVector;
 use crate::domain::tool::{ServerName, ToolId};
@@ -500,6 +501,14 @@ pub trait Store: Send + Sync {
     /// where another version holds. What was acknowledged survives a power cut.
     async fn save_policy(&self, expected: u64, body: &str) -> Result<Option<u64>, StoreError>;
 
+    async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError>;
+
+    /// Entries of the audit log, newest first.
+    async fn audit(&self, query: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError>;
+
+    /// Removes the entries before then; returns how many went.
+    async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError>;
+
     /// Removes chats that nobody touched since then and events before then; returns how many rows went.
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError>;
 }
@@ -545,6 +554,117 @@ pub enum CallOutcome {
     Failed,
     /// The caller went away before the answer.
     Cancelled,
+}
+
+impl CallOutcome {
+    const ALL: [Self; 5] = [Self::Success, Self::ToolError, Self::Rejected, Self::Failed, Self::Cancelled];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::ToolError => "tool_error",
+            Self::Rejected => "rejected",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|outcome| outcome.name() == name)
+    }
+}
+
+/// Something that somebody did. Holds no arguments and no results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuditEntry {
+    pub at: SystemTime,
+    pub principal: String,
+    pub action: AuditAction,
+    /// Of a call.
+    pub tool: Option<ToolId>,
+    /// Of a change: what was changed.
+    pub subject: Option<String>,
+    pub decision: Effect,
+    /// The rule that decided, as it was numbered then.
+    pub rule: Option<RulePlace>,
+    /// Of a call that was allowed.
+    pub outcome: Option<CallOutcome>,
+    pub took: Duration,
+    /// Of the answer.
+    pub bytes: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditAction {
+    Call,
+    KeyCreate,
+    KeyRotate,
+    KeyRevoke,
+    PolicyReplace,
+}
+
+impl AuditAction {
+    const ALL: [Self; 5] = [Self::Call, Self::KeyCreate, Self::KeyRotate, Self::KeyRevoke, Self::PolicyReplace];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::KeyCreate => "key_create",
+            Self::KeyRotate => "key_rotate",
+            Self::KeyRevoke => "key_revoke",
+            Self::PolicyReplace => "policy_replace",
+        }
+    }
+
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name() == name)
+    }
+}
+
+impl AuditEntry {
+    /// A change that was made by this principal.
+    #[must_use]
+    pub fn of_change(principal: &Principal, action: AuditAction, subject: String) -> Self {
+        Self {
+            at: SystemTime::now(),
+            principal: principal.id.as_str().to_owned(),
+            action,
+            tool: None,
+            subject: Some(subject),
+            decision: Effect::Allow,
+            rule: None,
+            outcome: None,
+            took: Duration::ZERO,
+            bytes: None,
+        }
+    }
+}
+
+/// An entry with its number, which grows with time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredAuditEntry {
+    pub id: u64,
+    pub entry: AuditEntry,
+}
+
+/// Which entries are wanted; what is `None` does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct AuditQuery {
+    pub principal: Option<String>,
+    pub action: Option<AuditAction>,
+    pub server: Option<String>,
+    pub tool: Option<String>,
+    pub decision: Option<Effect>,
+    pub outcome: Option<CallOutcome>,
+    pub since: Option<SystemTime>,
+    pub until: Option<SystemTime>,
+    /// Only those with smaller numbers.
+    pub before: Option<u64>,
+    pub limit: usize,
 }
 
 #[derive(Debug, thiserror::Error)]

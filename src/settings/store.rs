@@ -12,6 +12,7 @@ pub struct StoreSettings {
     /// Since a chat's last message.
     pub chat_retention: Duration,
     pub event_retention: Duration,
+    pub audit_retention: Duration,
     /// Of vectors and token counts, since the tool was listed last.
     pub unused_retention: Duration,
 }
@@ -26,6 +27,7 @@ impl StoreSettings {
             data_dir: PathBuf::from(data_dir),
             chat_retention: reader.days("store.chat_retention_days", 1..=3650),
             event_retention: reader.days("store.event_retention_days", 1..=3650),
+            audit_retention: reader.days("store.audit_retention_days", 1..=3650),
             unused_retention: reader.days("store.unused_retention_days", 1..=3650),
         }
     }

@@ -58,7 +58,7 @@ async fn what_is_denied_answers_as_what_does_not_exist() {
     let servers = json!({"one": one, "time": stdio(&["list=time"])});
     let absent = Start { servers, key: Some(KEY), ..Start::default() }.start().await;
     absent.settled().await;
-    let message = json!([{"role": "user", "content": "send an email"},
+    let message = json!([{"role": "user", "content": "thanks!"},
         {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "mail__send_email"}}, {"function": {"name": "one__echo"}}]}]);
     let requests: Vec<(Method, &str, Value)> = vec![
         (Method::POST, "/one/echo", json!({})),
@@ -165,7 +165,11 @@ async fn a_check_says_who_may_and_which_rule_decides() {
     let ci = check(json!({"principal": "key:ci"})).await;
     let may: BTreeSet<&str> =
         ci.iter().filter(|decision| decision["effect"] == "allow").map(|decision| decision["server"].as_str().unwrap()).collect();
-    assert_eq!((may, ci.len()), (BTreeSet::from(["one"]), service.get("/readyz").await.1["tools"].as_u64().unwrap() as usize));
+    assert_eq!((may, json!(ci.len())), (BTreeSet::from(["one"]), service.get("/readyz").await.1["tools"].clone()));
+    let words = ["policy", "check", "--tool", "one__echo", "--principal", "key:ci"];
+    let (code, table, warnings) = command(&service, &words);
+    let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!((code, row.join(" ")), (Some(0), "key:ci one__echo no rule 2 says block".to_owned()), "{warnings}");
     for (body, part) in
         [(json!({}), "ask for a tool"), (json!({"tool": "x"}), "no tool `x`"), (json!({"principal": "key:x"}), "key:NAME of an active key")]
     {
@@ -203,6 +207,63 @@ async fn rules_and_groups_of_the_settings_are_reloaded() {
     assert_eq!(echo("anna@example.org").await, StatusCode::OK, "what held still holds");
     set("").await;
     assert_eq!(echo("x@example.org").await, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_log_says_who_did_what_and_never_with_which_words() {
+    let service = start().await;
+    let (id, key) = create(&service, json!({"name": "ci", "servers": ["one"]})).await;
+    put(&service, json!([{"effect": "block", "tools": ["fail"]}, {"effect": "allow", "tools": ["echo"]}])).await;
+    let call = async |key: &str, path: &str| {
+        let request = with_key(&service, Method::POST, path, key).json(&json!({"text": "a-word-of-mine"}));
+        request.send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(call(&key, "/one/echo").await, 200);
+    assert_eq!(call(&key, "/one/fail").await, 404);
+    assert_eq!(call(&key, "/time/get_current_time").await, 404);
+    assert_eq!(call(&key, "/one/no_such_tool").await, 404);
+    administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await;
+    let begun = Instant::now();
+    let log = loop {
+        let (status, log) = administer(&service, Method::GET, "/v1/admin/audit?limit=50", &json!({})).await;
+        assert_eq!(status, StatusCode::OK, "{log}");
+        if log["entries"][0]["action"] == "key_revoke" {
+            break log;
+        }
+        assert!(begun.elapsed() < crate::harness::LONG, "{log}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert!(!log.to_string().contains("a-word-of-mine") && !log.to_string().contains(&key));
+    let lines: Vec<String> = log["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .rev()
+        .map(|entry| {
+            let of = |name: &str| entry[name].as_str().unwrap_or("-").to_owned();
+            let rule = entry["rule"]["number"].as_u64().map_or("-".to_owned(), |number| number.to_string());
+            [of("principal"), of("action"), of("tool"), of("subject"), of("decision"), rule, of("outcome")].join(" ")
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "admin key_create - ci allow - -",
+            "admin policy_replace - version 1 allow - -",
+            "key:ci call echo - allow 2 success",
+            "key:ci call fail - block 1 -",
+            "key:ci call get_current_time - block - -",
+            "admin key_revoke - ci allow - -",
+        ]
+    );
+    let echo = log["entries"].as_array().unwrap().iter().find(|entry| entry["tool"] == "echo").unwrap();
+    assert!(echo["took_ms"].as_f64().unwrap() > 0.0 && echo["bytes"] == 25, "{echo}");
+    let (_, denied) = administer(&service, Method::GET, "/v1/admin/audit?decision=block&tool=fail", &json!({})).await;
+    assert_eq!((denied["entries"].as_array().unwrap().len(), &denied["next"]), (1, &Value::Null));
+    for wrong in ["decision=no", "since=yesterday", "limit=0", "who=me", "outcome=fine"] {
+        let (status, _) = administer(&service, Method::GET, &format!("/v1/admin/audit?{wrong}"), &json!({})).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{wrong}");
+    }
 }
 
 fn texts(choices: &'static [&'static str]) -> impl Strategy<Value = Option<Vec<&'static str>>> {

@@ -11,9 +11,12 @@ use toolsieve::domain::api_key::{ApiKey, KeyId};
 use toolsieve::domain::canonical::Fingerprint;
 use toolsieve::domain::chat::{ChatKey, ChatSet};
 use toolsieve::domain::enrichment::{Author, Enrichment, Written};
-use toolsieve::domain::principal::PrincipalId;
+use toolsieve::domain::policy::{Effect, RulePlace, RuleSource};
+use toolsieve::domain::principal::{Principal, PrincipalId};
 use toolsieve::domain::tool::{ServerName, ToolId};
-use toolsieve::service::ports::{CallOutcome, SelectionEvent, SelectionEventKind, ServerListing, SkippedTool, Store, StoredPolicy};
+use toolsieve::service::ports::{
+    AuditAction, AuditEntry, AuditQuery, CallOutcome, SelectionEvent, SelectionEventKind, ServerListing, SkippedTool, Store, StoredPolicy,
+};
 
 macro_rules! store_contract {
     ($factory:path) => {
@@ -35,7 +38,8 @@ macro_rules! store_contract {
             odd_texts_come_back,
             api_keys_come_back_as_they_were,
             two_keys_in_use_never_have_one_name,
-            of_two_changes_of_one_policy_one_is_too_late
+            of_two_changes_of_one_policy_one_is_too_late,
+            the_audit_log_is_found_by_what_it_says
         }
     };
     ($factory:path: $($name:ident),* $(,)?) => {
@@ -323,4 +327,59 @@ pub(crate) async fn of_two_changes_of_one_policy_one_is_too_late(store: &dyn Sto
         assert_eq!(store.save_policy(version, "{\"a\": 1}").await.unwrap(), Some(version + 1));
     }
     assert_eq!(store.policy().await.unwrap(), Some(StoredPolicy { version: 150, body: "{\"a\": 1}".into() }));
+}
+
+pub(crate) async fn the_audit_log_is_found_by_what_it_says(store: &dyn Store) {
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let call = |seconds: u64, principal: &str, tool: &str| AuditEntry {
+        at: at(seconds),
+        principal: principal.into(),
+        action: AuditAction::Call,
+        tool: Some(ToolId::new("server", tool)),
+        subject: None,
+        decision: Effect::Allow,
+        rule: Some(RulePlace { source: RuleSource::Settings, number: 3 }),
+        outcome: Some(CallOutcome::ToolError),
+        took: Duration::from_micros(1_500),
+        bytes: Some(12),
+    };
+    let denied = AuditEntry {
+        decision: Effect::Block,
+        rule: Some(RulePlace { source: RuleSource::Api, number: 1 }),
+        outcome: None,
+        bytes: None,
+        ..call(2, "key:ci", "b")
+    };
+    let change = AuditEntry {
+        subject: Some("日本".into()),
+        ..AuditEntry::of_change(&Principal::admin_key(), AuditAction::KeyCreate, String::new())
+    };
+    let change = AuditEntry { at: at(3), ..change };
+    let saved = [call(1, "anyone", "a"), denied.clone(), change.clone()];
+    store.save_audit(&[]).await.unwrap();
+    store.save_audit(&saved).await.unwrap();
+    let find = async |query: AuditQuery| {
+        let found = store.audit(&AuditQuery { limit: if query.limit == 0 { 100 } else { query.limit }, ..query }).await.unwrap();
+        assert!(found.windows(2).all(|pair| pair[0].id > pair[1].id));
+        found
+    };
+    let entries = async |query| find(query).await.into_iter().map(|found| found.entry).collect::<Vec<_>>();
+    assert_eq!(entries(AuditQuery::default()).await, [change.clone(), denied.clone(), saved[0].clone()]);
+    for query in [
+        AuditQuery { principal: Some("key:ci".into()), ..AuditQuery::default() },
+        AuditQuery { tool: Some("b".into()), server: Some("server".into()), ..AuditQuery::default() },
+        AuditQuery { decision: Some(Effect::Block), ..AuditQuery::default() },
+        AuditQuery { since: Some(at(2)), until: Some(at(3)), ..AuditQuery::default() },
+    ] {
+        assert_eq!(entries(query.clone()).await, std::slice::from_ref(&denied), "{query:?}");
+    }
+    assert_eq!(entries(AuditQuery { action: Some(AuditAction::KeyCreate), ..AuditQuery::default() }).await, [change]);
+    assert_eq!(entries(AuditQuery { outcome: Some(CallOutcome::ToolError), ..AuditQuery::default() }).await, [saved[0].clone()]);
+    let first = find(AuditQuery { limit: 2, ..AuditQuery::default() }).await;
+    let rest = find(AuditQuery { before: Some(first[1].id), ..AuditQuery::default() }).await;
+    assert_eq!((first.len(), rest.len(), &rest[0].entry), (2, 1, &saved[0]));
+    store.save_audit(&vec![call(9, "many", "a"); 250]).await.unwrap();
+    assert_eq!(find(AuditQuery { principal: Some("many".into()), limit: 300, ..AuditQuery::default() }).await.len(), 250);
+    assert_eq!(store.forget_audit_before(at(3)).await.unwrap(), 2);
+    assert_eq!(find(AuditQuery { limit: 300, ..AuditQuery::default() }).await.len(), 251);
 }

@@ -9,6 +9,7 @@
 //! **Connections.** One writes, a few read; in write-ahead mode they do not wait for each other. Each has a thread
 //! and a page cache of its own, so both are kept small. Another process may have the file open: it is waited for.
 
+mod audit;
 mod chats;
 mod enrichments;
 mod errors;
@@ -36,7 +37,7 @@ use crate::domain::canonical::Fingerprint;
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Written};
 use crate::domain::tool::ServerName;
-use crate::service::ports::{SelectionEvent, ServerListing, Store, StoreError, StoredPolicy};
+use crate::service::ports::{AuditEntry, AuditQuery, SelectionEvent, ServerListing, Store, StoreError, StoredAuditEntry, StoredPolicy};
 
 pub use errors::OpenError;
 
@@ -252,6 +253,23 @@ impl Store for SqliteStore {
             saved
         };
         save.await.map_err(self.failed("save the policy"))
+    }
+
+    async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
+        let save = async {
+            let mut transaction = self.write().await?;
+            audit::insert(&mut transaction, entries).await?;
+            transaction.commit().await
+        };
+        save.await.map_err(self.failed("save the audit log"))
+    }
+
+    async fn audit(&self, query: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError> {
+        audit::find(&self.readers, query).await.map_err(self.failed("read the audit log"))
+    }
+
+    async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        audit::delete_before(&self.writer, time).await.map_err(self.failed("forget old entries of the audit log"))
     }
 
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError> {

@@ -11,13 +11,17 @@ use serde_json::value::RawValue;
 
 use crate::domain::arguments::{self, ArgumentProblem, Repair, Verdict};
 use crate::domain::outcome::{self, ToolAnswer};
+use crate::domain::policy::Effect;
 use crate::domain::principal::Principal;
 use crate::domain::similar::nearest_of_family;
 use crate::domain::tool::{Tool, ToolId};
+use crate::service::audit::Audit;
 use crate::service::current::CurrentCatalog;
 use crate::service::execute::policy::{Policies, Policy};
 use crate::service::files::Files;
-use crate::service::ports::{CallContext, CallError, CallOutcome, SelectionEvent, SelectionEventKind, ToolServers};
+use crate::service::ports::{
+    AuditAction, AuditEntry, CallContext, CallError, CallOutcome, SelectionEvent, SelectionEventKind, ToolServers,
+};
 use crate::service::record::Recorder;
 use crate::settings::{LiveSettings, Validation};
 
@@ -61,6 +65,7 @@ pub struct Execute {
     current: Arc<CurrentCatalog>,
     servers: Arc<dyn ToolServers>,
     recorder: Recorder,
+    audit: Audit,
     /// `None`: there is no address for links.
     files: Option<Arc<Files>>,
     policies: Policies,
@@ -68,8 +73,14 @@ pub struct Execute {
 
 impl Execute {
     #[must_use]
-    pub fn new(current: Arc<CurrentCatalog>, servers: Arc<dyn ToolServers>, recorder: Recorder, files: Option<Arc<Files>>) -> Self {
-        Self { current, servers, recorder, files, policies: Policies::default() }
+    pub fn new(
+        current: Arc<CurrentCatalog>,
+        servers: Arc<dyn ToolServers>,
+        recorder: Recorder,
+        audit: Audit,
+        files: Option<Arc<Files>>,
+    ) -> Self {
+        Self { current, servers, recorder, audit, files, policies: Policies::default() }
     }
 
     /// What holds for calls from now on.
@@ -83,7 +94,9 @@ impl Execute {
     /// [`ExecuteError::NotFound`]: unknown, or denied.
     pub fn by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
-        catalog.tool(id).filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
+        let known = catalog.tool(id);
+        known.filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
+            self.note_denial(known, principal);
             let of_server = catalog.visible(&visibility).filter(|tool| tool.id.server == id.server);
             let did_you_mean = nearest_of_family(&id.name, of_server.map(|tool| &*tool.id.name)).map(str::to_owned);
             ExecuteError::NotFound { did_you_mean }
@@ -96,7 +109,9 @@ impl Execute {
     /// [`ExecuteError::NotFound`]: unknown, or denied.
     pub fn by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
-        catalog.operation(name).filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
+        let known = catalog.operation(name);
+        known.filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
+            self.note_denial(known, principal);
             // Models leave the server's name out.
             let same_name = || catalog.visible(&visibility).find(|tool| *tool.id.name == *name).map(|tool| tool.operation_id.as_str());
             let near = nearest_of_family(name, catalog.visible(&visibility).map(|tool| tool.operation_id.as_str()));
@@ -114,19 +129,46 @@ impl Execute {
     pub async fn call(&self, tool: &Tool, sent: &str, caller: Caller) -> Executed {
         // Who could see the tool a moment ago may still see it: the answer of the policy counts at the call.
         if !self.current.visibility(&caller.principal).allows(tool) {
+            self.audit.record(self.entry(tool, &caller.principal, Effect::Block));
             return Executed { result: Err(ExecuteError::NotFound { did_you_mean: None }), repairs: Vec::new() };
         }
         let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
-        let mut record =
-            Record { recorder: &self.recorder, caller, tool: &tool.id, started: Instant::now(), outcome: CallOutcome::Cancelled };
+        let entry = self.entry(tool, &principal, Effect::Allow);
+        let (recorder, audit) = (&self.recorder, &self.audit);
+        let mut record = Record { recorder, audit, entry, caller, started: Instant::now(), outcome: CallOutcome::Cancelled };
         let policy = self.policies.of(&tool.id.server);
         let (result, repairs) = match prepare(tool, sent, policy) {
             Ok((arguments, repairs)) => (self.send(tool, &arguments, policy, principal, headers).await, repairs),
             Err(problems) => (Err(ExecuteError::Invalid(problems)), Vec::new()),
         };
         record.outcome = outcome(&result);
+        record.entry.bytes = result.as_ref().ok().map(|body| body.len() as u64);
         log(tool, &result, record.started.elapsed());
         Executed { result, repairs }
+    }
+
+    /// Writes down that a tool which is there was refused.
+    fn note_denial(&self, tool: Option<&Arc<Tool>>, principal: &Principal) {
+        if let Some(tool) = tool {
+            self.audit.record(self.entry(tool, principal, Effect::Block));
+        }
+    }
+
+    fn entry(&self, tool: &Tool, principal: &Principal, decision: Effect) -> AuditEntry {
+        // Where a key does not reach the server, no rule was asked.
+        let rule = if principal.servers.contains(&tool.id.server) { self.current.decision(principal, tool).rule } else { None };
+        AuditEntry {
+            at: SystemTime::now(),
+            principal: principal.id.as_str().to_owned(),
+            action: AuditAction::Call,
+            tool: Some(tool.id.clone()),
+            subject: None,
+            decision,
+            rule,
+            outcome: None,
+            took: Duration::ZERO,
+            bytes: None,
+        }
     }
 
     async fn send(
@@ -184,23 +226,27 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, st
 /// Writes a call down when it ends, and when its caller went away before that.
 struct Record<'a> {
     recorder: &'a Recorder,
+    audit: &'a Audit,
+    entry: AuditEntry,
     caller: Caller,
-    tool: &'a ToolId,
     started: Instant,
     outcome: CallOutcome,
 }
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
+        let Some(tool) = self.entry.tool.clone() else { return };
+        let took = self.started.elapsed();
+        self.audit.record(AuditEntry { outcome: Some(self.outcome), took, ..self.entry.clone() });
         if self.outcome == CallOutcome::Cancelled {
-            tracing::info!(tool = %self.tool, outcome = "cancelled", "call");
+            tracing::info!(%tool, outcome = "cancelled", "call");
         }
         self.recorder.record(SelectionEvent {
             at: SystemTime::now(),
             selection: self.caller.selection.take(),
             principal: self.caller.principal.id.as_str().to_owned(),
             chat: self.caller.chat.take(),
-            kind: SelectionEventKind::Called { tool: self.tool.clone(), outcome: self.outcome, took: self.started.elapsed() },
+            kind: SelectionEventKind::Called { tool, outcome: self.outcome, took },
         });
     }
 }

@@ -7,7 +7,7 @@ use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
 use super::{CHUNK, vectors};
 use crate::adapters::store::encoding::{to_millis, vector_to_bytes};
 use crate::domain::tool::ToolId;
-use crate::service::ports::{CallOutcome, SelectionEvent, SelectionEventKind};
+use crate::service::ports::{SelectionEvent, SelectionEventKind};
 
 /// Rows of one statement: every statement is a round trip to the thread of the connection.
 const ROWS: usize = 100;
@@ -85,20 +85,10 @@ impl<'a> Columns<'a> {
                 kind: "called",
                 model: None,
                 vector: None,
-                outcome: Some(outcome_name(*outcome)),
+                outcome: Some(outcome.name()),
                 took: Some(*took),
                 tools: std::slice::from_ref(tool),
             },
         }
-    }
-}
-
-fn outcome_name(outcome: CallOutcome) -> &'static str {
-    match outcome {
-        CallOutcome::Success => "success",
-        CallOutcome::ToolError => "tool_error",
-        CallOutcome::Rejected => "rejected",
-        CallOutcome::Failed => "failed",
-        CallOutcome::Cancelled => "cancelled",
     }
 }

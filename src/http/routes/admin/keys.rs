@@ -15,10 +15,11 @@ use super::time;
 use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::tool::ServerName;
 use crate::http::body::Body;
-use crate::http::caller::Administrator;
+use crate::http::caller::{Administrator, administers};
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::state::State;
 use crate::service::keys::NewKey;
+use crate::service::ports::{AuditAction, AuditEntry};
 
 /// Names of servers or groups of one key.
 const MOST_NAMES: usize = 1_000;
@@ -100,8 +101,8 @@ struct KeysBody {
         (status = 422, description = "A value that does not fit")
     )
 )]
-#[post("/v1/admin/keys")]
-pub async fn create(state: web::Data<State>, _caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
+#[post("/v1/admin/keys", guard = "administers")]
+pub async fn create(state: web::Data<State>, caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
     let body: NewKeyBody = read_json(&body.0)?;
     let names = body.groups.len() + body.servers.as_ref().map_or(0, BTreeSet::len);
     if names > MOST_NAMES {
@@ -116,6 +117,7 @@ pub async fn create(state: web::Data<State>, _caller: Administrator, body: Body)
     };
     let (key, secret) = state.keys.create(new).await?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key created");
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyCreate, key.name.clone()));
     Ok(shown_once(HttpResponse::Created(), &key, &secret))
 }
 
@@ -124,7 +126,7 @@ pub async fn create(state: web::Data<State>, _caller: Administrator, body: Body)
     tag = "administration",
     responses((status = 200, description = "Oldest first", body = KeysBody), (status = 404, description = "The caller does not administer"))
 )]
-#[get("/v1/admin/keys")]
+#[get("/v1/admin/keys", guard = "administers")]
 pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     HttpResponse::Ok().json(KeysBody { keys: state.keys.list().iter().map(KeyBody::from).collect() })
 }
@@ -140,11 +142,12 @@ pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpRespon
         (status = 422, description = "The key has expired and got no new end")
     )
 )]
-#[post("/v1/admin/keys/{id}/rotate")]
-pub async fn rotate(state: web::Data<State>, _caller: Administrator, id: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
+#[post("/v1/admin/keys/{id}/rotate", guard = "administers")]
+pub async fn rotate(state: web::Data<State>, caller: Administrator, id: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
     let end: EndBody = if body.0.is_empty() { EndBody::default() } else { read_json(&body.0)? };
     let (key, secret) = state.keys.rotate(&KeyId::new(id.into_inner()), end.time()?).await?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key rotated");
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRotate, key.name.clone()));
     Ok(shown_once(HttpResponse::Ok(), &key, &secret))
 }
 
@@ -157,10 +160,11 @@ pub async fn rotate(state: web::Data<State>, _caller: Administrator, id: web::Pa
         (status = 404, description = "No such key, or the caller does not administer")
     )
 )]
-#[delete("/v1/admin/keys/{id}")]
-pub async fn revoke(state: web::Data<State>, _caller: Administrator, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+#[delete("/v1/admin/keys/{id}", guard = "administers")]
+pub async fn revoke(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Result<HttpResponse, Problem> {
     let key = state.keys.revoke(&KeyId::new(id.into_inner())).await?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key revoked");
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRevoke, key.name.clone()));
     Ok(HttpResponse::Ok().json(KeyBody::from(&key)))
 }
 

@@ -1,5 +1,6 @@
 //! What administrators look at and change.
 
+pub mod audit;
 pub mod keys;
 pub mod policy;
 
@@ -10,7 +11,7 @@ use utoipa_actix_web::service_config::ServiceConfig;
 
 pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(keys::create).service(keys::list).service(keys::rotate).service(keys::revoke);
-    config.service(policy::show).service(policy::replace).service(policy::check);
+    config.service(policy::show).service(policy::replace).service(policy::check).service(audit::find);
 }
 
 /// RFC 3339, to the second, in universal time.

@@ -8,10 +8,11 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::http::body::Body;
-use crate::http::caller::Administrator;
+use crate::http::caller::{Administrator, administers};
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::state::State;
 use crate::service::policies::{Asked, Check, PolicyView};
+use crate::service::ports::{AuditAction, AuditEntry};
 
 /// The rules to put in force.
 #[derive(ToSchema)]
@@ -56,7 +57,7 @@ struct CheckBody {
         (status = 404, description = "The caller does not administer")
     )
 )]
-#[get("/v1/admin/policy")]
+#[get("/v1/admin/policy", guard = "administers")]
 pub async fn show(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     answer(&state.policies.view())
 }
@@ -73,11 +74,12 @@ pub async fn show(state: web::Data<State>, _caller: Administrator) -> HttpRespon
         (status = 422, description = "Rules that can't be read or contradict each other, each with its number and the reason")
     )
 )]
-#[put("/v1/admin/policy")]
-pub async fn replace(state: web::Data<State>, _caller: Administrator, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+#[put("/v1/admin/policy", guard = "administers")]
+pub async fn replace(state: web::Data<State>, caller: Administrator, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
     let body: Value = read_json(&body.0)?;
     let view = state.policies.replace(&body, expected(&request)?).await?;
     tracing::info!(version = view.version, rules = view.rules.len(), "policy replaced");
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::PolicyReplace, format!("version {}", view.version)));
     Ok(answer(&view))
 }
 
@@ -91,7 +93,7 @@ pub async fn replace(state: web::Data<State>, _caller: Administrator, request: H
         (status = 422, description = "Neither a tool nor a principal, or one that is not known, or wrong rules")
     )
 )]
-#[post("/v1/admin/policy/check")]
+#[post("/v1/admin/policy/check", guard = "administers")]
 pub async fn check(state: web::Data<State>, _caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
     let CheckBody { tool, principal, email, groups, model, policy } = read_json(&body.0)?;
     let principal = principal.map(|principal| Asked { principal, email, groups, model });

@@ -1,0 +1,130 @@
+//! The audit log.
+
+use std::time::{Duration, SystemTime};
+
+use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
+
+use crate::adapters::store::encoding::{from_millis, to_millis};
+use crate::domain::policy::{Effect, RulePlace, RuleSource};
+use crate::domain::tool::ToolId;
+use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, CallOutcome, StoredAuditEntry};
+
+/// Rows of one statement.
+const ROWS: usize = 100;
+
+#[derive(FromRow)]
+struct Row {
+    id: i64,
+    at: i64,
+    principal: String,
+    action: String,
+    server: Option<String>,
+    tool: Option<String>,
+    subject: Option<String>,
+    allowed: bool,
+    rule_source: Option<String>,
+    rule_number: Option<i64>,
+    outcome: Option<String>,
+    took_us: i64,
+    bytes: Option<i64>,
+}
+
+pub(super) async fn insert(writer: &mut SqliteConnection, entries: &[AuditEntry]) -> Result<(), sqlx::Error> {
+    for entries in entries.chunks(ROWS) {
+        let mut query = QueryBuilder::<Sqlite>::new(
+            "INSERT INTO audit (at, principal, action, server, tool, subject, allowed, rule_source, rule_number, outcome, took_us, bytes) ",
+        );
+        query.push_values(entries, |mut row, entry| {
+            row.push_bind(to_millis(entry.at))
+                .push_bind(&entry.principal)
+                .push_bind(entry.action.name())
+                .push_bind(entry.tool.as_ref().map(|tool| tool.server.as_str()))
+                .push_bind(entry.tool.as_ref().map(|tool| &*tool.name))
+                .push_bind(&entry.subject)
+                .push_bind(entry.decision == Effect::Allow)
+                .push_bind(entry.rule.map(|rule| source_name(rule.source)))
+                .push_bind(entry.rule.and_then(|rule| i64::try_from(rule.number).ok()))
+                .push_bind(entry.outcome.map(CallOutcome::name))
+                .push_bind(i64::try_from(entry.took.as_micros()).unwrap_or(i64::MAX))
+                .push_bind(entry.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
+        });
+        query.build().persistent(false).execute(&mut *writer).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn find(readers: &SqlitePool, wanted: &AuditQuery) -> Result<Vec<StoredAuditEntry>, sqlx::Error> {
+    let mut query = QueryBuilder::<Sqlite>::new(
+        "SELECT id, at, principal, action, server, tool, subject, allowed, rule_source, rule_number, outcome, took_us, bytes FROM audit WHERE 1",
+    );
+    let texts = [
+        (" AND principal = ", wanted.principal.as_deref()),
+        (" AND action = ", wanted.action.map(AuditAction::name)),
+        (" AND server = ", wanted.server.as_deref()),
+        (" AND tool = ", wanted.tool.as_deref()),
+        (" AND outcome = ", wanted.outcome.map(CallOutcome::name)),
+    ];
+    for (condition, value) in texts {
+        if let Some(value) = value {
+            query.push(condition).push_bind(value);
+        }
+    }
+    if let Some(decision) = wanted.decision {
+        query.push(" AND allowed = ").push_bind(decision == Effect::Allow);
+    }
+    let numbers = [
+        (" AND at >= ", wanted.since.map(to_millis)),
+        (" AND at < ", wanted.until.map(to_millis)),
+        (" AND id < ", wanted.before.map(|id| i64::try_from(id).unwrap_or(i64::MAX))),
+    ];
+    for (condition, value) in numbers {
+        if let Some(value) = value {
+            query.push(condition).push_bind(value);
+        }
+    }
+    query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::try_from(wanted.limit).unwrap_or(i64::MAX));
+    let rows: Vec<Row> = query.build_query_as().persistent(false).fetch_all(readers).await?;
+    rows.into_iter().map(Row::into_entry).collect()
+}
+
+pub(super) async fn delete_before(writer: &SqlitePool, time: SystemTime) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query("DELETE FROM audit WHERE at < ?").bind(to_millis(time)).execute(writer).await?;
+    Ok(done.rows_affected())
+}
+
+fn source_name(source: RuleSource) -> &'static str {
+    match source {
+        RuleSource::Settings => "settings",
+        RuleSource::Api => "api",
+    }
+}
+
+impl Row {
+    fn into_entry(self) -> Result<StoredAuditEntry, sqlx::Error> {
+        let unknown = |what: &str| sqlx::Error::Decode(format!("an unknown {what}").into());
+        let rule = match (self.rule_source.as_deref(), self.rule_number) {
+            (Some(source), Some(number)) => {
+                let source = [RuleSource::Settings, RuleSource::Api].into_iter().find(|known| source_name(*known) == source);
+                let source = source.ok_or_else(|| unknown("source of a rule"))?;
+                Some(RulePlace { source, number: usize::try_from(number).unwrap_or_default() })
+            }
+            _ => None,
+        };
+        let outcome = self.outcome.map(|name| CallOutcome::of_name(&name).ok_or_else(|| unknown("outcome"))).transpose()?;
+        Ok(StoredAuditEntry {
+            id: self.id.unsigned_abs(),
+            entry: AuditEntry {
+                at: from_millis(self.at),
+                principal: self.principal,
+                action: AuditAction::of_name(&self.action).ok_or_else(|| unknown("action"))?,
+                tool: self.server.zip(self.tool).map(|(server, tool)| ToolId::new(server.as_str(), tool)),
+                subject: self.subject,
+                decision: if self.allowed { Effect::Allow } else { Effect::Block },
+                rule,
+                outcome,
+                took: Duration::from_micros(self.took_us.unsigned_abs()),
+                bytes: self.bytes.map(i64::unsigned_abs),
+            },
+        })
+    }
+}

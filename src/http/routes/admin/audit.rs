@@ -1,0 +1,159 @@
+//! The audit log.
+#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
+
+use std::time::SystemTime;
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, get, web};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::time;
+use crate::domain::policy::{Effect, RulePlace};
+use crate::http::caller::{Administrator, administers};
+use crate::http::problem::{Code, Problem};
+use crate::http::state::State;
+use crate::service::ports::{AuditAction, AuditQuery, CallOutcome, StoredAuditEntry};
+
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 1_000;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct AuditParameters {
+    /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`.
+    principal: Option<String>,
+    /// `call`, `key_create`, `key_rotate`, `key_revoke` or `policy_replace`.
+    action: Option<String>,
+    server: Option<String>,
+    /// The name by which its server calls the tool.
+    tool: Option<String>,
+    /// `allow` or `block`.
+    decision: Option<String>,
+    /// `success`, `tool_error`, `rejected`, `failed` or `cancelled`.
+    outcome: Option<String>,
+    /// RFC 3339.
+    since: Option<String>,
+    /// RFC 3339.
+    until: Option<String>,
+    /// What `next` of the answer before said.
+    before: Option<u64>,
+    /// 1 to 1000, default 100.
+    limit: Option<usize>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct EntryBody {
+    id: u64,
+    at: String,
+    principal: String,
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool: Option<String>,
+    /// Of a change: the key, or the version of the policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    /// `allow` or `block`.
+    decision: &'static str,
+    /// The rule that decided, as it was numbered then.
+    #[schema(value_type = Option<Object>)]
+    rule: Option<RulePlace>,
+    outcome: Option<&'static str>,
+    took_ms: f64,
+    /// Of the answer.
+    bytes: Option<u64>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct AuditBody {
+    /// Newest first.
+    entries: Vec<EntryBody>,
+    /// For `before`, where there may be more.
+    next: Option<u64>,
+}
+
+/// Who called what or changed what, what was decided, and how it ended. Never arguments or results.
+#[utoipa::path(
+    tag = "administration",
+    params(AuditParameters),
+    responses(
+        (status = 200, description = "Entries, newest first. The last tenth of a second may be missing.", body = AuditBody),
+        (status = 404, description = "The caller does not administer"),
+        (status = 422, description = "A value that does not fit")
+    )
+)]
+#[get("/v1/admin/audit", guard = "administers")]
+pub async fn find(
+    state: web::Data<State>,
+    _caller: Administrator,
+    query: Result<web::Query<AuditParameters>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let query = query.map_err(|error| Problem::new(Code::InvalidRequest, error.to_string()))?.into_inner().read()?;
+    let found = state.audit.find(&query).await?;
+    let next = found.last().filter(|_| found.len() == query.limit).map(|last| last.id);
+    let body = AuditBody { entries: found.into_iter().map(EntryBody::from).collect(), next };
+    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(body))
+}
+
+impl AuditParameters {
+    fn read(self) -> Result<AuditQuery, Problem> {
+        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
+        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
+        if limit == 0 || limit > MAX_LIMIT {
+            return Err(invalid("limit is 1 to 1000."));
+        }
+        let at = |text: Option<String>| -> Result<Option<SystemTime>, Problem> {
+            let read = |text: String| text.parse::<Timestamp>().map(SystemTime::from);
+            text.map(read).transpose().map_err(|_| invalid("since and until are times such as 2027-01-31T00:00:00Z."))
+        };
+        let effect = |name: String| [Effect::Allow, Effect::Block].into_iter().find(|effect| effect.name() == name);
+        Ok(AuditQuery {
+            principal: self.principal,
+            action: known(
+                self.action,
+                |name| AuditAction::of_name(&name),
+                "action is call, key_create, key_rotate, key_revoke or policy_replace.",
+            )?,
+            server: self.server,
+            tool: self.tool,
+            decision: known(self.decision, effect, "decision is allow or block.")?,
+            outcome: known(
+                self.outcome,
+                |name| CallOutcome::of_name(&name),
+                "outcome is success, tool_error, rejected, failed or cancelled.",
+            )?,
+            since: at(self.since)?,
+            until: at(self.until)?,
+            before: self.before,
+            limit,
+        })
+    }
+}
+
+/// A name that has to be one of a few.
+fn known<T>(name: Option<String>, read: impl Fn(String) -> Option<T>, detail: &str) -> Result<Option<T>, Problem> {
+    name.map(|name| read(name).ok_or_else(|| Problem::new(Code::InvalidRequest, detail))).transpose()
+}
+
+impl From<StoredAuditEntry> for EntryBody {
+    fn from(StoredAuditEntry { id, entry }: StoredAuditEntry) -> Self {
+        let (server, tool) = entry.tool.map(|tool| (tool.server.to_string(), tool.name.to_string())).unzip();
+        Self {
+            id,
+            at: time(entry.at),
+            principal: entry.principal,
+            action: entry.action.name(),
+            server,
+            tool,
+            subject: entry.subject,
+            decision: entry.decision.name(),
+            rule: entry.rule,
+            outcome: entry.outcome.map(CallOutcome::name),
+            took_ms: (entry.took.as_secs_f64() * 1e6).round() / 1e3,
+            bytes: entry.bytes,
+        }
+    }
+}
