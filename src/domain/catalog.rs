@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::domain::arguments::ArgumentsValidator;
 use crate::domain::canonical::{self, Fingerprint};
 use crate::domain::naming::OperationId;
+use crate::domain::policy::ToolFacts;
 use crate::domain::principal::Visibility;
 use crate::domain::relevance::analysis::Analyzer;
 use crate::domain::relevance::{Twins, Vocabulary};
@@ -241,6 +242,7 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
         input,
         output,
         fingerprint: canonical::fingerprint(raw),
+        facts: ToolFacts::of(raw),
         raw: Arc::clone(raw),
         tokens: 0,
         validator: ArgumentsValidator::default(),

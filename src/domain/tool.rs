@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::domain::arguments::ArgumentsValidator;
 use crate::domain::canonical::Fingerprint;
 use crate::domain::naming::OperationId;
+use crate::domain::policy::ToolFacts;
 use crate::domain::relevance::ToolText;
 use crate::domain::schema::InputSchema;
 
@@ -80,6 +81,8 @@ pub struct Tool {
     pub output: Option<Arc<Value>>,
     /// SHA-256 over the canonical form of [`Tool::raw`]: equal tools of two listings share it.
     pub fingerprint: Fingerprint,
+    /// What rules look at beside its names.
+    pub facts: ToolFacts,
     /// cl100k tokens of the minified function definition, see [`Tool::function`].
     pub tokens: u32,
     pub validator: ArgumentsValidator,

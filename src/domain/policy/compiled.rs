@@ -15,7 +15,7 @@ use crate::domain::catalog::Catalog;
 use crate::domain::naming::OperationId;
 use crate::domain::policy::decision::ToolSide;
 use crate::domain::policy::facts;
-use crate::domain::policy::pattern::{Bits, Conditions, Patterns};
+use crate::domain::policy::pattern::{Bits, Conditions, Patterns, Scratch};
 use crate::domain::policy::rule::{Effect, PlacedRule, Rule};
 use crate::domain::principal::{Classes, Principal, Scope, VisibilityClass};
 use crate::domain::tool::Tool;
@@ -153,15 +153,16 @@ impl Policy {
 
     /// Every tool with the rules that fit it.
     fn for_each(&self, catalog: &Catalog, mut visit: impl FnMut(&Tool, &Bits)) {
-        let mut found = Vec::new();
+        let count = self.rules.len();
+        let (mut scratch, mut bits) = (Scratch::new(count), Bits::new(count));
         for server in catalog.servers() {
-            let mut of_server = Bits::all(self.rules.len());
-            self.servers.keep([server.name.as_str()], &mut of_server, &mut found);
+            let mut of_server = Bits::all(count);
+            self.servers.keep([server.name.as_str()], &mut of_server, &mut scratch);
             for tool in &server.tools {
-                let mut bits = of_server.clone();
-                bits.and(&self.hints[facts::hints(tool)]);
-                self.tools.keep([&*tool.id.name, tool.operation_id.as_str()], &mut bits, &mut found);
-                self.tags.keep(facts::tags(tool), &mut bits, &mut found);
+                bits.copy_from(&of_server);
+                bits.and(&self.hints[tool.facts.hints()]);
+                self.tools.keep_tool(&tool.id.name, tool.operation_id.as_str(), &mut bits, &mut scratch);
+                self.tags.keep(tool.facts.tags(), &mut bits, &mut scratch);
                 visit(tool, &bits);
             }
         }

@@ -20,6 +20,7 @@ pub struct Decision {
 pub(super) struct ToolSide {
     servers: Patterns,
     tools: Patterns,
+    published: Patterns,
     tags: Patterns,
     /// By the number of a combination of hints.
     hints: Vec<bool>,
@@ -69,15 +70,16 @@ impl ToolSide {
         Self {
             servers: Patterns::new(&rule.servers),
             tools: Patterns::new(&rule.tools),
+            published: Patterns::of_published(&rule.tools),
             tags: Patterns::new(&rule.tags),
             hints: (0..facts::COMBINATIONS).map(|hints| facts::hold(&rule.annotations, hints)).collect(),
         }
     }
 
     fn fits(&self, tool: &Tool) -> bool {
-        self.hints[facts::hints(tool)]
+        self.hints[tool.facts.hints()]
             && self.servers.hold([tool.id.server.as_str()])
-            && self.tools.hold([&*tool.id.name, tool.operation_id.as_str()])
-            && self.tags.hold(facts::tags(tool))
+            && (self.tools.hold([&*tool.id.name]) || self.published.hold([tool.operation_id.as_str()]))
+            && self.tags.hold(tool.facts.tags())
     }
 }

@@ -2,8 +2,6 @@
 
 use serde_json::Value;
 
-use crate::domain::tool::Tool;
-
 /// What a server says of a tool's behaviour (MCP specification, `ToolAnnotations`). Servers may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hint {
@@ -38,8 +36,8 @@ impl Hint {
 
     /// What holds for a tool. A tool that says nothing is, as the specification has it, one that writes, destroys, does not
     /// bear repetition and reaches out into the world; one that only reads destroys nothing.
-    fn of(self, tool: &Tool) -> bool {
-        let stated = |hint: Self| tool.raw.get("annotations")?.get(hint.name())?.as_bool();
+    fn of(self, raw: &Value) -> bool {
+        let stated = |hint: Self| raw.get("annotations")?.get(hint.name())?.as_bool();
         let reads = stated(Self::ReadOnly).unwrap_or(false);
         match self {
             Self::ReadOnly => reads,
@@ -53,12 +51,7 @@ impl Hint {
 /// How many combinations of hints there are.
 pub(super) const COMBINATIONS: usize = 1 << Hint::ALL.len();
 
-/// The four hints of a tool as a number below [`COMBINATIONS`].
-pub(super) fn hints(tool: &Tool) -> usize {
-    Hint::ALL.into_iter().enumerate().filter(|(_, hint)| hint.of(tool)).map(|(bit, _)| 1 << bit).sum()
-}
-
-/// Whether these annotations of a rule hold for a tool with such [`hints`].
+/// Whether these annotations of a rule hold for a tool with such hints.
 pub(super) fn hold(annotations: &[String], hints: usize) -> bool {
     annotations.iter().all(|text| {
         Hint::read(text).is_some_and(|(hint, stated)| {
@@ -68,8 +61,30 @@ pub(super) fn hold(annotations: &[String], hints: usize) -> bool {
     })
 }
 
-/// The tags of a tool: a list of texts in `_meta.tags`, in `tags`, or where `FastMCP` has it.
-pub(super) fn tags(tool: &Tool) -> impl Iterator<Item = &str> {
-    const PLACES: [&str; 4] = ["/_meta/tags", "/tags", "/_meta/_fastmcp/tags", "/_meta/fastmcp/tags"];
-    PLACES.into_iter().filter_map(|place| tool.raw.pointer(place)?.as_array()).flatten().filter_map(Value::as_str)
+/// What a tool says of itself beside its names. Read once, because rules ask for it again and again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolFacts {
+    /// The four hints, a bit each.
+    hints: u8,
+    tags: Vec<Box<str>>,
+}
+
+impl ToolFacts {
+    /// Of a tool as its server sent it. Tags are a list of texts in `_meta.tags`, in `tags`, or where `FastMCP` has it.
+    #[must_use]
+    pub fn of(raw: &Value) -> Self {
+        const PLACES: [&str; 4] = ["/_meta/tags", "/tags", "/_meta/_fastmcp/tags", "/_meta/fastmcp/tags"];
+        let tags = PLACES.into_iter().filter_map(|place| raw.pointer(place)?.as_array()).flatten().filter_map(Value::as_str);
+        let hints = Hint::ALL.into_iter().enumerate().filter(|(_, hint)| hint.of(raw)).map(|(bit, _)| 1 << bit).sum();
+        Self { hints, tags: tags.map(Into::into).collect() }
+    }
+
+    /// The hints as a number below [`COMBINATIONS`].
+    pub(super) fn hints(&self) -> usize {
+        self.hints.into()
+    }
+
+    pub(super) fn tags(&self) -> impl Iterator<Item = &str> {
+        self.tags.iter().map(AsRef::as_ref)
+    }
 }

@@ -13,6 +13,7 @@ mod rule;
 pub use check::{contradictions, warnings};
 pub use compiled::{Assignment, Policy};
 pub use decision::{Decision, Decisions};
+pub use facts::ToolFacts;
 pub use rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
+use indexmap::IndexMap;
 
 /// Longest pattern.
 const MAX_BYTES: usize = 512;
@@ -20,42 +21,93 @@ pub(super) fn glob(text: &str) -> Result<Glob, String> {
     GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build().map_err(|error| format!("`{text}`: {}", error.kind()))
 }
 
+/// What only a published name has: patterns with it are held against that one too.
+const PUBLISHED: &str = "__";
+
 /// The patterns of one condition: any of them fits. Without patterns the condition holds always.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Patterns(Option<GlobSet>);
+pub(super) struct Patterns {
+    is_free: bool,
+    set: GlobSet,
+}
 
 impl Patterns {
-    /// Those that can't be read were refused before and fit nothing.
     pub(super) fn new(texts: &[String]) -> Self {
-        Self((!texts.is_empty()).then(|| set(texts.iter())))
+        Self { is_free: texts.is_empty(), set: set(texts.iter().filter_map(|text| glob(text).ok())) }
+    }
+
+    /// Those that speak of published names. Without any they hold for none.
+    pub(super) fn of_published(texts: &[String]) -> Self {
+        let texts = texts.iter().filter(|text| text.contains(PUBLISHED));
+        Self { is_free: false, set: set(texts.filter_map(|text| glob(text).ok())) }
     }
 
     pub(super) fn hold<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> bool {
-        self.0.as_ref().is_none_or(|set| names.into_iter().any(|name| set.is_match(name)))
+        self.is_free || names.into_iter().any(|name| self.set.is_match(name))
     }
 }
 
-fn set<'a>(texts: impl Iterator<Item = &'a String>) -> GlobSet {
+/// Those that can't be read were refused before and are not there.
+fn set(globs: impl Iterator<Item = Glob>) -> GlobSet {
     let mut builder = GlobSetBuilder::new();
-    texts.filter_map(|text| glob(text).ok()).for_each(|glob| {
+    for glob in globs {
         builder.add(glob);
-    });
+    }
     builder.build().unwrap_or_default()
 }
 
-/// One condition of many rules at once: for a name, the rules whose condition holds.
+/// Patterns of many rules at once: for a name, the rules that have one which fits.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Conditions {
+struct Matcher {
     set: GlobSet,
     /// For each pattern in the set the rules that have it.
     rules: Vec<Arc<[usize]>>,
+}
+
+impl Matcher {
+    fn new(patterns: &IndexMap<&str, Vec<usize>>, is_wanted: impl Fn(&str) -> bool) -> Self {
+        let wanted = patterns.iter().filter(|(text, _)| is_wanted(text));
+        let (globs, rules): (Vec<Glob>, Vec<Arc<[usize]>>) =
+            wanted.filter_map(|(text, rules)| Some((glob(text).ok()?, rules.as_slice().into()))).unzip();
+        Self { set: set(globs.into_iter()), rules }
+    }
+
+    fn add(&self, name: &str, scratch: &mut Scratch) {
+        if self.set.is_empty() {
+            return;
+        }
+        self.set.matches_into(name, &mut scratch.found);
+        for rule in scratch.found.iter().flat_map(|&pattern| self.rules[pattern].iter()) {
+            scratch.holds.set(*rule);
+        }
+    }
+}
+
+/// One condition of many rules at once.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Conditions {
+    names: Matcher,
+    published: Matcher,
     /// Rules without the condition.
     free: Bits,
 }
 
+/// Memory that is used again for every tool.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    holds: Bits,
+    found: Vec<usize>,
+}
+
+impl Scratch {
+    pub(super) fn new(rules: usize) -> Self {
+        Self { holds: Bits::new(rules), found: Vec::new() }
+    }
+}
+
 impl Conditions {
     pub(super) fn new<'a>(rules: impl Iterator<Item = &'a [String]>, count: usize) -> Self {
-        let mut patterns: indexmap::IndexMap<&str, Vec<usize>> = indexmap::IndexMap::new();
+        let mut patterns: IndexMap<&str, Vec<usize>> = IndexMap::new();
         let mut free = Bits::new(count);
         for (number, texts) in rules.enumerate() {
             if texts.is_empty() {
@@ -65,27 +117,24 @@ impl Conditions {
                 patterns.entry(text).or_default().push(number);
             }
         }
-        let readable: Vec<(Glob, Arc<[usize]>)> =
-            patterns.into_iter().filter_map(|(text, rules)| Some((glob(text).ok()?, rules.into()))).collect();
-        let mut builder = GlobSetBuilder::new();
-        for (glob, _) in &readable {
-            builder.add(glob.clone());
-        }
-        Self { set: builder.build().unwrap_or_default(), rules: readable.into_iter().map(|(_, rules)| rules).collect(), free }
+        Self { names: Matcher::new(&patterns, |_| true), published: Matcher::new(&patterns, |text| text.contains(PUBLISHED)), free }
     }
 
     /// Leaves in `bits` the rules whose condition holds for one of the names.
-    pub(super) fn keep<'a>(&self, names: impl IntoIterator<Item = &'a str>, bits: &mut Bits, found: &mut Vec<usize>) {
-        let mut holds = self.free.clone();
-        if !self.set.is_empty() {
-            for name in names {
-                self.set.matches_into(name, found);
-                for rule in found.iter().flat_map(|&pattern| self.rules[pattern].iter()) {
-                    holds.set(*rule);
-                }
-            }
+    pub(super) fn keep<'a>(&self, names: impl IntoIterator<Item = &'a str>, bits: &mut Bits, scratch: &mut Scratch) {
+        scratch.holds.copy_from(&self.free);
+        for name in names {
+            self.names.add(name, scratch);
         }
-        bits.and(&holds);
+        bits.and(&scratch.holds);
+    }
+
+    /// The same for a tool, which has two names.
+    pub(super) fn keep_tool(&self, name: &str, published: &str, bits: &mut Bits, scratch: &mut Scratch) {
+        scratch.holds.copy_from(&self.free);
+        self.names.add(name, scratch);
+        self.published.add(published, scratch);
+        bits.and(&scratch.holds);
     }
 }
 
@@ -106,6 +155,11 @@ impl Bits {
 
     pub(super) fn set(&mut self, number: usize) {
         self.0[number / 64] |= 1 << (number % 64);
+    }
+
+    /// Of a set for as many rules.
+    pub(super) fn copy_from(&mut self, other: &Self) {
+        self.0.copy_from_slice(&other.0);
     }
 
     pub(super) fn and(&mut self, other: &Self) {

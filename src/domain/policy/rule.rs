@@ -37,7 +37,7 @@ pub struct Rule {
     /// Patterns of servers' names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
-    /// Patterns of tools' names, as their servers call them or as they are published.
+    /// Patterns of tools' names, as their servers call them; with `__` in it, also as they are published.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Patterns of tags.
