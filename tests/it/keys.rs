@@ -1,5 +1,6 @@
 //! Who calls: keys with names, users for whom a trusted key vouches, and the routes of administration.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -10,6 +11,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
+use crate::harness::process::Service;
 use crate::harness::{Running, Start, stdio};
 
 pub(crate) const ADMIN: &str = "the-admin-key";
@@ -269,4 +271,45 @@ async fn the_command_line_creates_lists_rotates_and_revokes() {
     assert!(code == Some(1) && error.contains("there is no key `ci`"), "{error}");
     let (code, _, error) = command(&service, &["keys", "list", "--admin-key", "wrong"]);
     assert!(code == Some(1) && error.contains("does not take this admin key"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_survives_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = |command: &mut std::process::Command| {
+        command.env("TOOLSIEVE_ADMIN_KEY", ADMIN);
+    };
+    let mut service = Service::start(folder.path(), &json!({}), set);
+    let client = reqwest::Client::new();
+    let keys = format!("{}/v1/admin/keys", service.url);
+    let create = async |number: usize| {
+        let body = json!({"name": format!("key-{number}")});
+        let response = client.post(&keys).bearer_auth(ADMIN).json(&body).send().await.ok()?;
+        assert_eq!(response.status(), StatusCode::CREATED);
+        Some(response.json::<Value>().await.ok()?["id"].as_str()?.to_owned())
+    };
+    let acknowledged = std::sync::Mutex::new(BTreeSet::new());
+    let write = async |worker: usize| {
+        for number in 0.. {
+            match create(worker * 100_000 + number).await {
+                Some(id) => acknowledged.lock().unwrap().insert(id),
+                None => return,
+            };
+        }
+    };
+    let kill = async {
+        while acknowledged.lock().unwrap().len() < 40 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        service.process.kill().unwrap();
+        service.process.wait().unwrap();
+    };
+    futures::join!(write(0), write(1), write(2), write(3), kill);
+    let acknowledged = acknowledged.into_inner().unwrap();
+
+    let service = Service::start(folder.path(), &json!({}), set);
+    let listed = client.get(format!("{}/v1/admin/keys", service.url)).bearer_auth(ADMIN).send().await.unwrap();
+    let listed: Value = listed.json().await.unwrap();
+    let listed: BTreeSet<String> = listed["keys"].as_array().unwrap().iter().map(|key| key["id"].as_str().unwrap().to_owned()).collect();
+    assert!(acknowledged.len() >= 40 && acknowledged.is_subset(&listed), "{} of {}", listed.len(), acknowledged.len());
 }

@@ -266,6 +266,50 @@ async fn the_audit_log_says_who_did_what_and_never_with_which_words() {
     }
 }
 
+/// Callers at the same time, each with tools of its own, while other rules come and go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_callers_never_see_each_others_tools() {
+    const CALLERS: usize = 100;
+    let service = start().await;
+    let document = service.get("/openapi.json").await.1;
+    let tools: Vec<String> = published(&document).into_iter().collect();
+    let mut callers = Vec::new();
+    let mut rules = Vec::new();
+    for number in 0..CALLERS {
+        let (_, key) = create(&service, json!({"name": format!("k{number}")})).await;
+        let own: BTreeSet<String> =
+            [number, number / 7 + 3 * number, 5 * number + number / 11].map(|at| tools[at % tools.len()].clone()).into();
+        rules.push(json!({"effect": "allow", "principals": [format!("key:k{number}")], "tools": own}));
+        callers.push((key, own));
+    }
+    let policy = |extra: &[Value]| json!({"default": "deny", "rules": [rules.as_slice(), extra].concat()});
+    administer(&service, Method::PUT, "/v1/admin/policy", &policy(&[])).await;
+    let looks = callers.iter().map(async |(key, own)| {
+        for round in 0..5 {
+            let ask = async |method: Method, path: &str, body: Value| {
+                with_key(&service, method, path, key).json(&body).send().await.unwrap().json::<Value>().await.unwrap()
+            };
+            assert_eq!(published(&ask(Method::GET, "/openapi.json", json!({})).await), *own);
+            let query = json!({"queries": ["send an email, tell the time, echo"], "limit": 100});
+            assert_eq!(names(&ask(Method::POST, "/v1/tools/search", query).await), *own);
+            let message = json!([{"role": "user", "content": "send an email and tell me what time it is"}]);
+            let selection = ask(Method::POST, "/v1/filter", json!({"messages": message, "limit": 128, "chat_id": "one"})).await;
+            assert!(names(&selection).is_subset(own), "{selection}");
+            let name = &tools[(round * 13) % tools.len()];
+            let code = ask(Method::POST, "/v1/tools/call", json!({"name": name, "arguments": []})).await["code"].clone();
+            assert_eq!(code == "invalid_arguments", own.contains(name), "{name}: {code}");
+        }
+    });
+    let changes = async {
+        for round in 0..10 {
+            let other = json!({"effect": "allow", "principals": [format!("key:nobody-{round}")]});
+            let (status, answer) = administer(&service, Method::PUT, "/v1/admin/policy", &policy(&[other])).await;
+            assert_eq!(status, StatusCode::OK, "{answer}");
+        }
+    };
+    futures::join!(futures::future::join_all(looks), changes);
+}
+
 fn texts(choices: &'static [&'static str]) -> impl Strategy<Value = Option<Vec<&'static str>>> {
     prop::option::weighted(0.4, prop::collection::vec(prop::sample::select(choices), 1..3))
 }
