@@ -25,7 +25,7 @@ use crate::domain::layout::Layout;
         (name = "filter", description = "Which tools matter for a message"),
         (name = "tools", description = "Find and run tools"),
         (name = "files", description = "Files that tools returned"),
-        (name = "admin", description = "What an admin sees and changes"),
+        (name = "administration", description = "For the key of administration alone; for every other caller there are no such routes"),
         (name = "documents", description = "What a caller may see, as OpenAPI documents")
     )
 )]
@@ -42,10 +42,6 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::tools::call)
         .service(routes::files::file)
         .service(routes::smart_select::smart_select)
-        .service(routes::enrichment::list_enrichment)
-        .service(routes::enrichment::get_enrichment)
-        .service(routes::enrichment::put_enrichment)
-        .service(routes::enrichment::delete_enrichment);
         .configure(routes::admin::configure);
 }
 

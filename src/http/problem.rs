@@ -54,7 +54,6 @@ codes! {
     Unauthorized       "unauthorized"        UNAUTHORIZED           Caller "No key, or a wrong one",
     WrongKey           "wrong_key"           FORBIDDEN              Caller "The key is wrong",
     ForeignOrigin      "foreign_origin"      FORBIDDEN              Caller "The request comes from another site",
-    NotAdmin           "not_admin"           FORBIDDEN              Caller "Only an admin may do this",
     NotFound           "not_found"           NOT_FOUND              Caller "There is no such thing here",
     MethodNotAllowed   "method_not_allowed"  METHOD_NOT_ALLOWED     Caller "This address answers another method",
     Conflict           "conflict"           CONFLICT               Caller "It is there already",

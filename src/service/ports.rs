@@ -603,10 +603,20 @@ pub enum AuditAction {
     KeyRotate,
     KeyRevoke,
     PolicyReplace,
+    EnrichmentReplace,
+    EnrichmentRemove,
 }
 
 impl AuditAction {
-    const ALL: [Self; 5] = [Self::Call, Self::KeyCreate, Self::KeyRotate, Self::KeyRevoke, Self::PolicyReplace];
+    const ALL: [Self; 7] = [
+        Self::Call,
+        Self::KeyCreate,
+        Self::KeyRotate,
+        Self::KeyRevoke,
+        Self::PolicyReplace,
+        Self::EnrichmentReplace,
+        Self::EnrichmentRemove,
+    ];
 
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -616,6 +626,8 @@ impl AuditAction {
             Self::KeyRotate => "key_rotate",
             Self::KeyRevoke => "key_revoke",
             Self::PolicyReplace => "policy_replace",
+            Self::EnrichmentReplace => "enrichment_replace",
+            Self::EnrichmentRemove => "enrichment_remove",
         }
     }
 

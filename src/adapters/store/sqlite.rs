@@ -185,7 +185,17 @@ impl Store for SqliteStore {
     }
 
     async fn save_enrichment(&self, tool: &Fingerprint, written: &Written) -> Result<(), StoreError> {
-        enrichments::save(&self.writer, tool, written).await.map_err(self.failed("save what is written about a tool"))
+        let save = async {
+            if written.author != Author::Admin {
+                return enrichments::save(&mut *self.writer.acquire().await?, tool, written).await;
+            }
+            // What an admin writes exists nowhere else.
+            let mut connection = self.durably().await?;
+            let saved = enrichments::save(&mut connection, tool, written).await;
+            as_usual(&mut connection).await?;
+            saved
+        };
+        save.await.map_err(self.failed("save what is written about a tool"))
     }
 
     async fn remove_enrichment(&self, tool: &Fingerprint, author: &Author) -> Result<bool, StoreError> {

@@ -3,7 +3,6 @@
 pub mod admin;
 pub mod docs;
 pub mod documents;
-pub mod enrichment;
 pub mod execute;
 pub mod files;
 pub mod filter;

@@ -43,19 +43,7 @@ pub(super) async fn load(
     Ok(found)
 }
 
-/// What an admin writes exists nowhere else, so it is flushed to the disk, unlike everything else here.
-pub(super) async fn save(writer: &SqlitePool, tool: &Fingerprint, written: &Written) -> Result<(), sqlx::Error> {
-    let mut connection = writer.acquire().await?;
-    if written.author != Author::Admin {
-        return insert(&mut connection, tool, written).await;
-    }
-    sqlx::query("PRAGMA synchronous = FULL").execute(&mut *connection).await?;
-    let saved = insert(&mut connection, tool, written).await;
-    sqlx::query("PRAGMA synchronous = NORMAL").execute(&mut *connection).await?;
-    saved
-}
-
-async fn insert(connection: &mut SqliteConnection, tool: &Fingerprint, written: &Written) -> Result<(), sqlx::Error> {
+pub(super) async fn save(connection: &mut SqliteConnection, tool: &Fingerprint, written: &Written) -> Result<(), sqlx::Error> {
     let queries = serde_json::to_string(&written.enrichment.queries).map_err(|error| sqlx::Error::Encode(error.into()))?;
     let now = to_millis(SystemTime::now());
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;

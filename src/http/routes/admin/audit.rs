@@ -24,7 +24,8 @@ const MAX_LIMIT: usize = 1_000;
 pub struct AuditParameters {
     /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`.
     principal: Option<String>,
-    /// `call`, `key_create`, `key_rotate`, `key_revoke` or `policy_replace`.
+    /// `call`, `key_create`, `key_rotate`, `key_revoke`, `policy_replace`, `enrichment_replace` or
+    /// `enrichment_remove`.
     action: Option<String>,
     server: Option<String>,
     /// The name by which its server calls the tool.

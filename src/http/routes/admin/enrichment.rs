@@ -8,10 +8,10 @@ use utoipa::{IntoParams, ToSchema};
 use crate::domain::enrichment::{Enrichment, MOST_QUERIES};
 use crate::domain::tool::ToolId;
 use crate::http::body::Body;
-use crate::http::caller::Admin;
+use crate::http::caller::{Administrator, administers};
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::state::State;
-use crate::service::ports::StoreError;
+use crate::service::ports::{AuditAction, AuditEntry, StoreError};
 
 const MOST: usize = 1_000;
 
@@ -42,18 +42,17 @@ struct EnrichmentBody {
 
 /// The tools about which something is written beside what their servers say, with who wrote it.
 #[utoipa::path(
-    tag = "admin",
+    tag = "administration",
     params(Part),
     responses(
         (status = 200, description = "`enrichment` with `name`, `server`, `tool`, `source` (`model` or `admin`), `model`, `context` and \
             `queries`; `total` of them, all `tools`, and the `next` offset", body = Object),
-        (status = 401, description = "No key, or a wrong one"),
-        (status = 403, description = "There is no key, and not only this machine is served"),
+        (status = 404, description = "The caller does not administer"),
         (status = 422, description = "A value that does not fit")
     )
 )]
-#[get("/v1/admin/enrichment")]
-pub async fn list_enrichment(_admin: Admin, state: web::Data<State>, part: Option<web::Query<Part>>) -> Result<HttpResponse, Problem> {
+#[get("/v1/admin/enrichment", guard = "administers")]
+pub async fn list(_caller: Administrator, state: web::Data<State>, part: Option<web::Query<Part>>) -> Result<HttpResponse, Problem> {
     let part = part.filter(|part| (1..=MOST).contains(&part.limit));
     let part = part.ok_or_else(|| Problem::new(Code::InvalidRequest, format!("limit is 1 to {MOST}, offset a whole number from 0.")))?;
     Ok(HttpResponse::Ok().json(state.enrichment.list(part.offset, part.limit).await.map_err(|error| failed(&error))?))
@@ -61,39 +60,35 @@ pub async fn list_enrichment(_admin: Admin, state: web::Data<State>, part: Optio
 
 /// What is written about one tool.
 #[utoipa::path(
-    tag = "admin",
+    tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
         (status = 200, description = "An entry of the list", body = Object),
-        (status = 401, description = "No key, or a wrong one"),
-        (status = 403, description = "There is no key, and not only this machine is served"),
-        (status = 404, description = "There is no such tool, or nothing is written about it")
+        (status = 404, description = "There is no such tool, or nothing is written about it, or the caller does not administer")
     )
 )]
-#[get("/v1/admin/enrichment/{server}/{tool:.+}")]
-pub async fn get_enrichment(_admin: Admin, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+#[get("/v1/admin/enrichment/{server}/{tool:.+}", guard = "administers")]
+pub async fn show(_caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
     let entry = state.enrichment.get(&id(path)).await.map_err(|error| failed(&error))?;
     entry.map(|entry| HttpResponse::Ok().json(entry)).ok_or_else(nothing)
 }
 
 /// Writes about one tool. No language model overwrites it; a changed tool is another tool.
 #[utoipa::path(
-    tag = "admin",
+    tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     request_body = EnrichmentBody,
     responses(
         (status = 200, description = "The entry; searches go by it a moment later", body = Object),
         (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
-        (status = 403, description = "There is no key, and not only this machine is served"),
-        (status = 404, description = "There is no such tool"),
+        (status = 404, description = "There is no such tool, or the caller does not administer"),
         (status = 413, description = "The body is too large"),
         (status = 422, description = "A text that does not fit")
     )
 )]
-#[put("/v1/admin/enrichment/{server}/{tool:.+}")]
-pub async fn put_enrichment(
-    _admin: Admin,
+#[put("/v1/admin/enrichment/{server}/{tool:.+}", guard = "administers")]
+pub async fn replace(
+    caller: Administrator,
     state: web::Data<State>,
     path: web::Path<(String, String)>,
     body: Body,
@@ -101,26 +96,30 @@ pub async fn put_enrichment(
     let EnrichmentBody { context, queries } = read_json(&body.0)?;
     let enrichment = Enrichment::new(&context, &queries, MOST_QUERIES)
         .map_err(|problem| Problem::new(Code::InvalidRequest, format!("The body has {problem}.")))?;
-    let entry = state.enrichment.put(&id(path), enrichment).await.map_err(|error| failed(&error))?;
-    entry.map(|entry| HttpResponse::Ok().json(entry)).ok_or_else(Problem::not_found)
+    let id = id(path);
+    let entry = state.enrichment.put(&id, enrichment).await.map_err(|error| failed(&error))?.ok_or_else(Problem::not_found)?;
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::EnrichmentReplace, id.to_string()));
+    Ok(HttpResponse::Ok().json(entry))
 }
 
 /// Takes back what counts for one tool: an admin's words, so that a language model's count again; or a model's, which is
 /// then asked anew.
 #[utoipa::path(
-    tag = "admin",
+    tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
         (status = 204, description = "It is gone; searches go without it a moment later"),
-        (status = 401, description = "No key, or a wrong one"),
-        (status = 403, description = "There is no key, and not only this machine is served"),
-        (status = 404, description = "There is no such tool, or nothing is written about it")
+        (status = 404, description = "There is no such tool, or nothing is written about it, or the caller does not administer")
     )
 )]
-#[delete("/v1/admin/enrichment/{server}/{tool:.+}")]
-pub async fn delete_enrichment(_admin: Admin, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
-    let removed = state.enrichment.remove(&id(path)).await.map_err(|error| failed(&error))?;
-    if removed { Ok(HttpResponse::NoContent().finish()) } else { Err(nothing()) }
+#[delete("/v1/admin/enrichment/{server}/{tool:.+}", guard = "administers")]
+pub async fn remove(caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+    let id = id(path);
+    if !state.enrichment.remove(&id).await.map_err(|error| failed(&error))? {
+        return Err(nothing());
+    }
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::EnrichmentRemove, id.to_string()));
+    Ok(HttpResponse::NoContent().finish())
 }
 
 fn id(path: web::Path<(String, String)>) -> ToolId {
