@@ -110,6 +110,7 @@ impl Application {
     ///
     /// # Errors
     /// [`StartError`]
+    #[expect(clippy::too_many_lines, reason = "the composition root names every part once, in the order in which they need each other")]
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
         let started = Instant::now();
         let stop = CancellationToken::new();

@@ -324,7 +324,6 @@ mod tests {
 
     use super::{Access, Scheme, by_configuration, credential, is_local_host};
     use crate::domain::principal::PrincipalKind;
-    use crate::http::problem::Code;
 
     #[test]
     fn keys_come_as_bearer_or_basic() {
@@ -368,19 +367,6 @@ mod tests {
         }
         let open = by_configuration(&Access::Mcpo { key: "key".into(), strict: false }, None, &HeaderMap::new(), true);
         assert_ne!(open.unwrap().kind, PrincipalKind::ServiceKey, "whoever reads a document has not shown the key");
-    }
-
-    #[test]
-    fn an_admin_has_the_key_or_sits_at_the_machine() {
-        let (key, mcpo) = (Access::Key("key".into()), Access::Mcpo { key: "key".into(), strict: false });
-        let local = Access::Loopback { origins: Vec::new() };
-        let decide = |access: &Access, kind| admin(access, kind).map(|_| ()).map_err(|problem| problem.code);
-        assert_eq!(decide(&key, PrincipalKind::ServiceKey), Ok(()));
-        assert_eq!(decide(&mcpo, PrincipalKind::ServiceKey), Ok(()));
-        assert_eq!(decide(&local, PrincipalKind::Anyone), Ok(()));
-        assert_eq!(decide(&mcpo, PrincipalKind::Anyone), Err(Code::Unauthorized), "whoever reads a document has not shown the key");
-        assert_eq!(decide(&key, PrincipalKind::Nobody), Err(Code::Unauthorized));
-        assert_eq!(decide(&Access::Everybody, PrincipalKind::Anyone), Err(Code::NotAdmin));
     }
 
     #[test]

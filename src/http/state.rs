@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::http::caller::Access;
-use crate::service::enrich::admin::EnrichmentAdmin;
 use crate::http::caller::Admission;
 use crate::service::audit::Audit;
 use crate::service::current::CurrentCatalog;
+use crate::service::enrich::admin::EnrichmentAdmin;
 use crate::service::execute::Execute;
 use crate::service::files::Files;
 use crate::service::keys::Keys;

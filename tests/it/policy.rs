@@ -282,7 +282,7 @@ async fn a_hundred_callers_never_see_each_others_tools() {
         rules.push(json!({"effect": "allow", "principals": [format!("key:k{number}")], "tools": own}));
         callers.push((key, own));
     }
-    let policy = |extra: &[Value]| json!({"default": "deny", "rules": [rules.as_slice(), extra].concat()});
+    let policy = |extra: &[Value]| json!({"default": "deny", "rules": ([rules.as_slice(), extra].concat())});
     administer(&service, Method::PUT, "/v1/admin/policy", &policy(&[])).await;
     let looks = callers.iter().map(async |(key, own)| {
         for round in 0..5 {
