@@ -42,11 +42,12 @@ use crate::service::files::Files;
 use crate::service::judges::Judges;
 use crate::service::keys::Keys;
 use crate::service::meta::Meta;
+use crate::service::meta_tokens::MetaTokens;
 use crate::service::policies::{Policies, PolicyError};
 use crate::service::ports::{IndexError, Store, StoreError, ToolIndex, ToolServers, recovered};
 use crate::service::publish::{Publish, PublishOptions};
 use crate::service::record::{Recorder, Retention};
-use crate::service::refresh::{Indexing, Refresh, configured};
+use crate::service::refresh::{CountTokens, Indexing, Refresh, configured};
 use crate::service::reload::{Apply, Reload, Trigger};
 use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
@@ -129,8 +130,8 @@ impl Application {
 
         let counter = TokenCounter::default();
         let (catalog, catalog_changes) = watch::channel(configured(&live.servers));
-        let count_tokens = Arc::new(move |texts: &[String]| counter.count(texts));
-        let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), count_tokens, catalog_changes)
+        let count_tokens: CountTokens = Arc::new(move |texts: &[String]| counter.count(texts));
+        let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), Arc::clone(&count_tokens), catalog_changes)
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
         let files = files(&data_dir, &start).map_err(StartError::Files)?;
@@ -192,7 +193,7 @@ impl Application {
                 judges: Arc::clone(&judges),
                 recorder: recorder.clone(),
             },
-            select: Select::new(current, retrieve, judges, chats, recorder, selection),
+            select: Select::new(current, retrieve, judges, chats, recorder, selection, MetaTokens::new(count_tokens)),
             enrichment,
             status,
         });

@@ -9,11 +9,8 @@ use crate::adapters::tokens::TokenCounter;
 use crate::cli::Failure;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing, SkippedTool};
 use crate::domain::diet;
-use crate::domain::document::Mode;
-use crate::domain::principal::Visibility;
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::ports::{ServerEvent, Store, ToolServers};
-use crate::service::publish::Publish;
 use crate::service::refresh::configured;
 use crate::settings::Settings;
 
@@ -115,9 +112,6 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
         }
     });
     let catalog = Catalog::new(servers.collect());
-    let meta = Publish::meta_tools(&catalog, &Visibility::default(), Mode::Meta);
-    let counts = counter.count(&meta.iter().map(|tool| tool.function().to_string()).collect::<Vec<_>>());
-    let catalog = catalog.with_meta_tokens(meta.iter().map(|tool| tool.name).zip(counts).collect());
     missing.sort();
     Known { catalog, missing, skipped }
 }

@@ -14,6 +14,7 @@ use crate::adapters::data_dir::{DataDir, DataDirError};
 use crate::adapters::embed;
 use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use crate::adapters::store::SqliteStore;
+use crate::adapters::tokens::TokenCounter;
 use crate::app;
 use crate::cli::Failure;
 use crate::domain::canonical::Fingerprint;
@@ -26,6 +27,7 @@ use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::enrich::feed::EnrichmentFeed;
 use crate::service::enrich::in_force;
+use crate::service::meta_tokens::MetaTokens;
 use crate::service::ports::{Embedder, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store, ToolIndex};
 use crate::service::record::{Recorder, Retention};
 use crate::service::refresh::{Indexing, OnProgress, passages};
@@ -151,7 +153,9 @@ async fn select(
     let (recorder, _) = Recorder::start(Arc::clone(&store), retention, stop.clone());
     let (chats, _) = Chats::start(store, Arc::clone(selection), stop);
     let judges = app::judges(&settings.start.llm).map_err(|error| Failure::failed(format!("error: {error}")))?;
-    Ok(Select::new(Arc::clone(current), Arc::clone(retrieve), Arc::new(judges), chats, recorder, Arc::clone(selection)))
+    let counter = TokenCounter::default();
+    let meta_tokens = MetaTokens::new(Arc::new(move |texts| counter.count(texts)));
+    Ok(Select::new(Arc::clone(current), Arc::clone(retrieve), Arc::new(judges), chats, recorder, Arc::clone(selection), meta_tokens))
 }
 
 pub(super) async fn open(path: &Path) -> Result<SqliteStore, Failure> {

@@ -1,6 +1,6 @@
 //! A snapshot of all known tools. Immutable: a change makes a new one, which is swapped in whole.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use ahash::RandomState;
@@ -74,7 +74,6 @@ pub struct Catalog {
     by_id: HashMap<ToolId, usize, RandomState>,
     by_operation: HashMap<OperationId, usize, RandomState>,
     version: u64,
-    meta_tokens: BTreeMap<&'static str, u32>,
     texts: OnceLock<TextFacts>,
 }
 
@@ -120,19 +119,6 @@ impl Catalog {
         catalog.version = Fingerprint::of_bytes(&versions).prefix();
         catalog.servers = servers;
         catalog
-    }
-
-    /// Sets what the definitions of the meta-tools cost, in cl100k tokens.
-    #[must_use]
-    pub fn with_meta_tokens(mut self, tokens: BTreeMap<&'static str, u32>) -> Self {
-        self.meta_tokens = tokens;
-        self
-    }
-
-    /// What a meta-tool costs, in cl100k tokens.
-    #[must_use]
-    pub fn meta_tokens(&self, name: &str) -> u32 {
-        self.meta_tokens.get(name).copied().unwrap_or_default()
     }
 
     /// Goes through the texts of all tools, which is work for the background.

@@ -9,7 +9,6 @@ use std::time::SystemTime;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
-use actix_web::guard::GuardContext;
 use actix_web::http::header::{self, HeaderMap};
 use actix_web::http::{Method, StatusCode, Uri};
 use actix_web::middleware::Next;
@@ -65,6 +64,9 @@ pub enum Access {
 
 /// Paths that answer without a key.
 const PUBLIC: [&str; 2] = ["/healthz", "/readyz"];
+/// What lies below is there for administrators alone.
+const ADMINISTRATION: &str = "/v1/admin/";
+const NOWHERE: &str = "/v1/admin/-";
 /// What lies below is public too: a link to a file is signed.
 const SIGNED: &str = "/v1/files/";
 
@@ -87,6 +89,10 @@ pub async fn admit(
         Err(_) if PUBLIC.contains(&request.path()) || request.path().starts_with(SIGNED) => Principal::nobody(),
         decided => decided?,
     };
+    if !principal.administers && request.path().starts_with(ADMINISTRATION) {
+        // There is nothing at such a path, whatever the method: what is answered then is what is answered here.
+        take_path(&mut request, NOWHERE);
+    }
     request.extensions_mut().insert(Arc::new(principal));
     let response = next.call(request).await?;
     // What the framework refuses by itself has no body; it gets one like every other error.
@@ -298,11 +304,6 @@ impl FromRequest for Caller {
         let principal = request.extensions().get::<Arc<Principal>>().cloned();
         ready(principal.map(Self).ok_or_else(|| Problem::new(Code::Unauthorized, "The caller is not known.")))
     }
-}
-
-/// Lets those to a route who administer. For everybody else there is no such route, whatever the method.
-pub fn administers(context: &GuardContext<'_>) -> bool {
-    context.req_data().get::<Arc<Principal>>().is_some_and(|principal| principal.administers)
 }
 
 /// A caller who administers.

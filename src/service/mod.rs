@@ -10,6 +10,7 @@ pub mod files;
 pub mod judges;
 pub mod keys;
 pub mod meta;
+pub mod meta_tokens;
 mod offer;
 pub mod policies;
 pub mod ports;

@@ -103,7 +103,7 @@ impl Refresh {
             servers.push(self.server(listing, None).await);
         }
         if !servers.is_empty() {
-            self.publish(servers).await;
+            self.publish(servers);
         }
         self.listings = known.into_iter().map(|listing| (listing.server.clone(), listing)).collect();
         self.listings.len()
@@ -133,7 +133,7 @@ impl Refresh {
                 }
                 Some(ServerEvent::Removed { server }) => {
                     self.listings.remove(&server);
-                    self.swap(&server, None).await;
+                    self.swap(&server, None);
                     self.forget(&server).await;
                 }
                 None => return,
@@ -156,7 +156,7 @@ impl Refresh {
             });
         }
         self.listings = kept;
-        self.publish(servers).await;
+        self.publish(servers);
         for name in gone.keys() {
             self.forget(name).await;
         }
@@ -171,29 +171,26 @@ impl Refresh {
         let snapshot = self.current.snapshot();
         let server = self.server(&listing, snapshot.server(listing.server.as_str())).await;
         tracing::info!(server = %listing.server, tools = server.tools.len(), "server listed");
-        self.swap(&listing.server, Some(server)).await;
+        self.swap(&listing.server, Some(server));
         if let Err(error) = self.store.save_listing(&listing).await {
             tracing::warn!(server = %listing.server, error = %error, "the listing was not stored; the next start waits for the server");
         }
         self.listings.insert(listing.server.clone(), listing);
     }
 
-    async fn swap(&self, name: &ServerName, server: Option<CatalogServer>) {
+    fn swap(&self, name: &ServerName, server: Option<CatalogServer>) {
         let mut servers: Vec<CatalogServer> =
             self.current.snapshot().servers().iter().filter(|known| known.name != *name).cloned().collect();
         servers.extend(server);
-        self.publish(servers).await;
+        self.publish(servers);
     }
 
-    async fn publish(&self, servers: Vec<CatalogServer>) {
+    fn publish(&self, servers: Vec<CatalogServer>) {
         let catalog = Catalog::new(servers);
         if catalog.version() == self.current.snapshot().version() {
             return;
         }
-        let meta = Publish::meta_tools(&catalog, &Visibility::default(), Mode::Meta);
-        let counts = self.tokens(meta.iter().map(|tool| tool.function().to_string()).collect()).await;
-        let counts = meta.iter().map(|tool| tool.name).zip(counts).collect();
-        self.current.swap(catalog.with_meta_tokens(counts));
+        self.current.swap(catalog);
     }
 
     async fn forget(&self, server: &ServerName) {

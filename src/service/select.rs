@@ -17,6 +17,7 @@ use crate::domain::tool::{Tool, ToolId};
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::judges::Judges;
+use crate::service::meta_tokens::{Costs, MetaTokens};
 use crate::service::offer::{Face, Offer};
 use crate::service::ports::{Advisor, SelectionEvent, SelectionEventKind};
 use crate::service::record::Recorder;
@@ -84,6 +85,7 @@ pub struct Select {
     chats: Chats,
     recorder: Recorder,
     settings: LiveSelection,
+    meta_tokens: MetaTokens,
 }
 
 /// What was chosen newly for a message. Tools of ours are positions in the catalog.
@@ -112,8 +114,9 @@ impl Select {
         chats: Chats,
         recorder: Recorder,
         settings: LiveSelection,
+        meta_tokens: MetaTokens,
     ) -> Self {
-        Self { current, retrieve, judges, chats, recorder, settings }
+        Self { current, retrieve, judges, chats, recorder, settings, meta_tokens }
     }
 
     #[must_use]
@@ -166,7 +169,7 @@ impl Select {
         tools.extend(foreign.chain(judged).map(|(name, score, reason)| Selected { name, id: None, score, reason }));
 
         let tool_ids = request.tool_ids.as_ref().map(|ids| keep_tool_ids(ids, &request.connections, &offer, &tools, &catalog));
-        let (tokens_before, tokens_after) = tokens(&offer, &tools, &catalog);
+        let (tokens_before, tokens_after) = tokens(&offer, &tools, &catalog, &self.meta_tokens.of(&catalog, &visibility));
         self.record(&id, &request, principal, &chosen, new);
         let took = started.elapsed();
         tracing::debug!(
@@ -391,8 +394,8 @@ fn keep_tool_ids(
     ids.iter().filter(|id| !ours(id) || publishing.contains(id.as_str()) || carrier == Some(id)).cloned().collect()
 }
 
-fn tokens(offer: &Offer, tools: &[Selected], catalog: &Catalog) -> (u64, u64) {
-    let meta = |name: &str| u64::from(catalog.meta_tokens(name));
+fn tokens(offer: &Offer, tools: &[Selected], catalog: &Catalog, of_meta: &Costs) -> (u64, u64) {
+    let meta = |name: &str| u64::from(of_meta.get(name).copied().unwrap_or_default());
     let before =
         offer.tools(catalog).map(|tool| u64::from(tool.tokens)).sum::<u64>() + offer.meta.iter().map(|name| meta(name)).sum::<u64>();
     let after = tools.iter().map(|selected| match &selected.id {

@@ -16,6 +16,7 @@ use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::llm::{self, ChatModels};
 use toolsieve::adapters::store::SqliteStore;
+use toolsieve::adapters::tokens::TokenCounter;
 use toolsieve::app::Application;
 use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::document::Mode;
@@ -25,6 +26,7 @@ use toolsieve::domain::tool::ServerName;
 use toolsieve::service::chats::Chats;
 use toolsieve::service::current::CurrentCatalog;
 use toolsieve::service::judges::Judges;
+use toolsieve::service::meta_tokens::MetaTokens;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex, ToolServers as _};
 use toolsieve::service::publish::{Face, Publish, PublishOptions};
 use toolsieve::service::record::{Recorder, Retention};
@@ -113,7 +115,10 @@ fn select(criterion: &mut Criterion) {
         runtime.block_on(retrieve.teach_gate(store.as_ref()));
         let models = ChatModels::new(llm::client_builder().build().unwrap(), start.llm.clone());
         let judges = Arc::new(Judges::new(Arc::new(models), start.llm.clone()));
-        let select = Select::new(Arc::clone(&current), retrieve, judges, chats, recorder, Arc::clone(&selection));
+        let counter = TokenCounter::default();
+        let count_tokens = Arc::new(move |texts: &[String]| counter.count(texts));
+        let select =
+            Select::new(Arc::clone(&current), retrieve, judges, chats, recorder, Arc::clone(&selection), MetaTokens::new(count_tokens));
         let principal = Principal::anyone();
         let ask = |text: String| SelectRequest {
             turns: vec![Turn { role: TurnRole::User, text, called: Vec::new() }],

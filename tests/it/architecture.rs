@@ -150,3 +150,15 @@ fn unsafe_is_in_one_module() {
     }
     assert!(broken.is_empty(), "{broken:?}");
 }
+
+#[test]
+fn every_route_of_ours_has_a_name_of_its_own() {
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/openapi/service.json")).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let operations = document["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap().values());
+    let mut names: Vec<&str> = operations.map(|operation| operation["operationId"].as_str().unwrap()).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert!(all > 10 && names.len() == all, "{names:?}");
+}

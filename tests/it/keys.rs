@@ -279,7 +279,7 @@ async fn what_was_acknowledged_survives_a_kill() {
     let set = |command: &mut std::process::Command| {
         command.env("TOOLSIEVE_ADMIN_KEY", ADMIN);
     };
-    let mut service = Service::start(folder.path(), &json!({}), set);
+    let mut service = Service::start(folder.path(), &json!({"one": stdio(&[])}), set);
     let client = reqwest::Client::new();
     let keys = format!("{}/v1/admin/keys", service.url);
     let create = async |number: usize| {
@@ -307,7 +307,7 @@ async fn what_was_acknowledged_survives_a_kill() {
     futures::join!(write(0), write(1), write(2), write(3), kill);
     let acknowledged = acknowledged.into_inner().unwrap();
 
-    let service = Service::start(folder.path(), &json!({}), set);
+    let service = Service::start(folder.path(), &json!({"one": stdio(&[])}), set);
     let listed = client.get(format!("{}/v1/admin/keys", service.url)).bearer_auth(ADMIN).send().await.unwrap();
     let listed: Value = listed.json().await.unwrap();
     let listed: BTreeSet<String> = listed["keys"].as_array().unwrap().iter().map(|key| key["id"].as_str().unwrap().to_owned()).collect();

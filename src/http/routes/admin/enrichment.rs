@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::domain::enrichment::{Enrichment, MOST_QUERIES};
 use crate::domain::tool::ToolId;
 use crate::http::body::Body;
-use crate::http::caller::{Administrator, administers};
+use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry, StoreError};
@@ -42,6 +42,7 @@ struct EnrichmentBody {
 
 /// The tools about which something is written beside what their servers say, with who wrote it.
 #[utoipa::path(
+    operation_id = "list_enrichment",
     tag = "administration",
     params(Part),
     responses(
@@ -51,7 +52,7 @@ struct EnrichmentBody {
         (status = 422, description = "A value that does not fit")
     )
 )]
-#[get("/v1/admin/enrichment", guard = "administers")]
+#[get("/v1/admin/enrichment")]
 pub async fn list(_caller: Administrator, state: web::Data<State>, part: Option<web::Query<Part>>) -> Result<HttpResponse, Problem> {
     let part = part.filter(|part| (1..=MOST).contains(&part.limit));
     let part = part.ok_or_else(|| Problem::new(Code::InvalidRequest, format!("limit is 1 to {MOST}, offset a whole number from 0.")))?;
@@ -60,6 +61,7 @@ pub async fn list(_caller: Administrator, state: web::Data<State>, part: Option<
 
 /// What is written about one tool.
 #[utoipa::path(
+    operation_id = "show_enrichment",
     tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
@@ -67,7 +69,7 @@ pub async fn list(_caller: Administrator, state: web::Data<State>, part: Option<
         (status = 404, description = "There is no such tool, or nothing is written about it, or the caller does not administer")
     )
 )]
-#[get("/v1/admin/enrichment/{server}/{tool:.+}", guard = "administers")]
+#[get("/v1/admin/enrichment/{server}/{tool:.+}")]
 pub async fn show(_caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
     let entry = state.enrichment.get(&id(path)).await.map_err(|error| failed(&error))?;
     entry.map(|entry| HttpResponse::Ok().json(entry)).ok_or_else(nothing)
@@ -75,6 +77,7 @@ pub async fn show(_caller: Administrator, state: web::Data<State>, path: web::Pa
 
 /// Writes about one tool. No language model overwrites it; a changed tool is another tool.
 #[utoipa::path(
+    operation_id = "replace_enrichment",
     tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     request_body = EnrichmentBody,
@@ -86,7 +89,7 @@ pub async fn show(_caller: Administrator, state: web::Data<State>, path: web::Pa
         (status = 422, description = "A text that does not fit")
     )
 )]
-#[put("/v1/admin/enrichment/{server}/{tool:.+}", guard = "administers")]
+#[put("/v1/admin/enrichment/{server}/{tool:.+}")]
 pub async fn replace(
     caller: Administrator,
     state: web::Data<State>,
@@ -105,6 +108,7 @@ pub async fn replace(
 /// Takes back what counts for one tool: an admin's words, so that a language model's count again; or a model's, which is
 /// then asked anew.
 #[utoipa::path(
+    operation_id = "remove_enrichment",
     tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
@@ -112,7 +116,7 @@ pub async fn replace(
         (status = 404, description = "There is no such tool, or nothing is written about it, or the caller does not administer")
     )
 )]
-#[delete("/v1/admin/enrichment/{server}/{tool:.+}", guard = "administers")]
+#[delete("/v1/admin/enrichment/{server}/{tool:.+}")]
 pub async fn remove(caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
     let id = id(path);
     if !state.enrichment.remove(&id).await.map_err(|error| failed(&error))? {
