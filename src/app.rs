@@ -51,8 +51,10 @@ use crate::service::refresh::{CountTokens, Indexing, Refresh, configured};
 use crate::service::reload::{Apply, Reload, Trigger};
 use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
+use crate::service::sessions::Sessions;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
+use crate::service::toolsets::Toolsets;
 use crate::settings::{HttpSettings, LiveSettings, LlmSettings, McpoSettings, QdrantSettings, Settings, StartSettings};
 
 /// How long calls in flight may go on after the service was told to stop, in seconds.
@@ -90,6 +92,8 @@ pub enum StartError {
     Store(#[from] OpenError),
     #[error("callers can't be told: {0}")]
     Keys(StoreError),
+    #[error("the toolsets can't be read: {0}")]
+    Toolsets(StoreError),
     #[error("the policy can't be put in force: {0}")]
     Policy(#[from] PolicyError),
     #[error(transparent)]
@@ -126,6 +130,8 @@ impl Application {
         let index = open_index(&start, &data_dir, embedder.model())?;
         let (keys, noting) = Keys::start(Arc::clone(&store), stop.clone()).await.map_err(StartError::Keys)?;
         let current = Arc::new(CurrentCatalog::default());
+        let toolsets = Toolsets::start(Arc::clone(&current), Arc::clone(&store), &live).await.map_err(StartError::Toolsets)?;
+        let toolsets = Arc::new(toolsets);
         let policies = Arc::new(Policies::start(Arc::clone(&current), Arc::clone(&store), Arc::clone(&keys), &live).await?);
 
         let counter = TokenCounter::default();
@@ -164,8 +170,21 @@ impl Application {
         let execute = Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone()));
         execute.configure(&live);
         let admission = Arc::new(admission(&start, &live, &keys));
-        let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), Arc::clone(&policies));
+        let takers = (Arc::clone(&toolsets), Arc::clone(&policies));
+        let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), takers);
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
+        let select = Select::new(
+            Arc::clone(&current),
+            Arc::clone(&retrieve),
+            Arc::clone(&judges),
+            chats,
+            recorder.clone(),
+            Arc::clone(&selection),
+            MetaTokens::new(count_tokens),
+        );
+        let select = Arc::new(select);
+        let (sessions, session_noting) =
+            Sessions::start(Arc::clone(&current), Arc::clone(&select), Arc::clone(&store), start.sessions.clone(), stop.clone());
         let status = Status {
             current: Arc::clone(&current),
             servers: Arc::clone(&servers),
@@ -187,13 +206,11 @@ impl Application {
             execute,
             files,
             meta: Meta { current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
-            smart_select: SmartSelect {
-                current: Arc::clone(&current),
-                retrieve: Arc::clone(&retrieve),
-                judges: Arc::clone(&judges),
-                recorder: recorder.clone(),
-            },
-            select: Select::new(current, retrieve, judges, chats, recorder, selection, MetaTokens::new(count_tokens)),
+            smart_select: SmartSelect { current, retrieve, judges, recorder },
+            public_url: start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
+            select,
+            sessions,
+            toolsets,
             enrichment,
             status,
         });
@@ -215,7 +232,19 @@ impl Application {
             store: sqlite,
             reload,
             stop,
-            tasks: vec![recording, chat_writing, noting, auditing, following, indexing, enriching, teaching, reloading, watching],
+            tasks: vec![
+                recording,
+                chat_writing,
+                noting,
+                session_noting,
+                auditing,
+                following,
+                indexing,
+                enriching,
+                teaching,
+                reloading,
+                watching,
+            ],
             _data_dir: data_dir,
         })
     }
@@ -376,9 +405,15 @@ fn enrichment(
 }
 
 /// Hands settings that can change to the use cases that go by them.
-fn apply(execute: Arc<Execute>, selection: LiveSelection, admission: Arc<Admission>, policies: Arc<Policies>) -> Apply {
+fn apply(
+    execute: Arc<Execute>,
+    selection: LiveSelection,
+    admission: Arc<Admission>,
+    (toolsets, policies): (Arc<Toolsets>, Arc<Policies>),
+) -> Apply {
     Box::new(move |live| {
         admission.groups.store(Arc::new(live.groups.clone()));
+        toolsets.configure(live);
         policies.configure(live);
         execute.configure(live);
         selection.store(Arc::new(live.selection.clone()));

@@ -1,6 +1,7 @@
 //! A client of Open WebUI's administration interface: puts Toolsieve in, and takes exactly Toolsieve out again.
 //!
-//! What is put in: one tool server connection and the filter function. Both are found again by their fixed ids, so
+//! What is put in: one tool server connection, one more for each toolset that is wanted, and the filter function. All are found
+//! again by their ids, so
 //! installing twice changes nothing, and what others registered is written back as it was read. Nothing is printed
 //! here; reports and errors say what happened.
 
@@ -12,8 +13,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::domain::toolset::ToolsetName;
+
 /// Identifies our entry among Open WebUI's tool servers; chats know it as `server:toolsieve`.
 const CONNECTION_ID: &str = "toolsieve";
+/// What the ids of toolsets' connections begin with.
+const TOOLSET_PREFIX: &str = "toolsieve-";
 /// Identifies our filter among Open WebUI's functions.
 const FUNCTION_ID: &str = "toolsieve";
 /// The title in the filter's front matter, by which a function under our id is known to be ours.
@@ -56,7 +61,9 @@ pub struct InstallOptions {
     pub toolsieve_url: String,
     /// Toolsieve's API key, if it has one.
     pub key: Option<String>,
-    /// Who may use the connection. `None` leaves an installed connection as the administrator set it, and opens a new
+    /// Names of toolsets that get connections of their own, beside the one to everything.
+    pub toolsets: Vec<String>,
+    /// Who may use the connections. `None` leaves an installed connection as the administrator set it, and opens a new
     /// one to everybody.
     pub audience: Option<Audience>,
 }
@@ -121,6 +128,8 @@ pub enum OpenWebUiError {
     Unauthorized,
     #[error("Open WebUI answered {status} when asked to {action}: {detail}")]
     Refused { action: &'static str, status: StatusCode, detail: String },
+    #[error("`{0}` is no name of a toolset: it has 1 to 64 letters, digits, - and _")]
+    Toolset(String),
     #[error("Open WebUI has another function with the id `{FUNCTION_ID}`; remove or rename it first")]
     FunctionIdTaken,
 }
@@ -134,6 +143,9 @@ pub enum OpenWebUiError {
 /// See [`OpenWebUiError`]. After an error the connection may be there without the filter; running again completes it.
 pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebUiError> {
     let toolsieve_url = base_url("Toolsieve's URL", &options.toolsieve_url)?;
+    if let Some(name) = options.toolsets.iter().find(|name| ToolsetName::check(name).is_err()) {
+        return Err(OpenWebUiError::Toolset(name.clone()));
+    }
     let administration = Administration::open(&options.open_webui)?;
     let version = administration.version().await?;
 
@@ -149,8 +161,11 @@ pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebU
     if lacks_request_hook(&version) {
         warnings.push(InstallWarning::NoRequestHook { version: version.clone() });
     }
-    if !administration.offers_our_tools().await? {
-        warnings.push(InstallWarning::DocumentUnreadable { document: format!("{toolsieve_url}/openapi.json") });
+    let offered = administration.offered_tools().await?;
+    for wanted in wanted(options, &toolsieve_url) {
+        if !offered.contains(&wanted.tool_id()) {
+            warnings.push(InstallWarning::DocumentUnreadable { document: format!("{}/openapi.json", wanted.url) });
+        }
     }
     Ok(InstallReport { version, connection, filter, warnings })
 }
@@ -193,6 +208,7 @@ impl fmt::Debug for InstallOptions {
             .debug_struct("InstallOptions")
             .field("open_webui", &self.open_webui)
             .field("toolsieve_url", &self.toolsieve_url)
+            .field("toolsets", &self.toolsets)
             .field("audience", &self.audience)
             .finish_non_exhaustive()
     }
@@ -265,12 +281,11 @@ impl Administration {
         self.send::<Value>("save the tool servers", request).await.map(drop)
     }
 
-    /// Whether Open WebUI could read our document, and so has tools to offer.
-    async fn offers_our_tools(&self) -> Result<bool, OpenWebUiError> {
+    /// The ids of what Open WebUI has to offer: connections whose documents it could read among them.
+    async fn offered_tools(&self) -> Result<Vec<String>, OpenWebUiError> {
         let request = self.request(Method::GET, "tools/");
         let tools: Vec<Listed> = self.send("list the tools", request).await?;
-        let tool_id = tool_id();
-        Ok(tools.iter().any(|tool| tool.id == tool_id))
+        Ok(tools.into_iter().map(|tool| tool.id).collect())
     }
 
     async fn install_filter(
@@ -368,8 +383,39 @@ impl Change {
     }
 }
 
-fn tool_id() -> String {
-    format!("server:{CONNECTION_ID}")
+/// A connection that is put in.
+struct Wanted {
+    id: String,
+    title: String,
+    description: String,
+    url: String,
+    /// What it publishes of the service.
+    path: String,
+}
+
+impl Wanted {
+    /// As chats and filters know it.
+    fn tool_id(&self) -> String {
+        format!("server:{}", self.id)
+    }
+}
+
+fn wanted(options: &InstallOptions, toolsieve_url: &str) -> Vec<Wanted> {
+    let mut wanted = vec![Wanted {
+        id: CONNECTION_ID.to_owned(),
+        title: FUNCTION_TITLE.to_owned(),
+        description: DESCRIPTION.to_owned(),
+        url: toolsieve_url.to_owned(),
+        path: "/".to_owned(),
+    }];
+    wanted.extend(options.toolsets.iter().map(|name| Wanted {
+        id: format!("{TOOLSET_PREFIX}{name}"),
+        title: format!("{FUNCTION_TITLE}: {name}"),
+        description: format!("The toolset {name}, narrowed to what a message needs"),
+        url: format!("{toolsieve_url}/toolsets/{name}"),
+        path: format!("/toolsets/{name}"),
+    }));
+    wanted
 }
 
 fn base_url(what: &'static str, value: &str) -> Result<String, OpenWebUiError> {
@@ -402,28 +448,39 @@ fn lacks_request_hook(version: &str) -> bool {
 
 fn is_ours(connection: &Value) -> bool {
     let kind = connection.get("type").and_then(Value::as_str).unwrap_or("openapi");
-    kind == "openapi" && connection.pointer("/info/id").and_then(Value::as_str) == Some(CONNECTION_ID)
+    let id = connection.pointer("/info/id").and_then(Value::as_str).unwrap_or_default();
+    let is_toolset = || {
+        let url = connection.get("url").and_then(Value::as_str).unwrap_or_default();
+        id.strip_prefix(TOOLSET_PREFIX).is_some_and(|name| url.ends_with(&format!("/toolsets/{name}")))
+    };
+    kind == "openapi" && (id == CONNECTION_ID || is_toolset())
 }
 
-/// The list with our entry brought up to date in its place, or added at the end.
+/// The list with our entries brought up to date in their places, or added at the end.
 fn with_ours(mut connections: Vec<Value>, options: &InstallOptions, toolsieve_url: &str) -> (Vec<Value>, Change) {
-    if let Some(entry) = connections.iter_mut().find(|connection| is_ours(connection)) {
-        let wanted = our_connection(entry, options, toolsieve_url);
-        let change = if *entry == wanted { Change::Unchanged } else { Change::Updated };
-        *entry = wanted;
-        (connections, change)
-    } else {
-        connections.push(our_connection(&Value::Null, options, toolsieve_url));
-        (connections, Change::Created)
+    let mut change = Change::Unchanged;
+    for wanted in wanted(options, toolsieve_url) {
+        let is_it = |connection: &&mut Value| is_ours(connection) && connection["info"]["id"] == wanted.id;
+        if let Some(entry) = connections.iter_mut().find(is_it) {
+            let updated = our_connection(entry, &wanted, options);
+            if *entry != updated {
+                change = change.or(Change::Updated);
+                *entry = updated;
+            }
+        } else {
+            connections.push(our_connection(&Value::Null, &wanted, options));
+            change = if wanted.id == CONNECTION_ID { Change::Created } else { change.or(Change::Updated) };
+        }
     }
+    (connections, change)
 }
 
 /// Our entry, with everything that `installed` has beyond what we say.
-fn our_connection(installed: &Value, options: &InstallOptions, toolsieve_url: &str) -> Value {
+fn our_connection(installed: &Value, wanted: &Wanted, options: &InstallOptions) -> Value {
     let mut entry = object(installed);
     let key = options.key.as_deref().unwrap_or_default();
     for (name, value) in [
-        ("url", json!(toolsieve_url)),
+        ("url", json!(wanted.url)),
         ("path", json!("openapi.json")),
         ("type", json!("openapi")),
         ("auth_type", json!(if key.is_empty() { "none" } else { "bearer" })),
@@ -439,9 +496,9 @@ fn our_connection(installed: &Value, options: &InstallOptions, toolsieve_url: &s
     entry.insert("headers".to_owned(), Value::Object(headers));
 
     let mut info = object(&entry.remove("info").unwrap_or_default());
-    info.insert("id".to_owned(), json!(CONNECTION_ID));
-    info.entry("name").or_insert_with(|| json!(FUNCTION_TITLE));
-    info.entry("description").or_insert_with(|| json!(DESCRIPTION));
+    info.insert("id".to_owned(), json!(wanted.id));
+    info.entry("name").or_insert_with(|| json!(wanted.title));
+    info.entry("description").or_insert_with(|| json!(wanted.description));
     entry.insert("info".to_owned(), Value::Object(info));
 
     let mut config = object(&entry.remove("config").unwrap_or_default());
@@ -463,8 +520,12 @@ fn our_connection(installed: &Value, options: &InstallOptions, toolsieve_url: &s
 fn with_our_valves(mut valves: Map<String, Value>, options: &InstallOptions, toolsieve_url: &str) -> Map<String, Value> {
     let known = valves.get("connections").and_then(Value::as_str).unwrap_or_default();
     let mut connections: Map<String, Value> = serde_json::from_str(known).unwrap_or_default();
-    if connections.get(&tool_id()).is_none_or(|path| path != "/") {
-        connections.insert(tool_id(), json!("/"));
+    let mut is_changed = false;
+    for wanted in wanted(options, toolsieve_url) {
+        let path = json!(wanted.path);
+        is_changed |= connections.insert(wanted.tool_id(), path.clone()) != Some(path);
+    }
+    if is_changed {
         valves.insert("connections".to_owned(), json!(Value::Object(connections).to_string()));
     }
     valves.insert("url".to_owned(), json!(toolsieve_url));
@@ -488,6 +549,7 @@ mod tests {
             open_webui: OpenWebUiAccess { url: "http://localhost:3000".to_owned(), token: "sk-token".to_owned() },
             toolsieve_url: URL.to_owned(),
             key: key.map(str::to_owned),
+            toolsets: Vec::new(),
             audience,
         }
     }
@@ -527,7 +589,9 @@ mod tests {
             "headers": { "X-Own": "1", "X-OpenWebUI-Chat-Id": "wrong" },
             "config": { "enable": false, "access_grants": grant, "function_name_filter_list": "!x" },
         });
-        let kept = our_connection(&installed, &options(None, None), URL);
+        let options = |audience| options(None, audience);
+        let whole = || wanted(&options(None), URL).remove(0);
+        let kept = our_connection(&installed, &whole(), &options(None));
         assert_eq!(kept["config"]["access_grants"], grant);
         assert_eq!(kept["config"]["function_name_filter_list"], "!x");
         assert_eq!(kept["config"]["enable"], true);
@@ -535,8 +599,31 @@ mod tests {
         assert_eq!(kept["headers"]["X-Own"], "1");
         assert_eq!(kept["headers"]["X-OpenWebUI-Chat-Id"], "{{CHAT_ID}}");
         assert_eq!(kept["auth_type"], "none");
-        let closed = our_connection(&installed, &options(None, Some(Audience::Administrators)), URL);
+        let closed = our_connection(&installed, &whole(), &options(Some(Audience::Administrators)));
         assert_eq!(closed["config"]["access_grants"], json!([]));
+    }
+
+    #[test]
+    fn toolsets_are_connections_of_their_own() {
+        let options = InstallOptions { toolsets: vec!["mail".into(), "files".into()], ..options(Some("k"), None) };
+        let (all, change) = with_ours(vec![foreign()], &options, URL);
+        assert_eq!(change, Change::Created);
+        let told: Vec<(&Value, &Value)> = all[1..].iter().map(|one| (&one["info"]["id"], &one["url"])).collect();
+        let url = |path: &str| json!(format!("{URL}{path}"));
+        let (whole, mail, files) = (url(""), url("/toolsets/mail"), url("/toolsets/files"));
+        let ids = [json!("toolsieve"), json!("toolsieve-mail"), json!("toolsieve-files")];
+        assert_eq!(told, [(&ids[0], &whole), (&ids[1], &mail), (&ids[2], &files)]);
+        assert!(all[1..].iter().all(is_ours) && all[2]["key"] == "k");
+        assert_eq!(with_ours(all.clone(), &options, URL), (all.clone(), Change::Unchanged));
+        // Without them in the command, they stay.
+        let fewer = InstallOptions { toolsets: Vec::new(), ..options.clone() };
+        assert_eq!(with_ours(all.clone(), &fewer, URL), (all, Change::Unchanged));
+        let valves = with_our_valves(Map::new(), &options, URL);
+        let connections: Value = serde_json::from_str(valves["connections"].as_str().unwrap()).unwrap();
+        let expected =
+            json!({"server:toolsieve": "/", "server:toolsieve-mail": "/toolsets/mail", "server:toolsieve-files": "/toolsets/files"});
+        assert_eq!(connections, expected);
+        assert!(!is_ours(&json!({"url": "http://elsewhere", "info": {"id": "toolsieve-mail"}})));
     }
 
     #[test]

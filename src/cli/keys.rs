@@ -16,6 +16,9 @@ pub(super) enum Keys {
         /// The only server that it reaches; may be repeated
         #[arg(long = "server", value_name = "NAME")]
         servers: Vec<String>,
+        /// The only toolset that it reaches; may be repeated
+        #[arg(long = "toolset", value_name = "NAME")]
+        toolsets: Vec<String>,
         /// A group of whoever calls with it; of users it calls for, no other groups count; may be repeated
         #[arg(long = "group", value_name = "NAME")]
         groups: Vec<String>,
@@ -63,10 +66,13 @@ pub(super) struct End {
 impl Keys {
     pub(super) fn run(self) -> Outcome {
         match self {
-            Self::Create { name, servers, groups, trusted, end, access } => {
+            Self::Create { name, servers, toolsets, groups, trusted, end, access } => {
                 let mut body = json!({"name": name, "groups": groups, "trusted": trusted, "expires_in_days": end.expires_in_days});
                 if !servers.is_empty() {
                     body["servers"] = servers.into();
+                }
+                if !toolsets.is_empty() {
+                    body["toolsets"] = toolsets.into();
                 }
                 shown_once(&access.ask(Method::POST, "/v1/admin/keys", Some(&body))?)
             }
@@ -106,15 +112,16 @@ fn id_of(key: &str, access: &ServiceAccess) -> Result<String, Failure> {
 }
 
 fn as_table(answer: &Value) -> String {
-    let mut out = table::table(&["Id", "Name", "State", "Servers", "Groups", "Trusted", "Expires", "Last used"]);
+    let mut out = table::table(&["Id", "Name", "State", "Servers", "Toolsets", "Groups", "Trusted", "Expires", "Last used"]);
     for key in answer["keys"].as_array().into_iter().flatten() {
-        let servers = if key["servers"].is_null() { "all".to_owned() } else { list(&key["servers"]) };
+        let limit = |name: &str| if key[name].is_null() { "all".to_owned() } else { list(&key[name]) };
         let trusted = if key["trusted"] == true { "yes" } else { "" };
         out.add_row([
             text(&key["id"]),
             text(&key["name"]),
             text(&key["state"]),
-            servers,
+            limit("servers"),
+            limit("toolsets"),
             list(&key["groups"]),
             trusted.to_owned(),
             text(&key["expires_at"]),

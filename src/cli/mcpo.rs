@@ -161,6 +161,7 @@ impl Mcpo {
                 tls_certificate: self.ssl_certfile,
                 tls_key: self.ssl_keyfile,
                 watch: self.hot_reload,
+                ..Overrides::default()
             },
         };
         let (settings, findings) = Settings::load(&sources).map_err(|problems| Failure::invalid(problems.to_string()))?;

@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use secrecy::SecretString;
 
-use crate::settings::{Environment, Finding, McpoSettings, Overrides, ServersSource, Settings, Sources};
+use crate::settings::{Environment, Finding, McpoSettings, Overrides, ServersSource, Settings, Sources, ToolsetFlags};
 
 /// Puts all MCP servers behind one tool server for Open WebUI and shows the model only the tools that a message needs.
 ///
@@ -199,7 +199,14 @@ impl ConfigurationArgs {
 impl ServiceArgs {
     /// Reads every source; prints what is doubtful.
     fn load(&self, servers: ServersSource) -> Result<Settings, Failure> {
-        let (settings, warnings) = self.load_as(servers, None)?;
+        self.load_with(servers, ToolsetFlags::default())
+    }
+
+    /// The same, with what the command line says of toolsets.
+    fn load_with(&self, servers: ServersSource, toolsets: ToolsetFlags) -> Result<Settings, Failure> {
+        let mut sources = self.sources(servers, None);
+        sources.overrides.toolsets = toolsets;
+        let (settings, warnings) = Settings::load(&sources).map_err(|problems| Failure::invalid(problems.to_string()))?;
         for warning in warnings {
             eprintln!("warning: {warning}");
         }
@@ -208,7 +215,11 @@ impl ServiceArgs {
 
     /// Reads every source, with mcpo's defaults where those are wanted. The second value is what is doubtful.
     fn load_as(&self, servers: ServersSource, mcpo: Option<McpoSettings>) -> Result<(Settings, Vec<Finding>), Failure> {
-        let sources = Sources {
+        Settings::load(&self.sources(servers, mcpo)).map_err(|problems| Failure::invalid(problems.to_string()))
+    }
+
+    fn sources(&self, servers: ServersSource, mcpo: Option<McpoSettings>) -> Sources {
+        Sources {
             servers,
             settings: self.settings.clone(),
             environment: Environment::of_process(),
@@ -223,8 +234,7 @@ impl ServiceArgs {
                 ..Overrides::default()
             },
             mcpo,
-        };
-        Settings::load(&sources).map_err(|problems| Failure::invalid(problems.to_string()))
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::domain::principal::Visibility;
 use crate::domain::tool::ServerName;
 use crate::http;
 use crate::service::current::CurrentCatalog;
-use crate::service::publish::{Face, Publish};
+use crate::service::publish::{Face, Place, Publish};
 use crate::settings::{McpoSettings, ServersSource};
 
 #[derive(Args)]
@@ -79,7 +79,7 @@ impl Openapi {
             ModeArg::Meta => Mode::Meta,
         };
         let publish = Publish::new(current, app::publish_options(&settings.start));
-        if let Some(document) = publish.document(&face, &Visibility::default(), mode) {
+        if let Some(document) = publish.document(&Place::Whole, &face, &Visibility::default(), mode) {
             print(&String::from_utf8_lossy(&document.body))?;
         }
         let missing: Vec<String> = known.missing.iter().map(|(server, reason)| format!("error: {server}: {reason}")).collect();

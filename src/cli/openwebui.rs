@@ -18,6 +18,9 @@ pub(super) enum OpenWebUi {
         /// Toolsieve's API key, if it has one
         #[arg(short = 'k', long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
         key: Option<SecretString>,
+        /// Register this toolset as a tool server of its own, beside the one to everything; may be repeated
+        #[arg(long = "toolset", value_name = "NAME")]
+        toolsets: Vec<String>,
         /// Who may use the tool server; without this, everybody, or what an installed one says
         #[arg(long, value_enum)]
         audience: Option<AudienceArg>,
@@ -49,11 +52,12 @@ impl OpenWebUi {
     pub(super) fn run(self) -> Outcome {
         let runtime = runtime()?;
         match self {
-            Self::Install { access, toolsieve_url, key, audience } => {
+            Self::Install { access, toolsieve_url, key, toolsets, audience } => {
                 let options = InstallOptions {
                     open_webui: access.into(),
                     toolsieve_url,
                     key: key.map(|key| key.expose_secret().to_owned()),
+                    toolsets,
                     audience: audience.map(Audience::from),
                 };
                 let report = runtime.block_on(openwebui::install(&options)).map_err(failure)?;
@@ -79,7 +83,7 @@ impl OpenWebUi {
 fn failure(error: OpenWebUiError) -> Failure {
     let message = format!("error: {error}");
     match error {
-        OpenWebUiError::Address { .. } => Failure::invalid(message),
+        OpenWebUiError::Address { .. } | OpenWebUiError::Toolset(_) => Failure::invalid(message),
         _ => Failure::failed(message),
     }
 }

@@ -4,17 +4,35 @@ use clap::Args;
 
 use crate::app::{Application, StartError};
 use crate::cli::{ConfigurationArgs, Failure, Outcome, log, runtime};
-use crate::settings::Settings;
+use crate::settings::{Settings, ToolsetFlags};
 
 #[derive(Args)]
 pub(super) struct Serve {
     #[command(flatten)]
     configuration: ConfigurationArgs,
+    #[command(flatten)]
+    toolsets: ToolsetArgs,
+}
+
+/// Which toolsets the service shows. Their names are those of the settings.
+#[derive(Args, Clone, Default)]
+pub(super) struct ToolsetArgs {
+    /// Show only the tools of these toolsets of the settings, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    toolsets: Vec<String>,
+    /// Leave out the tools of these toolsets
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    exclude: Vec<String>,
+    /// Show the toolsets of this preset, beside those of --toolsets
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
 }
 
 impl Serve {
     pub(super) fn run(self) -> Outcome {
-        let settings = self.configuration.service.load(self.configuration.servers()?)?;
+        let ToolsetArgs { toolsets, exclude, preset } = self.toolsets;
+        let flags = ToolsetFlags { toolsets, exclude, preset };
+        let settings = self.configuration.service.load_with(self.configuration.servers()?, flags)?;
         serve(settings, |_| {})
     }
 }

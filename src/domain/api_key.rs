@@ -15,6 +15,7 @@ use subtle::ConstantTimeEq;
 
 use crate::domain::canonical::Fingerprint;
 use crate::domain::tool::ServerName;
+use crate::domain::toolset::ToolsetName;
 
 /// What every key begins with, so that people and scanners know one when they see it.
 pub const PREFIX: &str = "tsk_";
@@ -59,6 +60,8 @@ pub struct ApiKey {
     pub hash: Fingerprint,
     /// `None`: all.
     pub servers: Option<BTreeSet<ServerName>>,
+    /// `None`: all tools, also those in no toolset.
+    pub toolsets: Option<BTreeSet<ToolsetName>>,
     /// The groups of whoever calls with this key; of users it speaks for, no others count. Empty: all of theirs.
     pub groups: BTreeSet<String>,
     /// Whether it is believed on which user it calls for.
@@ -160,6 +163,7 @@ mod tests {
             name: "ci".into(),
             hash: hash(&secret),
             servers: None,
+            toolsets: None,
             groups: BTreeSet::new(),
             trusted: false,
             created_at: now,

@@ -73,6 +73,17 @@ impl ChatSet {
         dropped
     }
 
+    /// Takes over what another process stored meanwhile: its tools first, in its order, then those that only we know.
+    pub fn merge_into(&mut self, stored: Self) {
+        let ours = std::mem::replace(self, stored);
+        for entry in ours.tools {
+            match self.tools.iter_mut().find(|known| known.tool == entry.tool) {
+                Some(known) => known.called |= entry.called,
+                None => self.tools.push(entry),
+            }
+        }
+    }
+
     /// Removes tools at once.
     pub fn remove(&mut self, tools: &HashSet<ToolId>) {
         self.tools.retain(|entry| !tools.contains(&entry.tool));
@@ -129,6 +140,16 @@ mod tests {
         assert!(dropped.is_empty());
         let dropped = set.update(&ids(&["e"]), &called, 2);
         assert_eq!((names(&set), dropped), (vec!["a", "b", "e"], ids(&["c", "d"])), "what nobody called goes next time");
+    }
+
+    #[test]
+    fn two_sets_of_one_chat_become_one() {
+        let (mut ours, mut stored) = (ChatSet::default(), ChatSet::default());
+        ours.update(&ids(&["a", "b"]), &[], 24);
+        stored.update(&ids(&["a", "c"]), &ids(&["a"]), 24);
+        ours.merge_into(stored);
+        assert_eq!(names(&ours), ["a", "c", "b"]);
+        assert!(ours.tools()[0].called && !ours.tools()[2].called);
     }
 
     #[test]

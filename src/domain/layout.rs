@@ -37,6 +37,12 @@ impl Layout {
         format!("{}{}/{}", self.root_path, self.prefix, encoded(server.as_str()))
     }
 
+    /// The same below a further path.
+    #[must_use]
+    pub fn below(&self, path: &str) -> Self {
+        Self { root_path: format!("{}{path}", self.root_path), ..self.clone() }
+    }
+
     /// The path without [`Layout::root_path`], if it begins with that.
     #[must_use]
     pub fn without_root<'a>(&self, path: &'a str) -> Option<&'a str> {

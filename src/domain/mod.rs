@@ -22,6 +22,8 @@ pub mod principal;
 pub mod relevance;
 pub mod schema;
 pub mod selection;
+pub mod session;
 pub mod similar;
 pub mod tool;
+pub mod toolset;
 pub mod user_token;

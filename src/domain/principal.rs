@@ -14,6 +14,7 @@ use crate::domain::api_key::ApiKey;
 use crate::domain::catalog::CatalogServer;
 use crate::domain::naming::OperationId;
 use crate::domain::tool::{ServerName, Tool};
+use crate::domain::toolset::ToolsetName;
 
 /// Stable identity of a caller: keys the chat's set, limits and the record of use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +43,9 @@ pub struct Principal {
     pub model: Option<String>,
     /// What the key reaches, whatever the policy says.
     pub servers: Scope<ServerName>,
+    /// What it is kept to, by its key and by the address of its request: a tool is there for it where it is in one toolset of
+    /// each set.
+    pub within: Vec<BTreeSet<ToolsetName>>,
     /// Whether its word is believed on which user it calls for.
     pub vouches: bool,
     /// Whether the routes of administration are there for it.
@@ -81,6 +85,7 @@ impl Principal {
             email: None,
             model: None,
             servers: Scope::All,
+            within: Vec::new(),
             vouches: false,
             administers: false,
         }
@@ -111,12 +116,14 @@ impl Principal {
         Self {
             groups: key.groups.clone(),
             servers: key.servers.clone().map_or(Scope::All, Scope::Only),
+            within: key.toolsets.iter().cloned().collect(),
             vouches: key.trusted,
             ..Self::new(format!("key:{}", key.name), PrincipalKind::ApiKey)
         }
     }
 
-    /// The user that this key calls for. Where the key has groups, no others of the user's count; its servers stay the limit.
+    /// The user that this key calls for. Where the key has groups, no others of the user's count; its servers and toolsets stay
+    /// the limit.
     #[must_use]
     pub fn on_behalf_of(&self, user: User, table: &GroupTable) -> Self {
         // Rules take addresses and ids for the same person, so an address has to look like one.
@@ -126,7 +133,16 @@ impl Principal {
         if !self.groups.is_empty() {
             groups.retain(|group| self.groups.contains(group));
         }
-        Self { groups, email, servers: self.servers.clone(), ..Self::new(format!("user:{}", user.id), PrincipalKind::User) }
+        let (servers, within) = (self.servers.clone(), self.within.clone());
+        Self { groups, email, servers, within, ..Self::new(format!("user:{}", user.id), PrincipalKind::User) }
+    }
+
+    /// The same caller, who sees only what is in a toolset, and administers nothing there.
+    #[must_use]
+    pub fn kept_to(&self, toolset: ToolsetName) -> Self {
+        let mut principal = Self { administers: false, ..self.clone() };
+        principal.within.push(BTreeSet::from([toolset]));
+        principal
     }
 
     /// The same caller, through this model.
@@ -170,12 +186,40 @@ pub struct VisibilityClass(pub u32);
 pub struct Classes {
     version: u64,
     of: HashMap<OperationId, VisibilityClass, RandomState>,
+    toolsets: BTreeMap<ToolsetName, Members>,
+}
+
+/// What is in a toolset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    pub classes: BTreeSet<VisibilityClass>,
+    /// Tools that are always on, in the order of the catalog.
+    pub always: Vec<OperationId>,
 }
 
 impl Classes {
     #[must_use]
-    pub fn new(version: u64, of: HashMap<OperationId, VisibilityClass, RandomState>) -> Self {
-        Self { version, of }
+    pub fn new(version: u64, of: HashMap<OperationId, VisibilityClass, RandomState>, toolsets: BTreeMap<ToolsetName, Members>) -> Self {
+        Self { version, of, toolsets }
+    }
+
+    /// The members of a toolset, whoever may see them; `None` where there is no such toolset.
+    #[must_use]
+    pub fn toolset(&self, name: &ToolsetName) -> Option<&Members> {
+        self.toolsets.get(name)
+    }
+
+    /// The toolsets that a tool is in.
+    pub fn toolsets_of(&self, tool: &Tool) -> impl Iterator<Item = &ToolsetName> {
+        let class = self.of(tool);
+        self.toolsets.iter().filter(move |(_, members)| class.is_some_and(|class| members.classes.contains(&class))).map(|(name, _)| name)
+    }
+
+    /// Whether a tool is in a toolset.
+    #[must_use]
+    pub fn is_in(&self, name: &ToolsetName, tool: &Tool) -> bool {
+        let members = self.toolsets.get(name);
+        members.zip(self.of(tool)).is_some_and(|(members, class)| members.classes.contains(&class))
     }
 
     #[must_use]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::domain::tool::ToolId;
+use crate::domain::tool::{Tool, ToolId};
 
 /// The answer to "which tools matter for this message".
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,14 @@ pub struct Selected {
     pub reason: Reason,
 }
 
+impl Selected {
+    /// A tool that somebody named.
+    #[must_use]
+    pub fn named(tool: &Tool) -> Self {
+        Self { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score: None, reason: Reason::Named }
+    }
+}
+
 /// Why a function stays on offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -45,6 +53,10 @@ pub enum Reason {
     Called,
     /// The configuration pins it.
     Pinned,
+    /// It is always on in the toolset.
+    AlwaysOn,
+    /// It was asked for.
+    Named,
     /// It finds the tools that the selection left out.
     SearchTool,
     /// It is how a found tool runs that is not among the functions on offer.
@@ -61,6 +73,8 @@ impl fmt::Display for Reason {
             Self::OfferedBefore => formatter.write_str("offered earlier in this chat"),
             Self::Called => formatter.write_str("called in this chat"),
             Self::Pinned => formatter.write_str("pinned"),
+            Self::AlwaysOn => formatter.write_str("always on in its toolset"),
+            Self::Named => formatter.write_str("asked for"),
             Self::SearchTool => formatter.write_str("search tool"),
             Self::RunTool => formatter.write_str("runs what was found"),
             Self::Foreign => formatter.write_str("not ours, kept"),

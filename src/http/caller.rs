@@ -22,9 +22,12 @@ use subtle::ConstantTimeEq;
 use crate::domain::api_key;
 use crate::domain::principal::{GroupTable, Principal, PrincipalKind, User};
 use crate::domain::user_token;
+use crate::http::body::Body;
+use crate::http::place::Below;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::service::keys::Keys;
+use crate::service::publish::Place;
 
 /// Longest id, address or group of a user that is taken.
 const MAX_ID_BYTES: usize = 256;
@@ -84,16 +87,36 @@ pub async fn admit(
     if let Some(path) = layout.without_root(request.path()).map(str::to_owned) {
         take_path(&mut request, &path);
     }
-    let reads_document = matches!(*request.method(), Method::GET | Method::HEAD) && layout.is_document(request.path());
+    let whole_path = request.path().to_owned();
+    let below = Below::split(&whole_path);
+    if let Some((_, path)) = below {
+        take_path(&mut request, path);
+    }
+    // A session is its owner's, so its document is never for everybody.
+    let is_session = matches!(below, Some((Below::Session(_), _)));
+    let reads_document = matches!(*request.method(), Method::GET | Method::HEAD) && layout.is_document(request.path()) && !is_session;
     let principal = match state.admission.decide(request.headers(), reads_document) {
         Err(_) if PUBLIC.contains(&request.path()) || request.path().starts_with(SIGNED) => Principal::nobody(),
         decided => decided?,
+    };
+    let entered = match below {
+        Some((below, _)) => below.enter(&state, &principal).await,
+        None => Ok((Place::Whole, principal)),
+    };
+    let (place, principal) = match entered {
+        Ok(entered) => entered,
+        Err(problem) => {
+            // Read as everywhere else, so that the connection goes on.
+            let _ = request.extract::<Body>().await;
+            return Ok(request.into_response(problem.error_response()).map_into_right_body());
+        }
     };
     if !principal.administers && request.path().starts_with(ADMINISTRATION) {
         // There is nothing at such a path, whatever the method: what is answered then is what is answered here.
         take_path(&mut request, NOWHERE);
     }
     request.extensions_mut().insert(Arc::new(principal));
+    request.extensions_mut().insert(Arc::new(place));
     let response = next.call(request).await?;
     // What the framework refuses by itself has no body; it gets one like every other error.
     let code = match response.status() {

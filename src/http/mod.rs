@@ -3,6 +3,7 @@
 pub mod body;
 pub mod caller;
 pub mod llm_keys;
+pub mod place;
 pub mod problem;
 pub mod routes;
 pub mod state;
@@ -24,6 +25,8 @@ use crate::domain::layout::Layout;
         (name = "operations", description = "Whether the service is alive and ready"),
         (name = "filter", description = "Which tools matter for a message"),
         (name = "tools", description = "Find and run tools"),
+        (name = "toolsets", description = "Named lists of tools. Below /toolsets/NAME stand the same routes as below /, and know only its tools"),
+        (name = "sessions", description = "Documents of one's own. Below /s/ID stand the same routes as below /"),
         (name = "files", description = "Files that tools returned"),
         (name = "administration", description = "For the key of administration alone; for every other caller there are no such routes"),
         (name = "documents", description = "What a caller may see, as OpenAPI documents")
@@ -42,6 +45,8 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::tools::call)
         .service(routes::files::file)
         .service(routes::smart_select::smart_select)
+        .service(routes::toolsets::list)
+        .configure(routes::sessions::configure)
         .configure(routes::admin::configure);
 }
 
@@ -77,7 +82,7 @@ pub fn service_document() -> String {
 pub fn cors(origins: &[String], any_header: bool) -> Cors {
     const HOUR: usize = 3_600;
     let cors = Cors::default()
-        .allowed_methods(["GET", "POST"])
+        .allowed_methods(["GET", "POST", "DELETE"])
         .allowed_headers([header::AUTHORIZATION, header::CONTENT_TYPE, header::ACCEPT])
         .allowed_header("X-Session-Id")
         .max_age(HOUR);

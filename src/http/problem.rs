@@ -15,6 +15,8 @@ use crate::service::execute::ExecuteError;
 use crate::service::keys::KeyError;
 use crate::service::policies::PolicyError;
 use crate::service::ports::{CallError, StoreError};
+use crate::service::sessions::SessionError;
+use crate::service::toolsets::ToolsetError;
 
 /// Whose mistake it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,9 @@ pub enum Fault {
     Remote,
     Us,
 }
+
+/// When somebody who found no room for a session may try again.
+const SESSIONS_RETRY_SECONDS: u64 = 60;
 
 macro_rules! codes {
     ($($code:ident $name:literal $status:ident $fault:ident $title:literal,)*) => {
@@ -189,9 +194,33 @@ impl From<PolicyError> for Problem {
     }
 }
 
+impl From<ToolsetError> for Problem {
+    fn from(error: ToolsetError) -> Self {
+        match error {
+            ToolsetError::NotFound(_) => Self::new(Code::NotFound, format!("{error}.")),
+            ToolsetError::OfSettings(_) => Self::new(Code::Conflict, format!("{error}.")),
+            ToolsetError::Invalid(reason) => Self::new(Code::InvalidRequest, format!("{reason}.")),
+            ToolsetError::Store(error) => Self::from(error),
+        }
+    }
+}
+
+impl From<SessionError> for Problem {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Invalid(reason) => Self::new(Code::InvalidRequest, format!("{reason}.")),
+            SessionError::Full => Self {
+                retry_after: Some(SESSIONS_RETRY_SECONDS),
+                ..Self::new(Code::RateLimited, format!("{error}. End one of yours, or try again when others have ended."))
+            },
+            SessionError::Store(error) => Self::from(error),
+        }
+    }
+}
+
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        tracing::error!(error = %error, source = ?std::error::Error::source(&error), "the store failed an administrator");
+        tracing::error!(error = %error, source = ?std::error::Error::source(&error), "the store failed a caller");
         Self::new(Code::Internal, format!("{error}; nothing was changed."))
     }
 }

@@ -13,8 +13,10 @@ use crate::service::meta::Meta;
 use crate::service::policies::Policies;
 use crate::service::publish::Publish;
 use crate::service::select::Select;
+use crate::service::sessions::Sessions;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
+use crate::service::toolsets::Toolsets;
 
 pub struct State {
     pub admission: Arc<Admission>,
@@ -29,7 +31,11 @@ pub struct State {
     pub audit: Audit,
     pub keys: Arc<Keys>,
     pub meta: Meta,
-    pub select: Select,
+    /// The address under which callers reach this service, for links.
+    pub public_url: Option<String>,
+    pub select: Arc<Select>,
+    pub sessions: Sessions,
+    pub toolsets: Arc<Toolsets>,
     pub smart_select: SmartSelect,
     pub status: Status,
     pub enrichment: EnrichmentAdmin,

@@ -1,4 +1,5 @@
-//! The chats' sets: in memory, written behind to the store, read from there on a miss.
+//! The chats' sets: written behind to the store, and read from there for every message, because another process may serve the
+//! chat too. What two of them did at the same time is put together; memory holds what is not written yet.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::tool::ToolId;
 use crate::service::current::LiveSelection;
-use crate::service::ports::{Store, StoreError};
+use crate::service::ports::{Store, StoredChat};
 
 /// Chats held in memory.
 const HELD: u64 = 10_000;
@@ -20,7 +21,21 @@ const QUEUE: usize = 4_096;
 /// How long a change may wait for more of them before it is written.
 const GATHER: Duration = Duration::from_millis(100);
 
-type Entry = Arc<Mutex<ChatSet>>;
+/// How often a set is put together with what others wrote before it is left to the next change.
+const ATTEMPTS: usize = 5;
+
+type Entry = Arc<Mutex<Held>>;
+
+/// A chat's set in memory.
+#[derive(Default)]
+struct Held {
+    set: ChatSet,
+    /// Of the store, from which the set was made; 0: there was none.
+    version: u64,
+    is_known: bool,
+    /// Whether it holds what the store does not.
+    is_changed: bool,
+}
 
 /// What became of a chat's set.
 #[derive(Clone, Debug, Default)]
@@ -53,33 +68,44 @@ impl Chats {
     /// Adds what was offered and marks what was called.
     pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &[ToolId]) -> Updated {
         let budget = self.settings.load().chat_budget;
-        let Ok(entry) = self.entry(key).await else {
+        let entry = self.held.entry_by_ref(key).or_default().await.into_value();
+        let mut held = entry.lock().await;
+        if !held.refresh(key, self.store.as_ref()).await {
+            // Nothing is kept, so that nothing stored is overwritten.
             let mut set = ChatSet::default();
             let dropped = set.update(offered, called, budget);
             let warning = Some("the chat's earlier tools are not known: the store does not answer".to_owned());
             return Updated { set, dropped, warning };
-        };
+        }
         let mut warning = None;
-        let mut set = entry.lock().await;
-        let before = set.clone();
-        let dropped = set.update(offered, called, budget);
-        let updated = set.clone();
-        drop(set);
-        if updated != before && self.changed.try_send((key.clone(), entry)).is_err() {
+        let before = held.set.clone();
+        let dropped = held.set.update(offered, called, budget);
+        let set = held.set.clone();
+        if set != before {
+            held.is_changed = true;
+        }
+        drop(held);
+        if set != before && self.changed.try_send((key.clone(), entry)).is_err() {
             warning = Some("the chat's set is kept in memory only: the store does not keep up".to_owned());
         }
-        Updated { set: updated, dropped, warning }
+        Updated { set, dropped, warning }
     }
+}
 
-    /// The chat's set; an error when the store does not answer. Then nothing is kept, so that nothing stored is overwritten.
-    async fn entry(&self, key: &ChatKey) -> Result<Entry, ()> {
-        if let Some(entry) = self.held.get(key).await {
-            return Ok(entry);
+impl Held {
+    /// Takes over what the store has, unless there is more here. Returns whether the chat's set is known.
+    async fn refresh(&mut self, key: &ChatKey, store: &dyn Store) -> bool {
+        if self.is_changed {
+            return true;
         }
-        let load = async { Ok(Arc::new(Mutex::new(self.store.chat(key).await?.unwrap_or_default()))) };
-        self.held.try_get_with_by_ref(key, load).await.map_err(|error: Arc<StoreError>| {
-            tracing::warn!(error = %error, "a chat's set could not be read");
-        })
+        match store.chat(key).await {
+            Ok(stored) => {
+                let StoredChat { set, version } = stored.unwrap_or_default();
+                *self = Self { set, version, is_known: true, is_changed: false };
+            }
+            Err(error) => tracing::warn!(error = %error, "a chat's set could not be read"),
+        }
+        self.is_known
     }
 }
 
@@ -106,10 +132,37 @@ async fn write(store: Arc<dyn Store>, mut queue: mpsc::Receiver<(ChatKey, Entry)
         // A chat that changed several times is written once, as it is now.
         let changed: HashMap<ChatKey, Entry> = changed.drain(..).collect();
         for (key, entry) in changed {
-            let set = entry.lock().await.clone();
-            if let Err(error) = store.save_chat(&key, &set).await {
-                tracing::warn!(error = %error, "a chat's set was not stored");
+            save(store.as_ref(), &key, &entry).await;
+        }
+    }
+}
+
+/// Writes a set; where another process was quicker, with what that one wrote.
+async fn save(store: &dyn Store, key: &ChatKey, entry: &Entry) {
+    let failed = |error| tracing::warn!(error = %error, "a chat's set was not stored");
+    for _ in 0..ATTEMPTS {
+        let (set, version) = {
+            let held = entry.lock().await;
+            (held.set.clone(), held.version)
+        };
+        match store.save_chat(key, &set, version).await {
+            Ok(Some(version)) => {
+                let mut held = entry.lock().await;
+                held.version = version;
+                // A change of the meantime is in the queue.
+                held.is_changed = held.set != set;
+                return;
             }
+            Ok(None) => match store.chat(key).await {
+                Ok(stored) => {
+                    let StoredChat { set, version } = stored.unwrap_or_default();
+                    let mut held = entry.lock().await;
+                    held.set.merge_into(set);
+                    held.version = version;
+                }
+                Err(error) => return failed(error),
+            },
+            Err(error) => return failed(error),
         }
     }
 }

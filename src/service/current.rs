@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::domain::catalog::Catalog;
-use crate::domain::policy::{Assignment, Decision, Effect, Policy};
-use crate::domain::principal::{Principal, Visibility};
+use crate::domain::policy::{Assignment, Decision, Effect, Policy, Toolsets};
+use crate::domain::principal::{Classes, Principal, Scope, Visibility};
 use crate::domain::tool::{ServerName, Tool};
 use crate::settings::SelectionSettings;
 
@@ -41,8 +41,9 @@ impl Now {
     }
 
     fn visibility(&self, principal: &Principal) -> Visibility {
-        if self.policy.is_open() {
-            return Visibility { servers: principal.servers.clone(), ..Visibility::default() };
+        if self.policy.is_open_to(principal) {
+            let assigned = Arc::clone(&self.assignment.classes);
+            return Visibility { servers: principal.servers.clone(), classes: Scope::All, assigned };
         }
         if let Some(known) = self.views.get(principal) {
             return known;
@@ -95,12 +96,33 @@ impl CurrentCatalog {
             Some(server) if !server.tools.is_empty() => now.visibility(principal).shows(server),
             _ => {
                 let effect = || now.policy.decisions(principal).on_server(name).effect;
-                principal.servers.contains(name) && (now.policy.is_open() || effect() == Effect::Allow)
+                // Toolsets hold tools, and of this server none is known.
+                principal.within.is_empty() && principal.servers.contains(name) && (now.policy.is_open() || effect() == Effect::Allow)
             }
         }
     }
 
-    /// Tells of every change of the catalog and of the policy.
+    /// Whether there is any tool for a principal.
+    #[must_use]
+    pub fn shows_anything(&self, principal: &Principal) -> bool {
+        let now = self.now.load();
+        let visibility = now.visibility(principal);
+        now.catalog.visible(&visibility).next().is_some()
+    }
+
+    /// The class of every tool, and the members of every toolset.
+    #[must_use]
+    pub fn classes(&self) -> Arc<Classes> {
+        Arc::clone(&self.now.load().assignment.classes)
+    }
+
+    /// The toolsets in force.
+    #[must_use]
+    pub fn toolsets(&self) -> Arc<Toolsets> {
+        Arc::clone(self.now.load().policy.toolsets())
+    }
+
+    /// Tells of every change of the catalog, of the policy and of the toolsets.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -112,14 +134,30 @@ impl CurrentCatalog {
 
     /// From now on this policy holds, for every call that begins.
     pub fn set_policy(&self, policy: Policy) {
-        if self.policy().version() != policy.version() {
-            self.change(|now| Now::new(Arc::clone(&now.catalog), Arc::new(policy)));
+        self.change_policy(|now| policy.with_toolsets(Arc::clone(now.toolsets())));
+    }
+
+    /// From now on there are these toolsets, for every call that begins.
+    pub fn set_toolsets(&self, toolsets: Toolsets) {
+        self.change_policy(|now| Policy::new(now.default_effect(), now.rules().to_vec()).with_toolsets(Arc::new(toolsets)));
+    }
+
+    fn change_policy(&self, make: impl FnOnce(&Policy) -> Policy) {
+        let _one = self.changing.lock();
+        let now = self.now.load_full();
+        let policy = make(&now.policy);
+        if policy.version() != now.policy.version() {
+            self.put(Now::new(Arc::clone(&now.catalog), Arc::new(policy)));
         }
     }
 
     fn change(&self, make: impl FnOnce(&Now) -> Now) {
         let _one = self.changing.lock();
         let new = make(&self.now.load());
+        self.put(new);
+    }
+
+    fn put(&self, new: Now) {
         self.now.store(Arc::new(new));
         self.changes.send_modify(|count| *count += 1);
     }

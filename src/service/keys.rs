@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::api_key::{self, ApiKey, ID_BYTES, KeyId, KeyState, SECRET_BYTES};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::tool::ServerName;
+use crate::domain::toolset::ToolsetName;
 use crate::service::ports::{Store, StoreError};
 
 /// How exactly the last use of a key is known, in seconds.
@@ -29,6 +30,8 @@ pub struct NewKey {
     pub name: String,
     /// `None`: all.
     pub servers: Option<BTreeSet<ServerName>>,
+    /// `None`: all tools, also those in no toolset.
+    pub toolsets: Option<BTreeSet<ToolsetName>>,
     pub groups: BTreeSet<String>,
     pub trusted: bool,
     pub expires_at: Option<SystemTime>,
@@ -115,15 +118,19 @@ impl Keys {
         if new.servers.as_ref().is_some_and(BTreeSet::is_empty) {
             return Err(KeyError::Invalid("servers is empty: leave it out for all, or name some"));
         }
+        if new.toolsets.as_ref().is_some_and(BTreeSet::is_empty) {
+            return Err(KeyError::Invalid("toolsets is empty: leave it out for all tools, or name some"));
+        }
         let _one = self.changing.lock().await;
         if self.list().iter().any(|key| key.name == new.name && key.revoked_at.is_none()) {
             return Err(KeyError::NameTaken);
         }
         let id = KeyId::of_bytes(rand::random::<[u8; ID_BYTES]>());
         let secret = api_key::compose(&id, &rand::random::<[u8; SECRET_BYTES]>());
-        let NewKey { name, servers, groups, trusted, expires_at } = new;
+        let NewKey { name, servers, toolsets, groups, trusted, expires_at } = new;
         let hash = api_key::hash(&secret);
-        let key = ApiKey { id, name, hash, servers, groups, trusted, created_at: now, expires_at, revoked_at: None, last_used_at: None };
+        let (created_at, revoked_at, last_used_at) = (now, None, None);
+        let key = ApiKey { id, name, hash, servers, toolsets, groups, trusted, created_at, expires_at, revoked_at, last_used_at };
         self.save(key.clone()).await?;
         Ok((key, secret))
     }

@@ -21,5 +21,7 @@ pub mod reload;
 mod rerank;
 pub mod retrieve;
 pub mod select;
+pub mod sessions;
 pub mod smart_select;
 pub mod status;
+pub mod toolsets;

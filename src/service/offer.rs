@@ -1,13 +1,16 @@
 //! What is on offer for a message: ours, the meta-tools, and what belongs to others.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
 use crate::domain::catalog::Catalog;
 use crate::domain::naming::{FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
-use crate::domain::principal::Visibility;
+use crate::domain::principal::{Classes, Visibility};
+use crate::domain::session::Session;
 use crate::domain::tool::{Tool, ToolId};
+use crate::domain::toolset::ToolsetName;
 use crate::service::retrieve::ForeignTool;
 use crate::service::select::{Offered, SelectRequest};
 
@@ -34,13 +37,25 @@ pub(super) struct Offer {
 pub(super) enum Face {
     Everything,
     Server(String),
+    Toolset(ToolsetName),
+    Session(Arc<Session>),
 }
 
 impl Face {
-    pub(super) fn publishes(&self, tool: &Tool) -> bool {
+    /// `classes` know what is in toolsets.
+    pub(super) fn publishes(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
             Self::Everything => true,
             Self::Server(server) => tool.id.server.as_str() == server,
+            Self::Toolset(name) => classes.is_in(name, tool),
+            Self::Session(session) => session.contents.contain(tool, classes),
+        }
+    }
+
+    pub(super) fn toolset(&self) -> Option<&ToolsetName> {
+        match self {
+            Self::Toolset(name) => Some(name),
+            Self::Everything | Self::Server(_) | Self::Session(_) => None,
         }
     }
 
@@ -51,6 +66,11 @@ impl Face {
         let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');
         if path.is_empty() {
             return Some(Self::Everything);
+        }
+        if let Some(name) = path.strip_prefix("toolsets/") {
+            let name = ToolsetName::from(name);
+            let is_visible = catalog.visible(visibility).any(|tool| visibility.assigned.is_in(&name, tool));
+            return is_visible.then_some(Self::Toolset(name));
         }
         // The path of an address: a space in a server's name is `%20` in it.
         let path = percent_decode_str(path).decode_utf8().ok()?;
@@ -66,7 +86,8 @@ impl Offer {
             if switched_on.as_ref().is_some_and(|ids| !ids.contains(id.as_str())) {
                 continue;
             }
-            let face = Face::of(path, catalog, visibility);
+            let session = request.sessions.get(path).cloned().map(Face::Session);
+            let face = session.or_else(|| Face::of(path, catalog, visibility));
             if face.is_none() {
                 offer.warnings.push(format!("{id} is not narrowed: nothing is published under {path}"));
             }
@@ -97,7 +118,8 @@ impl Offer {
 
     fn take_published(&mut self, everything: bool, catalog: &Catalog, visibility: &Visibility) {
         for (position, tool) in (0..).zip(catalog.tools()) {
-            let is_on = everything || self.connections.iter().any(|(_, face)| face.as_ref().is_some_and(|face| face.publishes(tool)));
+            let is_on = everything
+                || self.connections.iter().any(|(_, face)| face.as_ref().is_some_and(|face| face.publishes(tool, &visibility.assigned)));
             if is_on && visibility.allows(tool) {
                 self.add(position);
             }

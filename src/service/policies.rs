@@ -210,7 +210,7 @@ impl Policies {
         if check.draft.is_some() && !problems.is_empty() {
             return Err(PolicyError::Invalid(problems));
         }
-        let policy = parts.policy(&draft);
+        let policy = parts.policy(&draft).with_toolsets(self.current.toolsets());
         let catalog = self.current.snapshot();
         let tools: Vec<&Arc<Tool>> = match &check.tool {
             None => catalog.tools().iter().collect(),
@@ -233,9 +233,11 @@ impl Policies {
             let decided = policy.decisions(principal);
             for tool in &tools {
                 let decision = decided.on(tool);
-                let reached = principal.servers.contains(&tool.id.server);
+                let of_server = principal.servers.contains(&tool.id.server);
+                let reached = of_server && policy.reaches(principal, tool);
                 let reason = match (reached, decision.rule) {
-                    (false, _) => format!("the key does not reach {}", tool.id.server),
+                    (false, _) if !of_server => format!("the key does not reach {}", tool.id.server),
+                    (false, _) => "it is in no toolset that the key reaches or that the service shows".to_owned(),
                     (true, Some(place)) => format!("{place} says {}", decision.effect.name()),
                     (true, None) => format!("no rule fits; the default is {}", decision.effect.name()),
                 };
@@ -316,7 +318,7 @@ impl Parts {
             effective_default: self.default(given),
             settings_rules: rules(&self.settings.rules),
             rules: rules(&given.rules),
-            warnings: warnings(&self.policy(given), &current.snapshot()),
+            warnings: warnings(&self.policy(given).with_toolsets(current.toolsets()), &current.snapshot()),
         }
     }
 }

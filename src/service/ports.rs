@@ -20,9 +20,11 @@ use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Brief, Enrichment, EnrichmentProblem, Written};
 use crate::domain::judgement::{AnswerProblem, Choice, Provider, Question};
 use crate::domain::policy::{Effect, RulePlace};
-use crate::domain::principal::{Principal, Visibility, VisibilityClass};
+use crate::domain::principal::{Principal, PrincipalId, Visibility, VisibilityClass};
 use crate::domain::relevance::SparseVector;
+use crate::domain::session::{Session, SessionId};
 use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::toolset::{Definition, Toolset, ToolsetName};
 use crate::settings::servers::ServerSettings;
 
 // ---------------------------------------------------------------------------------------------- MCP servers
@@ -479,9 +481,11 @@ pub trait Store: Send + Sync {
     /// Whether it answers, for `/readyz`.
     async fn check(&self) -> Result<(), StoreError>;
 
-    async fn chat(&self, key: &ChatKey) -> Result<Option<ChatSet>, StoreError>;
+    async fn chat(&self, key: &ChatKey) -> Result<Option<StoredChat>, StoreError>;
 
-    async fn save_chat(&self, key: &ChatKey, set: &ChatSet) -> Result<(), StoreError>;
+    /// Makes this the chat's set, if `expected` is the present version (0: there is none), and returns the next one; `None`
+    /// where another process was quicker.
+    async fn save_chat(&self, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, StoreError>;
 
     async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError>;
 
@@ -500,6 +504,31 @@ pub trait Store: Send + Sync {
     /// Makes this the policy, if `expected` is the present version (0: there is none), and returns the next one; `None`
     /// where another version holds. What was acknowledged survives a power cut.
     async fn save_policy(&self, expected: u64, body: &str) -> Result<Option<u64>, StoreError>;
+
+    /// The toolsets that administrators gave, by name.
+    async fn toolsets(&self) -> Result<Vec<Toolset>, StoreError>;
+
+    /// Adds a toolset, or replaces the one of this name. What was acknowledged survives a power cut.
+    async fn save_toolset(&self, name: &ToolsetName, definition: &Definition) -> Result<(), StoreError>;
+
+    /// Returns whether there was one. What was acknowledged survives a power cut.
+    async fn remove_toolset(&self, name: &ToolsetName) -> Result<bool, StoreError>;
+
+    /// Also one whose time is over, as long as it is still there.
+    async fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
+
+    /// Those of one owner whose time is not over, oldest first.
+    async fn sessions(&self, owner: &PrincipalId, now: SystemTime) -> Result<Vec<Session>, StoreError>;
+
+    /// Adds a session. Those whose time is over go before; of its owner's others the ones that were not used for longest, where
+    /// there would be more than one owner may have.
+    async fn save_session(&self, session: &Session, caps: SessionCaps) -> Result<SessionSaved, StoreError>;
+
+    /// Notes that a session is used.
+    async fn touch_session(&self, id: &SessionId, at: SystemTime) -> Result<(), StoreError>;
+
+    /// Returns whether there was one.
+    async fn remove_session(&self, id: &SessionId) -> Result<bool, StoreError>;
 
     async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError>;
 
@@ -520,6 +549,33 @@ pub struct StoredPolicy {
     pub version: u64,
     /// JSON.
     pub body: String,
+}
+
+/// A chat's set as it was stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredChat {
+    pub set: ChatSet,
+    /// From 1.
+    pub version: u64,
+}
+
+/// How many sessions there may be at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionCaps {
+    /// Of one owner.
+    pub of_one: usize,
+    pub of_all: usize,
+}
+
+/// What became of a new session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionSaved {
+    Saved {
+        /// Of the same owner, that made room for it.
+        gone: Vec<SessionId>,
+    },
+    /// There are as many as there may be, and too few of its owner's to make room.
+    Full,
 }
 
 /// Something that happened to a selection. Holds no message text, no arguments, no results.
@@ -603,17 +659,21 @@ pub enum AuditAction {
     KeyRotate,
     KeyRevoke,
     PolicyReplace,
+    ToolsetReplace,
+    ToolsetRemove,
     EnrichmentReplace,
     EnrichmentRemove,
 }
 
 impl AuditAction {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Call,
         Self::KeyCreate,
         Self::KeyRotate,
         Self::KeyRevoke,
         Self::PolicyReplace,
+        Self::ToolsetReplace,
+        Self::ToolsetRemove,
         Self::EnrichmentReplace,
         Self::EnrichmentRemove,
     ];
@@ -626,6 +686,8 @@ impl AuditAction {
             Self::KeyRotate => "key_rotate",
             Self::KeyRevoke => "key_revoke",
             Self::PolicyReplace => "policy_replace",
+            Self::ToolsetReplace => "toolset_replace",
+            Self::ToolsetRemove => "toolset_remove",
             Self::EnrichmentReplace => "enrichment_replace",
             Self::EnrichmentRemove => "enrichment_remove",
         }

@@ -11,7 +11,9 @@ use crate::domain::document::{self, Heading, MetaTool, Mode};
 use crate::domain::layout::{Layout, Naming};
 use crate::domain::mcpo;
 use crate::domain::principal::Visibility;
+use crate::domain::session::Session;
 use crate::domain::tool::{ServerName, Tool};
+use crate::domain::toolset::ToolsetName;
 use crate::service::current::CurrentCatalog;
 
 /// Memory for composed documents, in bytes.
@@ -24,6 +26,42 @@ pub enum Face {
     Root,
     /// `/{server}/openapi.json`: one server, with paths below it.
     Server(ServerName),
+}
+
+/// Under which address a document stands, and what is published there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// What the caller may see.
+    #[default]
+    Whole,
+    /// The tools of a toolset: callers come here with a visibility that knows no others.
+    Toolset(ToolsetName),
+    /// Of what the caller may see, the tools of a session.
+    Session(Arc<Session>),
+}
+
+impl Place {
+    /// What its addresses begin with.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        match self {
+            Self::Whole => String::new(),
+            Self::Toolset(name) => format!("/toolsets/{name}"),
+            Self::Session(session) => format!("/s/{}", session.id.as_str()),
+        }
+    }
+
+    /// Whether a document of this mode shows a tool there.
+    fn shows(&self, tool: &Tool, visibility: &Visibility, mode: Mode) -> bool {
+        match self {
+            Self::Whole => mode == Mode::Full,
+            Self::Toolset(name) => {
+                let members = || visibility.assigned.toolset(name);
+                mode == Mode::Full || members().is_some_and(|members| members.always.contains(&tool.operation_id))
+            }
+            Self::Session(session) => mode == Mode::Full && session.contents.contain(tool, &visibility.assigned),
+        }
+    }
 }
 
 /// A composed document.
@@ -39,6 +77,7 @@ pub struct Document {
 struct Key {
     catalog: u64,
     visibility: Visibility,
+    place: Place,
     face: Face,
     mode: Mode,
 }
@@ -74,9 +113,9 @@ impl Publish {
         &self.options.layout
     }
 
-    /// The document of a face for a caller who sees this much; `None` if there is no such face for them.
+    /// The document of a face, at a place, for a caller who sees this much; `None` if there is no such face for them.
     #[must_use]
-    pub fn document(&self, face: &Face, visibility: &Visibility, mode: Mode) -> Option<Document> {
+    pub fn document(&self, place: &Place, face: &Face, visibility: &Visibility, mode: Mode) -> Option<Document> {
         let catalog = self.current.snapshot();
         let face = match (face, &self.options.layout.single) {
             (Face::Root, Some(single)) => &Face::Server(single.clone()),
@@ -87,8 +126,8 @@ impl Publish {
         {
             return None;
         }
-        let key = Key { catalog: catalog.version(), visibility: visibility.clone(), face: face.clone(), mode };
-        Some(self.documents.get_with(key, || self.compose(&catalog, face, visibility, mode)))
+        let key = Key { catalog: catalog.version(), visibility: visibility.clone(), place: place.clone(), face: face.clone(), mode };
+        Some(self.documents.get_with(key, || self.compose(&catalog, place, face, visibility, mode)))
     }
 
     /// The meta-tools as this caller gets them in a document of this mode.
@@ -103,7 +142,7 @@ impl Publish {
         tools
     }
 
-    fn compose(&self, catalog: &Catalog, face: &Face, visibility: &Visibility, mode: Mode) -> Document {
+    fn compose(&self, catalog: &Catalog, place: &Place, face: &Face, visibility: &Visibility, mode: Mode) -> Document {
         let server = match face {
             Face::Root => None,
             Face::Server(name) => catalog.server(name.as_str()),
@@ -113,11 +152,12 @@ impl Publish {
         if naming == Naming::Flat || mode == Mode::Meta {
             items.extend(Self::meta_tools(catalog, visibility, mode).iter().map(MetaTool::path_item));
         }
-        if mode == Mode::Full {
+        if mode == Mode::Full || *place != Place::Whole {
             let tools: Vec<&Tool> = catalog
                 .visible(visibility)
                 .map(AsRef::as_ref)
                 .filter(|tool| server.is_none_or(|server| tool.id.server == server.name))
+                .filter(|tool| place.shows(tool, visibility, mode))
                 .collect();
             let prefix = &self.options.layout.prefix;
             let path = |tool: &Tool| match server {
@@ -132,14 +172,19 @@ impl Publish {
         let options = &self.options;
         let description = match server {
             Some(server) => self.description(server),
-            None => options.description.clone().unwrap_or_else(|| "All tools behind Toolsieve".to_owned()),
+            None => self.description_of_place(place),
         };
+        let layout = options.layout.below(&place.prefix());
         let base = match server {
-            Some(server) => options.layout.server(&server.name),
-            None => options.layout.root_path.clone(),
+            Some(server) => layout.server(&server.name),
+            None => layout.root_path,
+        };
+        let title_of_place = match place {
+            Place::Toolset(name) => name.as_str(),
+            Place::Whole | Place::Session(_) => options.title.as_deref().unwrap_or("Toolsieve"),
         };
         let heading = Heading {
-            title: server.map_or_else(|| options.title.as_deref().unwrap_or("Toolsieve"), |server| self.title(server)),
+            title: server.map_or(title_of_place, |server| self.title(server)),
             version: server.map_or(options.version.as_deref(), |server| server.version.as_deref()).unwrap_or(match naming {
                 Naming::Flat => env!("CARGO_PKG_VERSION"),
                 Naming::Mcpo => "1.0",
@@ -159,6 +204,18 @@ impl Publish {
             Naming::Mcpo => server.program.as_deref().or(self.options.title.as_deref()),
         };
         own.filter(|title| !title.is_empty()).unwrap_or(server.name.as_str())
+    }
+
+    fn description_of_place(&self, place: &Place) -> String {
+        match place {
+            Place::Whole => self.options.description.clone().unwrap_or_else(|| "All tools behind Toolsieve".to_owned()),
+            Place::Toolset(name) => {
+                let toolsets = self.current.toolsets();
+                let own = toolsets.get(name).map(|definition| definition.description.clone()).filter(|text| !text.is_empty());
+                own.unwrap_or_else(|| format!("The tools of the toolset {name}"))
+            }
+            Place::Session(_) => "The tools of a session".to_owned(),
+        }
     }
 
     fn description(&self, server: &CatalogServer) -> String {

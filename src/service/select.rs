@@ -13,6 +13,7 @@ use crate::domain::naming::{FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
 use crate::domain::principal::{Principal, Scope, Visibility};
 use crate::domain::relevance::{CutCandidate, CutParameters, GAP, GAP_OF_PARTS, QueryPlan, Ranked, Role, cut, prefer, readable_score};
 use crate::domain::selection::{Reason, Selected};
+use crate::domain::session::Session;
 use crate::domain::tool::{Tool, ToolId};
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
@@ -76,6 +77,8 @@ pub struct SelectRequest {
     pub rerank: Option<Rerank>,
     /// Language models on the user's own account.
     pub advisors: Vec<Advisor>,
+    /// The caller's sessions among the connections, by the path of each.
+    pub sessions: HashMap<String, Arc<Session>>,
 }
 
 pub struct Select {
@@ -132,8 +135,12 @@ impl Select {
         let visibility = self.current.visibility(principal);
         let mut offer = Offer::of(&request, &catalog, &visibility);
         // In the order of the conversation, which is the order in which they stay on offer.
-        let called = called_names(&request).filter_map(|name| catalog.operation(name)).filter(|tool| visibility.allows(tool));
-        let called: Vec<ToolId> = called.map(|tool| tool.id.clone()).collect();
+        let called = called_names(&request).filter_map(|name| match name {
+            // Whoever searched needs it to run what was found, and has it in this place from now on.
+            FIND_TOOLS if offer.meta.contains(&RUN_TOOL) => Some(run_tool()),
+            name => catalog.operation(name).filter(|tool| visibility.allows(tool)).map(|tool| tool.id.clone()),
+        });
+        let called: Vec<ToolId> = called.collect();
 
         let chosen = self.choose(&request, &called, &offer, &catalog, &visibility).await;
         let ids = |positions: &[u32]| positions.iter().map(|&position| catalog.tools()[position as usize].id.clone()).collect();
@@ -143,8 +150,12 @@ impl Select {
         warnings.extend(chosen.warnings.iter().cloned());
         warnings.append(&mut offer.warnings);
 
-        let mut tools = self.fixed(&offer, &catalog);
+        let mut tools = self.fixed(&offer, &catalog, principal, &visibility);
         for entry in set.tools() {
+            if entry.tool == run_tool() && offer.meta.contains(&RUN_TOOL) {
+                tools.push(meta(RUN_TOOL, Reason::RunTool));
+                continue;
+            }
             let Some(position) = offer.position(&entry.tool, &catalog) else { continue };
             let tool = &catalog.tools()[position as usize];
             if tools.iter().any(|kept| kept.id.as_ref() == Some(&tool.id)) {
@@ -158,17 +169,15 @@ impl Select {
             let score = chosen.scores.get(&position).copied();
             tools.push(Selected { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score, reason });
         }
-        // It is needed where a found tool can't be bound directly: after a search, or when nothing else is on offer.
-        // Behind the chat's tools it shifts none of them when it comes and goes.
-        let searched = called_names(&request).any(|name| name == FIND_TOOLS);
-        if offer.meta.contains(&RUN_TOOL) && (searched || offer.ours.is_empty()) {
+        // It is also needed when nothing else is on offer.
+        if offer.meta.contains(&RUN_TOOL) && offer.ours.is_empty() && !tools.iter().any(|tool| tool.name == RUN_TOOL) {
             tools.push(meta(RUN_TOOL, Reason::RunTool));
         }
         let foreign = offer.foreign.iter().map(|name| (name.clone(), None, Reason::Foreign));
         let judged = chosen.foreign.iter().map(|(name, score, rank)| (name.clone(), Some(*score), chosen.reason(*rank)));
         tools.extend(foreign.chain(judged).map(|(name, score, reason)| Selected { name, id: None, score, reason }));
 
-        let tool_ids = request.tool_ids.as_ref().map(|ids| keep_tool_ids(ids, &request.connections, &offer, &tools, &catalog));
+        let tool_ids = request.tool_ids.as_ref().map(|ids| keep_tool_ids(ids, &request.connections, &offer, &tools, &catalog, &visibility));
         let (tokens_before, tokens_after) = tokens(&offer, &tools, &catalog, &self.meta_tokens.of(&catalog, &visibility));
         self.record(&id, &request, principal, &chosen, new);
         let took = started.elapsed();
@@ -204,10 +213,10 @@ impl Select {
             Scope::Only(offer.tools(catalog).map(|tool| tool.id.server.clone()).collect())
         };
         let in_scope = catalog.visible(visibility).filter(|tool| servers.contains(&tool.id.server)).count();
-        let visibility = Visibility { servers, ..visibility.clone() };
+        let narrowed = Visibility { servers, ..visibility.clone() };
         // Where only some tools of these servers are on offer, the lists are longer, so that enough of them are left.
         let list = (self.settings.load().candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
-        let mut ranking = self.retrieve.rank(&plan, &visibility, catalog, Some(list), &offer.judged).await;
+        let mut ranking = self.retrieve.rank(&plan, &narrowed, catalog, Some(list), &offer.judged).await;
         if in_scope > offer.ours.len() {
             let first_foreign = catalog.tools().len();
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
@@ -232,22 +241,33 @@ impl Select {
         };
         let gap = if ranking.has_parts { GAP_OF_PARTS } else { GAP };
         match self.judges.rerank(reranking).await {
-            Reranked::NotAsked => self.cut(request, offer, catalog, &ranking.ranked, gap, &mut chosen),
+            Reranked::NotAsked => self.cut(request, offer, catalog, visibility, &ranking.ranked, gap, &mut chosen),
             Reranked::Chosen(ranked) => {
                 chosen.judged = true;
                 // Each was chosen on purpose, so none falls to the distance from the first.
                 let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
-                self.cut(request, offer, catalog, &ranked, gap, &mut chosen);
+                self.cut(request, offer, catalog, visibility, &ranked, gap, &mut chosen);
             }
             Reranked::Failed(warning) => {
-                self.cut(request, offer, catalog, &ranking.ranked, gap, &mut chosen);
+                self.cut(request, offer, catalog, visibility, &ranking.ranked, gap, &mut chosen);
                 chosen.warnings.push(warning);
             }
         }
         chosen
     }
 
-    fn cut(&self, request: &SelectRequest, offer: &Offer, catalog: &Catalog, ranking: &[Ranked<u32>], gap: f32, chosen: &mut Chosen) {
+    #[expect(clippy::too_many_arguments, reason = "what a cut goes by")]
+    fn cut(
+        &self,
+        request: &SelectRequest,
+        offer: &Offer,
+        catalog: &Catalog,
+        visibility: &Visibility,
+        ranking: &[Ranked<u32>],
+        gap: f32,
+        chosen: &mut Chosen,
+    ) {
+        let classes = &visibility.assigned;
         let settings = self.settings.load();
         let twins = catalog.texts().filter(|_| settings.fold_duplicates);
         let candidates: Vec<CutCandidate> = ranking
@@ -284,10 +304,10 @@ impl Select {
             }
         }
         // A few tools fill up a short list; none of them is a reason to keep a connection switched on.
-        let reasons = |face: &Face| close.iter().any(|tool| face.publishes(tool));
+        let reasons = |face: &Face| close.iter().any(|tool| face.publishes(tool, classes));
         let kept: Vec<&Face> = offer.connections.iter().filter_map(|(_, face)| face.as_ref()).filter(|face| reasons(face)).collect();
         if !kept.is_empty() {
-            chosen.tools.retain(|&position| kept.iter().any(|face| face.publishes(&catalog.tools()[position as usize])));
+            chosen.tools.retain(|&position| kept.iter().any(|face| face.publishes(&catalog.tools()[position as usize], classes)));
         }
     }
 
@@ -328,8 +348,9 @@ impl Select {
         (updated.set, warnings)
     }
 
-    /// What stays whatever the message says: the search tool, and pinned tools. They come first and never change.
-    fn fixed(&self, offer: &Offer, catalog: &Catalog) -> Vec<Selected> {
+    /// What stays whatever the message says: the search tool, pinned tools, and those that are always on in a toolset. They come
+    /// first and never change.
+    fn fixed(&self, offer: &Offer, catalog: &Catalog, principal: &Principal, visibility: &Visibility) -> Vec<Selected> {
         let mut fixed = Vec::new();
         if offer.meta.contains(&FIND_TOOLS) {
             fixed.push(meta(FIND_TOOLS, Reason::SearchTool));
@@ -346,6 +367,16 @@ impl Select {
             score: None,
             reason: Reason::Pinned,
         }));
+        let of_connections = offer.connections.iter().filter_map(|(_, face)| face.as_ref()?.toolset());
+        for name in of_connections.chain(principal.within.iter().flatten()) {
+            let always = visibility.assigned.toolset(name).into_iter().flat_map(|members| &members.always);
+            for tool in always.filter_map(|name| catalog.operation(name.as_str())) {
+                let is_new = !fixed.iter().any(|known| known.id.as_ref() == Some(&tool.id));
+                if is_new && offer.position(&tool.id, catalog).is_some() {
+                    fixed.push(Selected { reason: Reason::AlwaysOn, ..Selected::named(tool) });
+                }
+            }
+        }
         fixed
     }
 
@@ -366,6 +397,11 @@ impl Chosen {
     }
 }
 
+/// In a chat's set, which knows tools by server and name. No server has an empty name.
+fn run_tool() -> ToolId {
+    ToolId::new("", RUN_TOOL)
+}
+
 fn meta(name: &str, reason: Reason) -> Selected {
     Selected { name: name.to_owned(), id: None, score: None, reason }
 }
@@ -381,12 +417,13 @@ fn keep_tool_ids(
     offer: &Offer,
     tools: &[Selected],
     catalog: &Catalog,
+    visibility: &Visibility,
 ) -> Vec<String> {
     let chosen: Vec<&Arc<Tool>> = tools.iter().filter_map(|selected| catalog.tool(selected.id.as_ref()?)).collect();
     let publishing: HashSet<&str> = offer
         .connections
         .iter()
-        .filter(|(_, face)| face.as_ref().is_none_or(|face| chosen.iter().any(|tool| face.publishes(tool))))
+        .filter(|(_, face)| face.as_ref().is_none_or(|face| chosen.iter().any(|tool| face.publishes(tool, &visibility.assigned))))
         .map(|(id, _)| id.as_str())
         .collect();
     let ours = |id: &String| connections.contains_key(id);

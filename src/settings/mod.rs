@@ -23,8 +23,10 @@ mod policy;
 mod reload;
 mod selection;
 pub mod servers;
+mod sessions;
 mod store;
 mod tls;
+mod toolsets;
 mod values;
 
 use std::collections::BTreeMap;
@@ -53,8 +55,10 @@ pub use self::policy::PolicySettings;
 pub use self::reload::ReloadSettings;
 pub use self::selection::{Rerank, SelectionSettings};
 pub use self::servers::{RemoteSettings, ServerSettings, TransportSettings};
+pub use self::sessions::SessionSettings;
 pub use self::store::StoreSettings;
 pub use self::tls::Tls;
+pub use self::toolsets::{ToolsetFlags, ToolsetSettings};
 pub use self::values::DEFAULTS;
 
 use self::finding::Findings;
@@ -88,6 +92,7 @@ pub struct StartSettings {
     pub access: AccessSettings,
     pub documents: DocumentSettings,
     pub store: StoreSettings,
+    pub sessions: SessionSettings,
     pub files: FileSettings,
     pub embedder: EmbedderSettings,
     pub index: IndexSettings,
@@ -108,10 +113,11 @@ pub struct LiveSettings {
     /// Section `[groups]`: who is in which.
     pub groups: GroupTable,
     pub policy: PolicySettings,
+    pub toolsets: ToolsetSettings,
 }
 
 /// Sections that [`LiveSettings`] holds.
-const LIVE_SECTIONS: [&str; 4] = ["calls", "groups", "policy", "selection"];
+const LIVE_SECTIONS: [&str; 6] = ["calls", "groups", "policy", "presets", "selection", "toolsets"];
 /// Of the other sections, what it holds beside.
 const LIVE_KEYS: [&str; 1] = ["access.default"];
 
@@ -164,6 +170,8 @@ pub struct Overrides {
     pub tls_certificate: Option<String>,
     /// `--ssl-keyfile`
     pub tls_key: Option<String>,
+    /// `--toolsets`, `--exclude` and `--preset`
+    pub toolsets: ToolsetFlags,
 }
 
 impl Sources {
@@ -214,10 +222,14 @@ impl Settings {
 
         let groups = GroupTable::new(values.groups.clone());
         let policy = PolicySettings::read(&mut values, &mut findings);
+        let toolsets = ToolsetSettings::read(&values, &sources.overrides.toolsets, &mut findings);
         let keys = values.fingerprints();
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
-            Ok((Self { start, live: LiveSettings { servers, calls, selection, groups, policy }, sources: sources.clone(), keys }, warnings))
+            Ok((
+                Self { start, live: LiveSettings { servers, calls, selection, groups, policy, toolsets }, sources: sources.clone(), keys },
+                warnings,
+            ))
         } else {
             Err(SettingsErrors { problems, warnings })
         }
@@ -254,6 +266,7 @@ impl StartSettings {
             access,
             documents: DocumentSettings::read(reader),
             store: StoreSettings::read(reader),
+            sessions: SessionSettings::read(reader),
             files: FileSettings::read(reader),
             embedder: EmbedderSettings::read(reader),
             index: IndexSettings::read(reader),

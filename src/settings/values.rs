@@ -61,12 +61,20 @@ pub(super) struct Values {
     pub(super) groups: BTreeMap<String, Vec<String>>,
     /// The tables `[[policy]]`, as they stand there.
     pub(super) policy: Vec<(serde_json::Value, Place)>,
+    /// The tables `[toolsets.NAME]`, as they stand there.
+    pub(super) toolsets: Vec<(String, serde_json::Value, Place)>,
+    /// Section `[presets]`: names of toolsets under names that users choose.
+    pub(super) presets: BTreeMap<String, (Vec<String>, Place)>,
 }
 
 /// The section whose keys are names.
 const GROUPS: &str = "groups";
 /// The tables of rules.
 const POLICY: &str = "policy";
+/// Sections whose keys are names, too.
+const TOOLSETS: &str = "toolsets";
+const PRESETS: &str = "presets";
+const A_LIST_OF_TOOLSETS: &str = "write a list of toolsets' names, such as [\"mail\", \"calendar\"]";
 
 impl Values {
     /// The compiled-in defaults alone.
@@ -83,7 +91,15 @@ impl Values {
         }
         let entries =
             defaults.iter().map(|(key, value)| (key.clone(), Entry { value: value.clone(), place: built_in(Some(key)) })).collect();
-        Self { entries, defaults, read: BTreeSet::new(), groups: BTreeMap::new(), policy: Vec::new() }
+        Self {
+            entries,
+            defaults,
+            read: BTreeSet::new(),
+            groups: BTreeMap::new(),
+            policy: Vec::new(),
+            toolsets: Vec::new(),
+            presets: BTreeMap::new(),
+        }
     }
 
     /// Reads the settings file over what is there.
@@ -132,8 +148,16 @@ impl Values {
                 }
                 continue;
             }
+            if name == TOOLSETS || name == PRESETS {
+                for (key, value) in keys {
+                    let place = place(Some(key.span().start), Some(&format!("{name}.{}", key.get_ref())));
+                    self.add_named(name, key.get_ref(), value.get_ref(), place, environment, findings);
+                }
+                continue;
+            }
             if !self.sections().contains(&name) {
-                findings.problem(place_of_section, "unknown section", suggestion(name, &self.sections()));
+                let known = [self.sections().as_slice(), &[GROUPS, POLICY, PRESETS, TOOLSETS]].concat();
+                findings.problem(place_of_section, "unknown section", suggestion(name, &known));
                 continue;
             }
             for (key, value) in keys {
@@ -202,6 +226,37 @@ impl Values {
             }
         }
         self.groups.insert(name.to_owned(), texts);
+    }
+
+    /// A toolset, or a preset.
+    fn add_named(
+        &mut self,
+        section: &str,
+        name: &str,
+        value: &DeValue<'_>,
+        place: Place,
+        environment: &Environment,
+        findings: &mut Findings,
+    ) {
+        let value = any_value(value, &mut |text| {
+            interpolate::interpolate(text, environment).unwrap_or_else(|errors| {
+                for error in errors {
+                    findings.problem(place.clone(), error.to_string(), error.remedy());
+                }
+                String::new()
+            })
+        });
+        if section == TOOLSETS {
+            self.toolsets.push((name.to_owned(), value, place));
+            return;
+        }
+        match serde_json::from_value::<Vec<String>>(value) {
+            Ok(toolsets) if !toolsets.is_empty() => {
+                self.presets.insert(name.to_owned(), (toolsets, place));
+            }
+            Ok(_) => findings.problem(place, "names no toolset", A_LIST_OF_TOOLSETS),
+            Err(_) => findings.problem(place, "of the wrong kind", A_LIST_OF_TOOLSETS),
+        }
     }
 
     /// Reads `TOOLSIEVE_SECTION__KEY` and the short names over what is there. An empty variable counts as unset, as
@@ -274,7 +329,14 @@ impl Values {
     pub(super) fn fingerprints(&self) -> BTreeMap<String, Fingerprint> {
         let entries = self.entries.iter().map(|(key, entry)| (key.clone(), Fingerprint::of_text(&entry.value.to_string())));
         let rules: Vec<&serde_json::Value> = self.policy.iter().map(|(rule, _)| rule).collect();
-        let tables = [(GROUPS, format!("{:?}", self.groups)), (POLICY, format!("{rules:?}"))];
+        let toolsets: Vec<(&String, &serde_json::Value)> = self.toolsets.iter().map(|(name, value, _)| (name, value)).collect();
+        let presets: Vec<(&String, &Vec<String>)> = self.presets.iter().map(|(name, (toolsets, _))| (name, toolsets)).collect();
+        let tables = [
+            (GROUPS, format!("{:?}", self.groups)),
+            (POLICY, format!("{rules:?}")),
+            (TOOLSETS, format!("{toolsets:?}")),
+            (PRESETS, format!("{presets:?}")),
+        ];
         entries.chain(tables.map(|(name, text)| (name.to_owned(), Fingerprint::of_text(&text)))).collect()
     }
 

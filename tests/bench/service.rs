@@ -28,7 +28,7 @@ use toolsieve::service::current::CurrentCatalog;
 use toolsieve::service::judges::Judges;
 use toolsieve::service::meta_tokens::MetaTokens;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex, ToolServers as _};
-use toolsieve::service::publish::{Face, Publish, PublishOptions};
+use toolsieve::service::publish::{Face, Place, Publish, PublishOptions};
 use toolsieve::service::record::{Recorder, Retention};
 use toolsieve::service::refresh::Indexing;
 use toolsieve::service::retrieve::Retrieve;
@@ -151,13 +151,13 @@ fn documents(criterion: &mut Criterion) {
         criterion.bench_function(&format!("compose a document of {count} tools"), |bencher| {
             bencher.iter_batched(
                 || Publish::new(Arc::clone(&current), options()),
-                |publish| black_box(publish.document(&Face::Root, &visibility, Mode::Full)),
+                |publish| black_box(publish.document(&Place::Whole, &Face::Root, &visibility, Mode::Full)),
                 criterion::BatchSize::SmallInput,
             );
         });
         let publish = Publish::new(Arc::clone(&current), options());
         criterion.bench_function(&format!("a composed document of {count} tools again"), |bencher| {
-            bencher.iter(|| black_box(publish.document(&Face::Root, &visibility, Mode::Full)));
+            bencher.iter(|| black_box(publish.document(&Place::Whole, &Face::Root, &visibility, Mode::Full)));
         });
     }
 }

@@ -4,6 +4,7 @@
 mod architecture;
 mod arguments;
 mod bench;
+mod chat_set;
 mod cli;
 mod conformance;
 mod deploy;
@@ -28,6 +29,8 @@ mod reload;
 mod results;
 mod retrieval_quality;
 mod search;
+mod sessions;
 mod settings;
 mod sqlite_store;
 mod store_contract;
+mod toolsets;

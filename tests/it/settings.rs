@@ -86,6 +86,9 @@ fn flags(text: &str) -> Overrides {
             "--insecure" => overrides.insecure = true,
             "--data-dir" => overrides.data_dir = Some(value.into()),
             "--log-level" => overrides.log_level = Some(value),
+            "--toolsets" => overrides.toolsets.toolsets = value.split(',').map(str::to_owned).collect(),
+            "--exclude" => overrides.toolsets.exclude = value.split(',').map(str::to_owned).collect(),
+            "--preset" => overrides.toolsets.preset = Some(value),
             other => panic!("{other}"),
         }
     }

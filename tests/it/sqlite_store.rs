@@ -31,7 +31,7 @@ async fn a_closed_file_keeps_everything() {
     store.save_listing(&listing("alpha", 3)).await.unwrap();
     store.save_vectors("model", &[(text(1), vector(1))]).await.unwrap();
     store.save_token_counts(&[(text(1), 7)]).await.unwrap();
-    store.save_chat(&chat("me", "chat"), &set(&["a"], &["a"])).await.unwrap();
+    store.save_chat(&chat("me", "chat"), &set(&["a"], &["a"]), 0).await.unwrap();
     store.record(&events(SystemTime::UNIX_EPOCH)).await.unwrap();
     store.close().await;
     assert!(!folder.path().join("toolsieve.db-wal").exists(), "closing moves the log into the file");
@@ -40,7 +40,7 @@ async fn a_closed_file_keeps_everything() {
     assert_eq!(store.listings().await.unwrap(), [listing("alpha", 3)]);
     assert_eq!(store.vectors("model", &[text(1)]).await.unwrap()[&text(1)], vector(1));
     assert_eq!(store.token_counts(&[text(1)]).await.unwrap()[&text(1)], 7);
-    assert_eq!(store.chat(&chat("me", "chat")).await.unwrap(), Some(set(&["a"], &["a"])));
+    assert_eq!(store.chat(&chat("me", "chat")).await.unwrap().unwrap().set, set(&["a"], &["a"]));
     assert_eq!(store.forget_before(SystemTime::UNIX_EPOCH, SystemTime::now()).await.unwrap(), 3);
 }
 
@@ -52,7 +52,7 @@ async fn two_handles_on_one_file_agree() {
         let (writer, reader) = if number % 2 == 0 { (&one, &two) } else { (&two, &one) };
         async move {
             let key = chat("me", &number.to_string());
-            writer.save_chat(&key, &set(&["a"], &[])).await.unwrap();
+            writer.save_chat(&key, &set(&["a"], &[]), 0).await.unwrap();
             writer.save_vectors("model", &[(text(number), vector(number))]).await.unwrap();
             assert!(reader.chat(&key).await.unwrap().is_some());
         }
@@ -129,7 +129,7 @@ async fn write_and_tell(path: &Path) {
         let vectors: Vec<_> = (0..BATCH).map(|offset| (text(number * BATCH + offset), vector(offset))).collect();
         store.save_vectors("model", &vectors).await.unwrap();
         store.save_listing(&listing("alpha", number)).await.unwrap();
-        store.save_chat(&chat("me", &number.to_string()), &set(&["a"], &[])).await.unwrap();
+        store.save_chat(&chat("me", &number.to_string()), &set(&["a"], &[]), 0).await.unwrap();
         let mut out = std::io::stdout();
         if writeln!(out, "written {number}").and_then(|()| out.flush()).is_err() {
             return; // The parent is gone.

@@ -13,9 +13,12 @@ use toolsieve::domain::chat::{ChatKey, ChatSet};
 use toolsieve::domain::enrichment::{Author, Enrichment, Written};
 use toolsieve::domain::policy::{Effect, RulePlace, RuleSource};
 use toolsieve::domain::principal::{Principal, PrincipalId};
+use toolsieve::domain::session::{ID_BYTES, Session, SessionContents, SessionId};
 use toolsieve::domain::tool::{ServerName, ToolId};
+use toolsieve::domain::toolset::{Toolset, ToolsetName};
 use toolsieve::service::ports::{
-    AuditAction, AuditEntry, AuditQuery, CallOutcome, SelectionEvent, SelectionEventKind, ServerListing, SkippedTool, Store, StoredPolicy,
+    AuditAction, AuditEntry, AuditQuery, CallOutcome, SelectionEvent, SelectionEventKind, ServerListing, SessionCaps, SessionSaved,
+    SkippedTool, Store, StoredChat, StoredPolicy,
 };
 
 macro_rules! store_contract {
@@ -33,6 +36,9 @@ macro_rules! store_contract {
             what_is_written_and_used_lately_is_not_forgotten,
             it_says_whether_it_answers,
             chats_are_kept_by_principal,
+            of_two_changes_of_one_chat_one_is_too_late,
+            toolsets_come_back_as_they_were,
+            sessions_end_in_time_and_by_count,
             chats_and_events_are_forgotten_by_age,
             writers_and_readers_do_not_disturb_each_other,
             odd_texts_come_back,
@@ -221,12 +227,81 @@ pub(crate) async fn it_says_whether_it_answers(store: &dyn Store) {
 pub(crate) async fn chats_are_kept_by_principal(store: &dyn Store) {
     let (mine, theirs) = (chat("me", "chat"), chat("them", "chat"));
     assert_eq!(store.chat(&mine).await.unwrap(), None);
-    store.save_chat(&mine, &set(&["a", "b"], &[])).await.unwrap();
-    store.save_chat(&theirs, &ChatSet::default()).await.unwrap();
-    store.save_chat(&mine, &set(&["c", "a", "b"], &["a"])).await.unwrap();
-    assert_eq!(store.chat(&mine).await.unwrap(), Some(set(&["c", "a", "b"], &["a"])));
-    assert_eq!(store.chat(&theirs).await.unwrap(), Some(ChatSet::default()));
+    assert_eq!(store.save_chat(&mine, &set(&["a", "b"], &[]), 0).await.unwrap(), Some(1));
+    assert_eq!(store.save_chat(&theirs, &ChatSet::default(), 0).await.unwrap(), Some(1));
+    assert_eq!(store.save_chat(&mine, &set(&["c", "a", "b"], &["a"]), 1).await.unwrap(), Some(2));
+    assert_eq!(store.chat(&mine).await.unwrap(), Some(StoredChat { set: set(&["c", "a", "b"], &["a"]), version: 2 }));
+    assert_eq!(store.chat(&theirs).await.unwrap(), Some(StoredChat { set: ChatSet::default(), version: 1 }));
     assert_eq!(store.chat(&chat("me", "other")).await.unwrap(), None);
+}
+
+pub(crate) async fn of_two_changes_of_one_chat_one_is_too_late(store: &dyn Store) {
+    let key = chat("me", "chat");
+    for version in 0..5 {
+        let (one, two) = (set(&["a"], &[]), set(&["b"], &[]));
+        let both = futures::join!(store.save_chat(&key, &one, version), store.save_chat(&key, &two, version));
+        let saved = match (both.0.unwrap(), both.1.unwrap()) {
+            (Some(next), None) if next == version + 1 => one,
+            (None, Some(next)) if next == version + 1 => two,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(store.chat(&key).await.unwrap(), Some(StoredChat { set: saved, version: version + 1 }));
+    }
+    for late in [0, 4, 6] {
+        assert_eq!(store.save_chat(&key, &set(&["c"], &[]), late).await.unwrap(), None, "{late}");
+    }
+}
+
+pub(crate) async fn toolsets_come_back_as_they_were(store: &dyn Store) {
+    let toolset = |name: &str, value: serde_json::Value| Toolset::read(name, &value).unwrap();
+    let mail =
+        toolset("mail", json!({"description": "日本 \"quoted\"", "servers": ["mail*"], "exclude": ["delete_*"], "always": ["a", "b"]}));
+    let files = toolset("files", json!({"tags": ["file"], "annotations": ["readOnlyHint=false"], "tools": ["*"]}));
+    assert_eq!(store.toolsets().await.unwrap(), []);
+    for toolset in [&mail, &files] {
+        store.save_toolset(&toolset.name, &toolset.definition).await.unwrap();
+    }
+    assert_eq!(store.toolsets().await.unwrap(), [files.clone(), mail.clone()]);
+    store.save_toolset(&mail.name, &files.definition).await.unwrap();
+    assert!(store.remove_toolset(&files.name).await.unwrap() && !store.remove_toolset(&files.name).await.unwrap());
+    assert_eq!(store.toolsets().await.unwrap(), [Toolset { name: mail.name, definition: files.definition }]);
+}
+
+pub(crate) async fn sessions_end_in_time_and_by_count(store: &dyn Store) {
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let session = |number: u8, owner: &str, from: u64, to: u64| Session {
+        id: SessionId::of_bytes([number; ID_BYTES]),
+        owner: PrincipalId::new(owner),
+        contents: SessionContents {
+            toolsets: [ToolsetName::from("mail")].into(),
+            servers: ["日本".into()].into(),
+            tools: [ToolId::new("server", "a tool")].into(),
+        },
+        created_at: at(from),
+        expires_at: at(to),
+    };
+    let caps = SessionCaps { of_one: 2, of_all: 3 };
+    let (one, two, three) = (session(1, "me", 10, 100), session(2, "me", 20, 1_000), session(3, "me", 30, 1_000));
+    let saved = |gone: &[&Session]| SessionSaved::Saved { gone: gone.iter().map(|session| session.id.clone()).collect() };
+    assert_eq!(store.session(&one.id).await.unwrap(), None);
+    assert_eq!(store.save_session(&one, caps).await.unwrap(), saved(&[]));
+    assert_eq!(store.save_session(&two, caps).await.unwrap(), saved(&[]));
+    assert_eq!(store.session(&one.id).await.unwrap(), Some(one.clone()));
+    // The first one was used later than the second.
+    store.touch_session(&one.id, at(25)).await.unwrap();
+    assert_eq!(store.save_session(&three, caps).await.unwrap(), saved(&[&two]));
+    assert_eq!(store.sessions(&one.owner, at(40)).await.unwrap(), [one.clone(), three.clone()]);
+    assert_eq!(store.sessions(&one.owner, at(100)).await.unwrap(), std::slice::from_ref(&three), "the time of the first is over");
+    assert_eq!(store.sessions(&PrincipalId::new("them"), at(40)).await.unwrap(), []);
+    let theirs = session(4, "them", 40, 1_000);
+    assert_eq!(store.save_session(&theirs, caps).await.unwrap(), saved(&[]));
+    assert_eq!(store.save_session(&session(5, "third", 50, 1_000), caps).await.unwrap(), SessionSaved::Full, "nobody else's goes");
+    assert_eq!(store.save_session(&session(6, "me", 60, 1_000), caps).await.unwrap(), saved(&[&one]), "one's own makes room");
+    // A later one finds those over whose time has passed.
+    assert_eq!(store.save_session(&session(7, "third", 2_000, 3_000), caps).await.unwrap(), saved(&[]));
+    assert_eq!(store.session(&theirs.id).await.unwrap(), None);
+    let seventh = session(7, "third", 2_000, 3_000).id;
+    assert!(store.remove_session(&seventh).await.unwrap() && !store.remove_session(&seventh).await.unwrap());
 }
 
 pub(crate) async fn chats_and_events_are_forgotten_by_age(store: &dyn Store) {
@@ -235,7 +310,7 @@ pub(crate) async fn chats_and_events_are_forgotten_by_age(store: &dyn Store) {
     store.record(&[]).await.unwrap();
     store.record(&events(now - day)).await.unwrap();
     store.record(&events(now)).await.unwrap();
-    store.save_chat(&chat("me", "chat"), &set(&["a"], &[])).await.unwrap();
+    store.save_chat(&chat("me", "chat"), &set(&["a"], &[]), 0).await.unwrap();
 
     assert_eq!(store.forget_before(now - 2 * day, now - 2 * day).await.unwrap(), 0);
     assert_eq!(store.forget_before(now - hour, now - hour).await.unwrap(), 3, "the three old events");
@@ -249,10 +324,10 @@ pub(crate) async fn writers_and_readers_do_not_disturb_each_other(store: &dyn St
     let work = (0..40).map(|number| async move {
         let key = chat("me", &number.to_string());
         let tools = set(&["a", "b"], &[]);
-        store.save_chat(&key, &tools).await.unwrap();
+        store.save_chat(&key, &tools, 0).await.unwrap();
         store.save_vectors("model", &[(text(number), vector(number))]).await.unwrap();
         store.record(&events(SystemTime::now())).await.unwrap();
-        assert_eq!(store.chat(&key).await.unwrap(), Some(tools));
+        assert_eq!(store.chat(&key).await.unwrap().unwrap().set, tools);
         assert_eq!(store.vectors("model", &[text(number)]).await.unwrap()[&text(number)], vector(number));
     });
     futures::future::join_all(work).await;
@@ -260,8 +335,8 @@ pub(crate) async fn writers_and_readers_do_not_disturb_each_other(store: &dyn St
 
 pub(crate) async fn odd_texts_come_back(store: &dyn Store) {
     for odd in ["", "'; DROP TABLE chat_set; --", "日本 \u{1f600}", "a\nb\t\"c\"", "%_?$1"] {
-        store.save_chat(&chat(odd, odd), &set(&[odd], &[])).await.unwrap();
-        assert_eq!(store.chat(&chat(odd, odd)).await.unwrap(), Some(set(&[odd], &[])), "{odd:?}");
+        store.save_chat(&chat(odd, odd), &set(&[odd], &[]), 0).await.unwrap();
+        assert_eq!(store.chat(&chat(odd, odd)).await.unwrap().unwrap().set, set(&[odd], &[]), "{odd:?}");
         store.save_listing(&listing(odd, 1)).await.unwrap();
         store.save_vectors(odd, &[(text(1), vector(1))]).await.unwrap();
         assert_eq!(store.vectors(odd, &[text(1)]).await.unwrap().len(), 1, "{odd:?}");
@@ -276,6 +351,7 @@ fn key(id: &str, name: &str) -> ApiKey {
         name: name.into(),
         hash: Fingerprint::of_text(id),
         servers: Some(["one".into(), "日本".into()].into()),
+        toolsets: Some(["mail".into(), "files".into()].into()),
         groups: ["a".to_owned(), "b, c".to_owned()].into(),
         trusted: true,
         created_at: at(1_000),
@@ -288,7 +364,7 @@ fn key(id: &str, name: &str) -> ApiKey {
 pub(crate) async fn api_keys_come_back_as_they_were(store: &dyn Store) {
     assert_eq!(store.api_keys().await.unwrap(), []);
     let full = key("b", "full");
-    let bare = ApiKey { servers: None, groups: [].into(), trusted: false, expires_at: None, ..key("a", "bare") };
+    let bare = ApiKey { servers: None, toolsets: None, groups: [].into(), trusted: false, expires_at: None, ..key("a", "bare") };
     for key in [&full, &bare] {
         store.save_api_key(key).await.unwrap();
     }

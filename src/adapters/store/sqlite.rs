@@ -4,7 +4,7 @@
 //! has taken it, so a killed process loses nothing that was acknowledged. A power cut or a crash of the operating
 //! system can lose the last commits, never the file's integrity; everything kept here is derived (listings, vectors,
 //! counts) or costs a warning when it is lost (chats, events), so it is not worth one disk flush per commit. What people
-//! write (keys, the policy, words about tools) is flushed.
+//! write (keys, the policy, toolsets, words about tools) is flushed.
 //!
 //! **Connections.** One writes, a few read; in write-ahead mode they do not wait for each other. Each has a thread
 //! and a page cache of its own, so both are kept small. Another process may have the file open: it is waited for.
@@ -17,6 +17,8 @@ mod events;
 mod keys;
 mod listings;
 mod policy;
+mod sessions;
+mod toolsets;
 mod vectors;
 
 use std::collections::HashMap;
@@ -36,8 +38,14 @@ use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Written};
+use crate::domain::principal::PrincipalId;
+use crate::domain::session::{Session, SessionId};
 use crate::domain::tool::ServerName;
-use crate::service::ports::{AuditEntry, AuditQuery, SelectionEvent, ServerListing, Store, StoreError, StoredAuditEntry, StoredPolicy};
+use crate::domain::toolset::{Definition, Toolset, ToolsetName};
+use crate::service::ports::{
+    AuditEntry, AuditQuery, SelectionEvent, ServerListing, SessionCaps, SessionSaved, Store, StoreError, StoredAuditEntry, StoredChat,
+    StoredPolicy,
+};
 
 pub use errors::OpenError;
 
@@ -216,12 +224,12 @@ impl Store for SqliteStore {
         sqlx::query("SELECT 1 FROM listing LIMIT 1").execute(&self.readers).await.map(drop).map_err(self.failed("answer"))
     }
 
-    async fn chat(&self, key: &ChatKey) -> Result<Option<ChatSet>, StoreError> {
+    async fn chat(&self, key: &ChatKey) -> Result<Option<StoredChat>, StoreError> {
         chats::load(&self.readers, key).await.map_err(self.failed("read a chat"))
     }
 
-    async fn save_chat(&self, key: &ChatKey, set: &ChatSet) -> Result<(), StoreError> {
-        chats::save(&self.writer, key, set).await.map_err(self.failed("save a chat"))
+    async fn save_chat(&self, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, StoreError> {
+        chats::save(&self.writer, key, set, expected).await.map_err(self.failed("save a chat"))
     }
 
     async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError> {
@@ -263,6 +271,56 @@ impl Store for SqliteStore {
             saved
         };
         save.await.map_err(self.failed("save the policy"))
+    }
+
+    async fn toolsets(&self) -> Result<Vec<Toolset>, StoreError> {
+        toolsets::all(&self.readers).await.map_err(self.failed("read the toolsets"))
+    }
+
+    async fn save_toolset(&self, name: &ToolsetName, definition: &Definition) -> Result<(), StoreError> {
+        let save = async {
+            let mut connection = self.durably().await?;
+            let saved = toolsets::save(&mut connection, name, definition).await;
+            as_usual(&mut connection).await?;
+            saved
+        };
+        save.await.map_err(self.failed("save a toolset"))
+    }
+
+    async fn remove_toolset(&self, name: &ToolsetName) -> Result<bool, StoreError> {
+        let remove = async {
+            let mut connection = self.durably().await?;
+            let removed = toolsets::remove(&mut connection, name).await;
+            as_usual(&mut connection).await?;
+            removed
+        };
+        remove.await.map_err(self.failed("remove a toolset"))
+    }
+
+    async fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
+        sessions::load(&self.readers, id).await.map_err(self.failed("read a session"))
+    }
+
+    async fn sessions(&self, owner: &PrincipalId, now: SystemTime) -> Result<Vec<Session>, StoreError> {
+        sessions::of(&self.readers, owner, now).await.map_err(self.failed("read sessions"))
+    }
+
+    async fn save_session(&self, session: &Session, caps: SessionCaps) -> Result<SessionSaved, StoreError> {
+        let save = async {
+            let mut transaction = self.write().await?;
+            let saved = sessions::insert(&mut transaction, session, caps).await?;
+            transaction.commit().await?;
+            Ok(saved)
+        };
+        save.await.map_err(self.failed("save a session"))
+    }
+
+    async fn touch_session(&self, id: &SessionId, at: SystemTime) -> Result<(), StoreError> {
+        sessions::touch(&self.writer, id, at).await.map_err(self.failed("note the use of a session"))
+    }
+
+    async fn remove_session(&self, id: &SessionId) -> Result<bool, StoreError> {
+        sessions::remove(&self.writer, id).await.map_err(self.failed("remove a session"))
     }
 
     async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {

@@ -12,7 +12,7 @@ use crate::domain::document::{self, Mode};
 use crate::domain::mcpo;
 use crate::domain::principal::Visibility;
 use crate::domain::tool::ServerName;
-use crate::service::publish::{Face, Publish};
+use crate::service::publish::{Face, Place, Publish};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -31,7 +31,7 @@ pub(super) type Operations = BTreeMap<String, Operation>;
 /// What our document of a server holds.
 pub(super) fn ours(publish: &Publish, server: &ServerName) -> Result<Operations, String> {
     let document = publish
-        .document(&Face::Server(server.clone()), &Visibility::default(), Mode::Full)
+        .document(&Place::Whole, &Face::Server(server.clone()), &Visibility::default(), Mode::Full)
         .ok_or_else(|| "the server does not answer, so nothing of it is published".to_owned())?;
     serde_json::from_slice(&document.body).map(|document| operations(&document)).map_err(|error| error.to_string())
 }

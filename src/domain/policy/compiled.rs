@@ -1,7 +1,7 @@
 //! A policy made ready: tools are put into classes once for each catalog, and callers get the classes that they may see.
 //!
 //! A class is what the rules make of a tool, written as a little program: a list of conditions on the caller with their
-//! effects, and what holds if none of them does. Its number is a hash of that program. So a class means the same under every
+//! effects, what holds if none of them does, and the toolsets that the tool is in. Its number is a hash of that. So a class means the same under every
 //! policy and on every replica, a change of rules moves only the tools that it speaks of, and an index that is a moment
 //! behind errs towards what held before.
 
@@ -17,8 +17,10 @@ use crate::domain::policy::decision::ToolSide;
 use crate::domain::policy::facts;
 use crate::domain::policy::pattern::{Bits, Conditions, Patterns, Scratch};
 use crate::domain::policy::rule::{Effect, PlacedRule, Rule};
-use crate::domain::principal::{Classes, Principal, Scope, VisibilityClass};
+use crate::domain::policy::toolsets::{Membership, Toolsets};
+use crate::domain::principal::{Classes, Members, Principal, Scope, VisibilityClass};
 use crate::domain::tool::Tool;
+use crate::domain::toolset::ToolsetName;
 
 /// The rules in force.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub struct Policy {
     servers: Conditions,
     tools: Conditions,
     tags: Conditions,
+    in_toolsets: Conditions,
+    pub(super) toolsets: Arc<Toolsets>,
     /// For each combination of hints the rules whose annotations hold.
     hints: Vec<Bits>,
     /// For each rule its condition on callers in `callers`; `None`: it fits all.
@@ -55,6 +59,8 @@ struct Program {
     steps: Vec<(usize, Effect)>,
     /// If none does.
     otherwise: Effect,
+    /// By number.
+    toolsets: Bits,
 }
 
 /// The classes of one catalog under one policy.
@@ -84,6 +90,7 @@ impl Policy {
         });
         let hints = hints.collect();
         let (servers, tools, tags) = (of(|rule| &rule.servers), of(|rule| &rule.tools), of(|rule| &rule.tags));
+        let in_toolsets = of(|rule| &rule.toolsets);
         let mut callers: Vec<CallerSide> = Vec::new();
         let mut known: HashMap<Fingerprint, usize> = HashMap::new();
         let caller_of = rules.iter().map(|rule| {
@@ -96,8 +103,40 @@ impl Policy {
             })
         });
         let caller_of = caller_of.collect();
+        let rules: Arc<[PlacedRule]> = rules.into();
         let version = Fingerprint::of_text(&format!("{default:?} {rules:?}")).prefix();
-        Self { rules: rules.into(), default, version, servers, tools, tags, hints, caller_of, callers, single: OnceLock::new() }
+        Self {
+            rules,
+            default,
+            version,
+            servers,
+            tools,
+            tags,
+            in_toolsets,
+            toolsets: Arc::default(),
+            hints,
+            caller_of,
+            callers,
+            single: OnceLock::new(),
+        }
+    }
+
+    /// With these toolsets, of which rules may speak and which callers may be kept to.
+    #[must_use]
+    pub fn with_toolsets(mut self, toolsets: Arc<Toolsets>) -> Self {
+        let rules = Fingerprint::of_text(&format!("{:?} {:?}", self.default, self.rules)).prefix();
+        self.version = if toolsets.version() == 0 {
+            rules
+        } else {
+            Fingerprint::of_bytes(&[rules.to_le_bytes(), toolsets.version().to_le_bytes()].concat()).prefix()
+        };
+        self.toolsets = toolsets;
+        self
+    }
+
+    #[must_use]
+    pub fn toolsets(&self) -> &Arc<Toolsets> {
+        &self.toolsets
     }
 
     /// Equal policies have equal versions.
@@ -116,45 +155,87 @@ impl Policy {
         self.default
     }
 
-    /// Whether everybody may use everything.
+    /// Whether everybody may use everything, as far as rules decide.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.rules.is_empty() && self.default == Effect::Allow
     }
 
+    /// Whether a caller may use everything that the key reaches.
+    #[must_use]
+    pub fn is_open_to(&self, principal: &Principal) -> bool {
+        self.is_open() && !self.toolsets.narrow(principal)
+    }
+
+    /// Whether a tool is in the toolsets that a caller is kept to, whatever the rules say.
+    #[must_use]
+    pub fn reaches(&self, principal: &Principal, tool: &Tool) -> bool {
+        if !self.toolsets.narrow(principal) {
+            return true;
+        }
+        let mut found = self.toolsets.membership();
+        self.toolsets.find(tool, &mut found);
+        self.toolsets.admit(&found.member, principal)
+    }
+
     /// Puts every tool of a catalog into its class.
     #[must_use]
     pub fn assign(&self, catalog: &Catalog) -> Assignment {
-        if self.is_open() {
+        if self.is_open() && self.toolsets.is_empty() {
             return Assignment::default();
         }
         let mut of: HashMap<OperationId, VisibilityClass, RandomState> =
             HashMap::with_capacity_and_hasher(catalog.tools().len(), RandomState::default());
-        let mut known: HashMap<Bits, VisibilityClass, RandomState> = HashMap::default();
+        let mut known: HashMap<(Bits, Bits), VisibilityClass, RandomState> = HashMap::default();
+        let mut always: BTreeMap<usize, Vec<OperationId>> = BTreeMap::new();
         let mut numbers: BTreeMap<VisibilityClass, Program> = BTreeMap::new();
-        self.for_each(catalog, |tool, bits| {
-            let class = known.get(bits).copied().unwrap_or_else(|| {
-                let class = self.number(self.program(bits), &mut numbers);
-                known.insert(bits.clone(), class);
+        let mut asked = (Bits::new(self.rules.len()), Bits::new(self.toolsets.len()));
+        self.for_each(catalog, |tool, bits, membership| {
+            asked.0.copy_from(bits);
+            asked.1.copy_from(&membership.member);
+            let class = known.get(&asked).copied().unwrap_or_else(|| {
+                let class = self.number(self.program(bits, &membership.member), &mut numbers);
+                known.insert(asked.clone(), class);
                 class
             });
             of.insert(tool.operation_id.clone(), class);
+            membership.always.iter().for_each(|number| always.entry(number).or_default().push(tool.operation_id.clone()));
         });
+        let members = self.members(&numbers, always);
         let version = Fingerprint::of_bytes(&[self.version.to_le_bytes(), catalog.version().to_le_bytes()].concat()).prefix();
-        Assignment { classes: Arc::new(Classes::new(version, of)), programs: numbers.into_iter().collect() }
+        Assignment { classes: Arc::new(Classes::new(version, of, members)), programs: numbers.into_iter().collect() }
+    }
+
+    /// Of each toolset the classes that are in it, and the tools that are always on.
+    fn members(
+        &self,
+        numbers: &BTreeMap<VisibilityClass, Program>,
+        mut always: BTreeMap<usize, Vec<OperationId>>,
+    ) -> BTreeMap<ToolsetName, Members> {
+        let mut members: BTreeMap<ToolsetName, Members> = BTreeMap::new();
+        for (number, (name, _)) in self.toolsets.iter().enumerate() {
+            members.insert(name.clone(), Members { classes: BTreeSet::new(), always: always.remove(&number).unwrap_or_default() });
+        }
+        for (class, program) in numbers {
+            for name in program.toolsets.iter().filter_map(|number| self.toolsets.name(number)) {
+                members.entry(name.clone()).or_default().classes.insert(*class);
+            }
+        }
+        members
     }
 
     /// The rules that fit no tool of a catalog, whoever calls.
     pub(super) fn idle(&self, catalog: &Catalog) -> Vec<&PlacedRule> {
         let mut is_idle = vec![true; self.rules.len()];
-        self.for_each(catalog, |_, bits| bits.iter().for_each(|number| is_idle[number] = false));
+        self.for_each(catalog, |_, bits, _| bits.iter().for_each(|number| is_idle[number] = false));
         self.rules.iter().zip(is_idle).filter(|(_, is_idle)| *is_idle).map(|(rule, _)| rule).collect()
     }
 
     /// Every tool with the rules that fit it.
-    fn for_each(&self, catalog: &Catalog, mut visit: impl FnMut(&Tool, &Bits)) {
+    fn for_each(&self, catalog: &Catalog, mut visit: impl FnMut(&Tool, &Bits, &Membership)) {
         let count = self.rules.len();
         let (mut scratch, mut bits) = (Scratch::new(count), Bits::new(count));
+        let mut membership = self.toolsets.membership();
         for server in catalog.servers() {
             let mut of_server = Bits::all(count);
             self.servers.keep([server.name.as_str()], &mut of_server, &mut scratch);
@@ -163,7 +244,10 @@ impl Policy {
                 bits.and(&self.hints[tool.facts.hints()]);
                 self.tools.keep_tool(&tool.id.name, tool.operation_id.as_str(), &mut bits, &mut scratch);
                 self.tags.keep(tool.facts.tags(), &mut bits, &mut scratch);
-                visit(tool, &bits);
+                self.toolsets.find(tool, &mut membership);
+                let names = membership.member.iter().filter_map(|number| self.toolsets.name(number)).map(ToolsetName::as_str);
+                self.in_toolsets.keep(names, &mut bits, &mut scratch);
+                visit(tool, &bits, &membership);
             }
         }
     }
@@ -177,18 +261,21 @@ impl Policy {
     /// The classes that a caller may see.
     #[must_use]
     pub fn visible(&self, principal: &Principal, assignment: &Assignment) -> Scope<VisibilityClass> {
-        if self.is_open() {
+        if self.is_open_to(principal) {
             return Scope::All;
         }
         let holds: Vec<bool> = self.callers.iter().map(|side| side.holds(principal)).collect();
-        let allowed = assignment.programs.iter().filter(|(_, program)| program.run(&holds) == Effect::Allow);
+        let allowed = assignment
+            .programs
+            .iter()
+            .filter(|(_, program)| program.run(&holds) == Effect::Allow && self.toolsets.admit(&program.toolsets, principal));
         let allowed: BTreeSet<VisibilityClass> = allowed.map(|(class, _)| *class).collect();
         // A tool that is not in any class yet is nobody's: so it stays a list, however complete.
         Scope::Only(allowed)
     }
 
     /// What the rules that fit a tool come down to.
-    fn program(&self, fitting: &Bits) -> Program {
+    fn program(&self, fitting: &Bits, toolsets: &Bits) -> Program {
         let mut steps: Vec<(usize, Effect)> = Vec::new();
         let mut otherwise = self.default;
         for number in fitting.iter() {
@@ -207,12 +294,12 @@ impl Policy {
         while steps.last().is_some_and(|(_, effect)| *effect == otherwise) {
             steps.pop();
         }
-        Program { steps, otherwise }
+        Program { steps, otherwise, toolsets: toolsets.clone() }
     }
 
-    /// The number of a class: 0 where everybody may, else a hash. Two programs never share one.
+    /// The number of a class: 0 for what is in no toolset and everybody may use, else a hash. Two programs never share one.
     fn number(&self, program: Program, numbers: &mut BTreeMap<VisibilityClass, Program>) -> VisibilityClass {
-        if program.steps.is_empty() && program.otherwise == Effect::Allow {
+        if program.steps.is_empty() && program.otherwise == Effect::Allow && program.toolsets.iter().next().is_none() {
             numbers.insert(VisibilityClass(0), program);
             return VisibilityClass(0);
         }
@@ -222,6 +309,10 @@ impl Policy {
             bytes.extend_from_slice(effect.name().as_bytes());
         }
         bytes.extend_from_slice(program.otherwise.name().as_bytes());
+        for name in program.toolsets.iter().filter_map(|number| self.toolsets.name(number)) {
+            bytes.push(0);
+            bytes.extend_from_slice(name.as_str().as_bytes());
+        }
         #[expect(clippy::cast_possible_truncation, reason = "a hash: any 32 bits of it will do")]
         let mut number = (Fingerprint::of_bytes(&bytes).prefix() as u32).max(1);
         while numbers.get(&VisibilityClass(number)).is_some_and(|taken| *taken != program) {

@@ -22,6 +22,7 @@ pub(super) struct ToolSide {
     tools: Patterns,
     published: Patterns,
     tags: Patterns,
+    toolsets: Patterns,
     /// By the number of a combination of hints.
     hints: Vec<bool>,
 }
@@ -46,7 +47,8 @@ impl Policy {
 impl Decisions<'_> {
     #[must_use]
     pub fn on(&self, tool: &Tool) -> Decision {
-        self.first(|_, side| side.fits(tool))
+        let toolsets = self.policy.toolsets.names_of(tool);
+        self.first(|_, side| side.fits(tool, &toolsets))
     }
 
     /// On a server whose tools are not known: rules of single tools do not count.
@@ -72,14 +74,16 @@ impl ToolSide {
             tools: Patterns::new(&rule.tools),
             published: Patterns::of_published(&rule.tools),
             tags: Patterns::new(&rule.tags),
+            toolsets: Patterns::new(&rule.toolsets),
             hints: (0..facts::COMBINATIONS).map(|hints| facts::hold(&rule.annotations, hints)).collect(),
         }
     }
 
-    fn fits(&self, tool: &Tool) -> bool {
+    fn fits(&self, tool: &Tool, toolsets: &[&str]) -> bool {
         self.hints[tool.facts.hints()]
             && self.servers.hold([tool.id.server.as_str()])
             && (self.tools.hold([&*tool.id.name]) || self.published.hold([tool.operation_id.as_str()]))
             && self.tags.hold(tool.facts.tags())
+            && self.toolsets.hold(toolsets.iter().copied())
     }
 }

@@ -9,12 +9,14 @@ mod decision;
 mod facts;
 mod pattern;
 mod rule;
+mod toolsets;
 
 pub use check::{contradictions, warnings};
 pub use compiled::{Assignment, Policy};
 pub use decision::{Decision, Decisions};
 pub use facts::ToolFacts;
 pub use rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
+pub use toolsets::Toolsets;
 
 #[cfg(test)]
 mod tests;

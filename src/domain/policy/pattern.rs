@@ -136,6 +136,14 @@ impl Conditions {
         self.published.add(published, scratch);
         bits.and(&scratch.holds);
     }
+
+    /// The rules that have a pattern which fits the tool. Rules without patterns are not among them.
+    pub(super) fn match_tool(&self, name: &str, published: &str, bits: &mut Bits, scratch: &mut Scratch) {
+        scratch.holds.clear();
+        self.names.add(name, scratch);
+        self.published.add(published, scratch);
+        bits.copy_from(&scratch.holds);
+    }
 }
 
 /// A set of rules by number.
@@ -160,6 +168,22 @@ impl Bits {
     /// Of a set for as many rules.
     pub(super) fn copy_from(&mut self, other: &Self) {
         self.0.copy_from_slice(&other.0);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
+    pub(super) fn or(&mut self, other: &Self) {
+        for (word, other) in self.0.iter_mut().zip(&other.0) {
+            *word |= other;
+        }
+    }
+
+    pub(super) fn and_not(&mut self, other: &Self) {
+        for (word, other) in self.0.iter_mut().zip(&other.0) {
+            *word &= !other;
+        }
     }
 
     pub(super) fn and(&mut self, other: &Self) {

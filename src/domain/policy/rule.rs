@@ -46,6 +46,9 @@ pub struct Rule {
     /// `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`, each also with `=false`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<String>,
+    /// Patterns of toolsets' names: tools that are in one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub toolsets: Vec<String>,
     /// Patterns of callers: `key:NAME`, `user:ID`, `user:E-MAIL`, `service-key`, `admin`, `anyone`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub principals: Vec<String>,
@@ -121,7 +124,7 @@ impl Rule {
         Ok(rule)
     }
 
-    fn check(&self) -> Result<(), String> {
+    pub(in crate::domain) fn check(&self) -> Result<(), String> {
         for (name, patterns) in self.patterns() {
             for text in patterns {
                 pattern::glob(text).map_err(|reason| format!("{name}: {reason}"))?;
@@ -140,11 +143,12 @@ impl Rule {
     }
 
     /// The conditions that are patterns, by name.
-    pub(super) fn patterns(&self) -> [(&'static str, &[String]); 6] {
+    pub(super) fn patterns(&self) -> [(&'static str, &[String]); 7] {
         [
             ("servers", &self.servers),
             ("tools", &self.tools),
             ("tags", &self.tags),
+            ("toolsets", &self.toolsets),
             ("principals", &self.principals),
             ("groups", &self.groups),
             ("models", &self.models),
@@ -158,14 +162,14 @@ impl Rule {
 
     /// Whether it speaks of servers alone, and not of single tools.
     pub(super) fn is_for_whole_servers(&self) -> bool {
-        self.tools.is_empty() && self.tags.is_empty() && self.annotations.is_empty()
+        self.tools.is_empty() && self.tags.is_empty() && self.annotations.is_empty() && self.toolsets.is_empty()
     }
 
     /// Without the effect, and in an order that means nothing.
     pub(super) fn conditions(&self) -> Self {
         let mut conditions = Self { effect: Effect::Allow, ..self.clone() };
-        let Self { servers, tools, tags, annotations, principals, groups, models, .. } = &mut conditions;
-        for texts in [servers, tools, tags, annotations, principals, groups, models] {
+        let Self { servers, tools, tags, annotations, toolsets, principals, groups, models, .. } = &mut conditions;
+        for texts in [servers, tools, tags, annotations, toolsets, principals, groups, models] {
             texts.sort_unstable();
             texts.dedup();
         }

@@ -1,15 +1,17 @@
 //! The compiled policy says what the rules say one by one, and both say what people meant.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource, contradictions, warnings};
+use super::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource, Toolsets, contradictions, warnings};
 use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::{Catalog, CatalogServer, tool};
 use crate::domain::principal::{GroupTable, Principal, Scope, User, Visibility, VisibilityClass};
 use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::toolset::{Published, Toolset, ToolsetName};
 
 fn catalog() -> Catalog {
     let server = |name: &str, tools: Value| {
@@ -45,6 +47,7 @@ fn key(name: &str, groups: &[&str]) -> Principal {
         name: name.into(),
         hash: Fingerprint::of_text(""),
         servers: None,
+        toolsets: None,
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
         trusted: false,
         created_at: std::time::SystemTime::UNIX_EPOCH,
@@ -68,7 +71,8 @@ fn seen(policy: &Policy, catalog: &Catalog, principal: &Principal) -> Vec<String
     };
     let decisions = policy.decisions(principal);
     for tool in catalog.tools() {
-        let decided = decisions.on(tool).effect == Effect::Allow && principal.servers.contains(&tool.id.server);
+        let reached = principal.servers.contains(&tool.id.server) && policy.reaches(principal, tool);
+        let decided = decisions.on(tool).effect == Effect::Allow && reached;
         assert_eq!(visibility.allows(tool), decided, "{} for {:?}", tool.id, principal.id);
     }
     catalog.visible(&visibility).map(|tool| tool.id.to_string()).collect()
@@ -219,12 +223,91 @@ fn rules_without_effect_are_warned_about() {
     );
 }
 
+fn toolsets(list: &[(&str, Value)], published: Published) -> Arc<Toolsets> {
+    Arc::new(Toolsets::new(list.iter().map(|(name, value)| Toolset::read(name, value).unwrap()), published))
+}
+
+fn names(names: &[&str]) -> BTreeSet<ToolsetName> {
+    names.iter().map(|name| ToolsetName::from(*name)).collect()
+}
+
+#[test]
+fn a_tool_is_in_a_toolset_by_what_is_said_of_it() {
+    let catalog = catalog();
+    for (definition, expected) in [
+        (json!({"servers": ["git"]}), vec!["git/delete_branch", "git/log", "git/push"]),
+        (json!({"servers": ["*"], "tools": ["*e*"]}), vec!["git/delete_branch", "mail/delete_all", "mail/send"]),
+        (json!({"servers": ["git"], "exclude": ["delete_*", "git__log"]}), vec!["git/push"]),
+        (json!({"servers": ["git"], "exclude": ["*"], "always": ["mail__send"]}), vec!["mail/send"]),
+        (json!({"always": ["log", "no_such"]}), vec!["git/log"]),
+        (json!({"tags": ["out*"]}), vec!["mail/send"]),
+        (json!({"annotations": ["readOnlyHint"]}), vec!["git/log"]),
+        (json!({"servers": ["none"]}), vec![]),
+    ] {
+        let policy = Policy::default()
+            .with_toolsets(toolsets(&[("other", json!({"tools": ["*"]})), ("one", definition.clone())], Published::default()));
+        let kept = Principal::anyone().kept_to("one".into());
+        assert_eq!(seen(&policy, &catalog, &kept), expected, "{definition}");
+        assert_eq!(policy.visible(&Principal::anyone(), &policy.assign(&catalog)), Scope::All, "others see all");
+    }
+}
+
+#[test]
+fn callers_are_kept_to_what_is_in_a_toolset_of_each_set() {
+    let catalog = catalog();
+    let list = [("git", json!({"servers": ["git"]})), ("delete", json!({"tools": ["delete_*"]})), ("mail", json!({"servers": ["mail"]}))];
+    let policy = |published| Policy::default().with_toolsets(toolsets(&list, published));
+    let within = |sets: &[&[&str]]| Principal { within: sets.iter().map(|set| names(set)).collect(), ..Principal::anyone() };
+    let everything = policy(Published::default());
+    assert_eq!(seen(&everything, &catalog, &within(&[&["git"], &["delete", "mail"]])), ["git/delete_branch"]);
+    assert_eq!(seen(&everything, &catalog, &within(&[&["mail", "delete"]])).len(), 3);
+    assert_eq!(seen(&everything, &catalog, &within(&[&["gone"]])), Vec::<String>::new());
+    assert_eq!(seen(&everything, &catalog, &within(&[&[]])), Vec::<String>::new());
+    let shown = policy(Published { toolsets: names(&["git", "mail"]), exclude: names(&["delete"]) });
+    assert_eq!(seen(&shown, &catalog, &Principal::anyone()), ["git/log", "git/push", "mail/send"]);
+    assert_eq!(seen(&shown, &catalog, &within(&[&["mail"]])), ["mail/send"]);
+    // Without toolsets nobody who is kept to one sees anything.
+    assert_eq!(seen(&Policy::default(), &catalog, &within(&[&["git"]])), Vec::<String>::new());
+}
+
+#[test]
+fn rules_speak_of_toolsets() {
+    let catalog = catalog();
+    let list = [("letters", json!({"servers": ["mail"]})), ("logs", json!({"tools": ["log"]}))];
+    let blocking = |toolset: &str| {
+        Policy::new(Effect::Allow, rules(&json!([{"effect": "block", "toolsets": [toolset], "groups": ["guests"]}])))
+            .with_toolsets(toolsets(&list, Published::default()))
+    };
+    assert_eq!(seen(&blocking("l*"), &catalog, &key("k", &["guests"])), ["git/delete_branch", "git/push"]);
+    assert_eq!(seen(&blocking("logs"), &catalog, &key("k", &["guests"])).len(), 4);
+    assert_eq!(seen(&blocking("l*"), &catalog, &key("k", &[])).len(), 5);
+    let found: Vec<String> = warnings(&blocking("no_such"), &catalog).iter().map(ToString::to_string).collect();
+    assert_eq!(found, ["rule 1: it fits no tool that there is now"]);
+    // A rule for a toolset says nothing of a server of which no tool is known.
+    assert_eq!(blocking("*").decisions(&key("k", &["guests"])).on_server(&"mail".into()).effect, Effect::Allow);
+}
+
+#[test]
+fn a_class_means_the_same_whatever_other_toolsets_there_are() {
+    let catalog = catalog();
+    let class = |list: &[(&str, Value)], name: &str| {
+        let policy = Policy::default().with_toolsets(toolsets(list, Published::default()));
+        policy.assign(&catalog).classes.of(catalog.tool(&ToolId::new("git", name)).unwrap()).unwrap()
+    };
+    let logs = ("logs", json!({"tools": ["log"]}));
+    let one = class(std::slice::from_ref(&logs), "log");
+    assert_eq!(class(&[("mail", json!({"servers": ["mail"]})), logs.clone()], "log"), one);
+    assert_ne!(one, VisibilityClass(0));
+    assert_eq!(class(&[logs], "push"), VisibilityClass(0));
+}
+
 mod agreement {
     //! Generated rules: the compiled policy and the rules one by one never differ.
 
     use proptest::prelude::*;
+    use serde_json::json;
 
-    use super::{Policy, catalog, key, rules, seen, user};
+    use super::{Policy, Published, catalog, key, rules, seen, toolsets, user};
     use crate::domain::policy::Effect;
     use crate::domain::principal::Principal;
 
@@ -237,6 +320,7 @@ mod agreement {
             texts(&["git", "mail", "*", "g*", "none"]),
             texts(&["log", "push", "delete_*", "*__send", "{log,send}", "?ush"]),
             texts(&["outbound", "x"]),
+            texts(&["letters", "l*", "none"]),
             prop::option::weighted(
                 0.3,
                 prop::sample::select(&["readOnlyHint", "destructiveHint", "destructiveHint=false", "openWorldHint"][..]),
@@ -247,13 +331,14 @@ mod agreement {
             texts(&["guests", "staff", "g*"]),
             texts(&["gpt-*", "m"]),
         );
-        (any::<bool>(), tools, callers).prop_map(|(allows, (servers, tools, tags, hint), (principals, groups, models))| {
+        (any::<bool>(), tools, callers).prop_map(|(allows, (servers, tools, tags, toolsets, hint), (principals, groups, models))| {
             let mut rule = serde_json::json!({"effect": if allows { "allow" } else { "block" }});
             let hint = hint.map(|hint| vec![hint]);
             for (name, texts) in [
                 ("servers", servers),
                 ("tools", tools),
                 ("tags", tags),
+                ("toolsets", toolsets),
                 ("annotations", hint),
                 ("principals", principals),
                 ("groups", groups),
@@ -274,8 +359,11 @@ mod agreement {
         fn compiled_and_single_rules_say_the_same(list in prop::collection::vec(rule(), 0..80), denies in any::<bool>()) {
             let catalog = catalog();
             let default = if denies { Effect::Block } else { Effect::Allow };
-            let policy = Policy::new(default, rules(&list.into()));
+            let known = [("letters", json!({"servers": ["mail"], "always": ["log"]})), ("logs", json!({"tools": ["log", "push"]}))];
+            let policy = Policy::new(default, rules(&list.into())).with_toolsets(toolsets(&known, Published::default()));
             let callers = [
+                Principal::anyone().kept_to("logs".into()),
+                key("a", &["guests"]).kept_to("letters".into()),
                 Principal::anyone(),
                 Principal::nobody(),
                 key("a", &[]),

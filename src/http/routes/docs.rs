@@ -7,6 +7,7 @@ use actix_web::{HttpResponse, web};
 use utoipa_swagger_ui::Config;
 
 use crate::http::caller::Caller;
+use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
@@ -14,10 +15,10 @@ use crate::http::state::State;
 ///
 /// # Errors
 /// 404 for an unknown server.
-pub async fn redirect(state: web::Data<State>, caller: Caller, server: Option<web::Path<String>>) -> Result<HttpResponse, Problem> {
+pub async fn redirect(state: web::Data<State>, caller: Caller, at: At, server: Option<web::Path<String>>) -> Result<HttpResponse, Problem> {
     let base = match server {
-        Some(server) => known(&state, &caller, &server)?,
-        None => state.publish.layout().root_path.clone(),
+        Some(server) => known(&state, &caller, &at, &server)?,
+        None => state.publish.layout().below(&at.0.prefix()).root_path,
     };
     let location = format!("{base}/docs/");
     Ok(HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, location)).finish())
@@ -27,25 +28,25 @@ pub async fn redirect(state: web::Data<State>, caller: Caller, server: Option<we
 ///
 /// # Errors
 /// 404 for a file that is no part of the viewer.
-pub async fn root(state: web::Data<State>, file: web::Path<String>) -> Result<HttpResponse, Problem> {
-    serve(&file, format!("{}/openapi.json", state.publish.layout().root_path))
+pub async fn root(state: web::Data<State>, at: At, file: web::Path<String>) -> Result<HttpResponse, Problem> {
+    serve(&file, format!("{}/openapi.json", state.publish.layout().below(&at.0.prefix()).root_path))
 }
 
 /// The viewer on one server's document.
 ///
 /// # Errors
 /// 404 for an unknown server.
-pub async fn server(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+pub async fn server(state: web::Data<State>, caller: Caller, at: At, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
     let (server, file) = path.into_inner();
-    serve(&file, format!("{}/openapi.json", known(&state, &caller, &server)?))
+    serve(&file, format!("{}/openapi.json", known(&state, &caller, &at, &server)?))
 }
 
 /// The path of the server, if this caller sees the server.
-fn known(state: &State, caller: &Caller, server: &str) -> Result<String, Problem> {
+fn known(state: &State, caller: &Caller, at: &At, server: &str) -> Result<String, Problem> {
     let catalog = state.current.snapshot();
     let is_shown = |name| state.current.shows_server(&caller.0, name);
     let server = catalog.server(server).filter(|server| is_shown(&server.name)).ok_or_else(Problem::not_found)?;
-    Ok(state.publish.layout().server(&server.name))
+    Ok(state.publish.layout().below(&at.0.prefix()).server(&server.name))
 }
 
 fn serve(file: &str, document: String) -> Result<HttpResponse, Problem> {

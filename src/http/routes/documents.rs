@@ -9,6 +9,7 @@ use utoipa::IntoParams;
 use crate::domain::document::Mode;
 use crate::domain::tool::ServerName;
 use crate::http::caller::Caller;
+use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::service::publish::{Document, Face};
@@ -44,10 +45,11 @@ impl DocumentQuery {
 pub async fn root(
     state: web::Data<State>,
     caller: Caller,
+    at: At,
     query: web::Query<DocumentQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    answer(&state, &caller, &Face::Root, query.mode()?, &request)
+    answer(&state, &caller, &at, &Face::Root, query.mode()?, &request)
 }
 
 /// One server's tools, with paths below it, as mcpo serves them.
@@ -57,14 +59,15 @@ pub async fn root(
 pub async fn server(
     state: web::Data<State>,
     caller: Caller,
+    at: At,
     path: web::Path<String>,
     query: web::Query<DocumentQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    answer(&state, &caller, &Face::Server(ServerName::new(path.into_inner())), query.mode()?, &request)
+    answer(&state, &caller, &at, &Face::Server(ServerName::new(path.into_inner())), query.mode()?, &request)
 }
 
-fn answer(state: &State, caller: &Caller, face: &Face, mode: Mode, request: &HttpRequest) -> Result<HttpResponse, Problem> {
+fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode, request: &HttpRequest) -> Result<HttpResponse, Problem> {
     let server = match face {
         Face::Server(name) => Some(name),
         Face::Root => state.publish.layout().single.as_ref(),
@@ -73,7 +76,7 @@ fn answer(state: &State, caller: &Caller, face: &Face, mode: Mode, request: &Htt
         return Err(Problem::not_found());
     }
     let visibility = state.current.visibility(&caller.0);
-    let document = state.publish.document(face, &visibility, mode).ok_or_else(|| absent(state, server))?;
+    let document = state.publish.document(&at.0, face, &visibility, mode).ok_or_else(|| absent(state, server))?;
     let Document { body, etag } = document;
     let known = request.headers().get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let unchanged = known.is_some_and(|known| known == "*" || known.split(',').any(|tag| tag.trim().trim_start_matches("W/") == &*etag));

@@ -1,6 +1,9 @@
 //! Which tools matter for a message: what the Open WebUI filter asks before every model call.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use indexmap::IndexMap;
 use serde::de::IgnoredAny;
@@ -8,11 +11,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::domain::principal::User;
+use crate::domain::principal::{Principal, User};
+use crate::domain::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::llm_keys;
+use crate::http::place::Below;
 use crate::http::problem::{Code, Problem, read_json};
+use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::select::{Offered, SelectRequest, Selection, Turn, TurnRole};
 use crate::settings::Rerank;
@@ -131,6 +137,7 @@ struct TokensBody {
     tag = "filter",
     request_body = FilterBody,
     params(
+        ("X-Session-Id" = Option<String>, Header, description = "In place of `chat_id`, for callers who have one of these"),
         ("X-LLM-Api-Key" = Option<String>, Header, description = "The user's own key for Gemini, OpenAI or Anthropic, for `rerank`. It is not kept.")
     ),
     responses(
@@ -146,11 +153,30 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     let body: FilterBody = read_json(&body.0)?;
     let (advisors, warnings) = llm_keys::advisors(&request);
     let user = body.user.as_ref().and_then(person);
-    let request = SelectRequest { advisors, ..body.into_request()? };
+    let mut asked = SelectRequest { advisors, ..body.into_request()? };
+    if asked.chat.is_none() {
+        asked.chat = context(&caller, &request).chat;
+    }
+    let request = asked;
     let principal = state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone());
+    let request = SelectRequest { sessions: sessions(&state, &request, &principal).await?, ..request };
     let mut selection = state.select.select(request, &principal).await;
     selection.warnings.extend(warnings);
     Ok(HttpResponse::Ok().json(FilterAnswer::from(selection)))
+}
+
+/// The sessions among the connections, by the path of each.
+async fn sessions(state: &State, request: &SelectRequest, principal: &Principal) -> Result<HashMap<String, Arc<Session>>, Problem> {
+    let mut sessions = HashMap::new();
+    for path in request.connections.values() {
+        let whole = format!("{}/", path.trim().trim_end_matches("openapi.json").trim_end_matches('/'));
+        if let Some((Below::Session(id), "/")) = Below::split(&whole)
+            && let Some(session) = state.sessions.find(id, principal).await?
+        {
+            sessions.insert(path.clone(), session);
+        }
+    }
+    Ok(sessions)
 }
 
 /// The person of a request, of whom the id at least must be known.
@@ -200,6 +226,7 @@ impl FilterBody {
             token_budget: self.token_budget,
             rerank,
             advisors: Vec::new(),
+            sessions: HashMap::new(),
         })
     }
 }

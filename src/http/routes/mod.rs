@@ -7,5 +7,7 @@ pub mod execute;
 pub mod files;
 pub mod filter;
 pub mod health;
+pub mod sessions;
 pub mod smart_select;
 pub mod tools;
+pub mod toolsets;

@@ -155,8 +155,9 @@ impl Execute {
     }
 
     fn entry(&self, tool: &Tool, principal: &Principal, decision: Effect) -> AuditEntry {
-        // Where a key does not reach the server, no rule was asked.
-        let rule = if principal.servers.contains(&tool.id.server) { self.current.decision(principal, tool).rule } else { None };
+        // Where a key does not reach the tool, no rule was asked.
+        let reached = principal.servers.contains(&tool.id.server) && self.current.policy().reaches(principal, tool);
+        let rule = if reached { self.current.decision(principal, tool).rule } else { None };
         AuditEntry {
             at: SystemTime::now(),
             principal: principal.id.as_str().to_owned(),

@@ -13,6 +13,7 @@ struct Row {
     name: String,
     hash: Vec<u8>,
     servers: Option<String>,
+    toolsets: Option<String>,
     key_groups: String,
     trusted: bool,
     created_at: i64,
@@ -23,7 +24,7 @@ struct Row {
 
 pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<ApiKey>, sqlx::Error> {
     let rows: Vec<Row> = sqlx::query_as(
-        "SELECT id, name, hash, servers, key_groups, trusted, created_at, expires_at, revoked_at, last_used_at \
+        "SELECT id, name, hash, servers, toolsets, key_groups, trusted, created_at, expires_at, revoked_at, last_used_at \
          FROM api_key ORDER BY created_at, id",
     )
     .fetch_all(readers)
@@ -34,16 +35,17 @@ pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<ApiKey>, sqlx::Error
 pub(super) async fn save(writer: &mut SqliteConnection, key: &ApiKey) -> Result<(), sqlx::Error> {
     let encode = |error: serde_json::Error| sqlx::Error::Encode(error.into());
     sqlx::query(
-        "INSERT INTO api_key (id, name, hash, servers, key_groups, trusted, created_at, expires_at, revoked_at, last_used_at) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
+        "INSERT INTO api_key (id, name, hash, servers, toolsets, key_groups, trusted, created_at, expires_at, revoked_at, last_used_at) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
          ON CONFLICT (id) DO UPDATE SET name = excluded.name, hash = excluded.hash, servers = excluded.servers, \
-         key_groups = excluded.key_groups, trusted = excluded.trusted, created_at = excluded.created_at, \
+         toolsets = excluded.toolsets, key_groups = excluded.key_groups, trusted = excluded.trusted, created_at = excluded.created_at, \
          expires_at = excluded.expires_at, revoked_at = excluded.revoked_at, last_used_at = excluded.last_used_at",
     )
     .bind(key.id.as_str())
     .bind(&key.name)
     .bind(&key.hash.as_bytes()[..])
     .bind(key.servers.as_ref().map(serde_json::to_string).transpose().map_err(encode)?)
+    .bind(key.toolsets.as_ref().map(serde_json::to_string).transpose().map_err(encode)?)
     .bind(serde_json::to_string(&key.groups).map_err(encode)?)
     .bind(key.trusted)
     .bind(to_millis(key.created_at))
@@ -68,6 +70,7 @@ impl Row {
             name: self.name,
             hash: fingerprint_from_bytes(&self.hash).ok_or_else(|| sqlx::Error::Decode("a hash of another length".into()))?,
             servers: self.servers.map(|servers| serde_json::from_str(&servers)).transpose().map_err(decode)?,
+            toolsets: self.toolsets.map(|toolsets| serde_json::from_str(&toolsets)).transpose().map_err(decode)?,
             groups: serde_json::from_str(&self.key_groups).map_err(decode)?,
             trusted: self.trusted,
             created_at: from_millis(self.created_at),

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 use super::time;
 use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::tool::ServerName;
+use crate::domain::toolset::ToolsetName;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem, read_json};
@@ -21,7 +22,7 @@ use crate::http::state::State;
 use crate::service::keys::NewKey;
 use crate::service::ports::{AuditAction, AuditEntry};
 
-/// Names of servers or groups of one key.
+/// Names of servers, toolsets or groups of one key.
 const MOST_NAMES: usize = 1_000;
 const SECONDS_A_DAY: u64 = 24 * 60 * 60;
 
@@ -34,6 +35,9 @@ struct NewKeyBody {
     /// The only servers that this key reaches. Left out: all.
     #[serde(default)]
     servers: Option<BTreeSet<String>>,
+    /// The only toolsets that this key reaches: of what is in none of them, nothing. Left out: all tools.
+    #[serde(default)]
+    toolsets: Option<BTreeSet<String>>,
     /// The groups of whoever calls with this key. Of users for whom a trusted key calls, no other groups count.
     #[serde(default)]
     groups: BTreeSet<String>,
@@ -67,6 +71,8 @@ struct KeyBody {
     state: &'static str,
     /// `null`: all.
     servers: Option<Vec<String>>,
+    /// `null`: all tools.
+    toolsets: Option<Vec<String>>,
     groups: Vec<String>,
     trusted: bool,
     created_at: String,
@@ -105,14 +111,18 @@ struct KeysBody {
 #[post("/v1/admin/keys")]
 pub async fn create(state: web::Data<State>, caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
     let body: NewKeyBody = read_json(&body.0)?;
-    let names = body.groups.len() + body.servers.as_ref().map_or(0, BTreeSet::len);
+    let names = body.groups.len() + [&body.servers, &body.toolsets].into_iter().flatten().map(BTreeSet::len).sum::<usize>();
     if names > MOST_NAMES {
-        return Err(Problem::new(Code::InvalidRequest, format!("At most {MOST_NAMES} servers and groups.")));
+        return Err(Problem::new(Code::InvalidRequest, format!("At most {MOST_NAMES} servers, toolsets and groups.")));
     }
+    let toolsets: Option<BTreeSet<ToolsetName>> =
+        body.toolsets.map(|names| names.iter().map(|name| ToolsetName::from(name.as_str())).collect());
+    state.toolsets.check_names(toolsets.iter().flatten())?;
     let new = NewKey {
         expires_at: EndBody { expires_at: body.expires_at, expires_in_days: body.expires_in_days }.time()?,
         name: body.name,
         servers: body.servers.map(|servers| servers.iter().map(|name| ServerName::from(name.as_str())).collect()),
+        toolsets,
         groups: body.groups,
         trusted: body.trusted,
     };
@@ -200,6 +210,7 @@ impl From<&ApiKey> for KeyBody {
             name: key.name.clone(),
             state: key.state(SystemTime::now()).name(),
             servers: key.servers.as_ref().map(|servers| servers.iter().map(ToString::to_string).collect()),
+            toolsets: key.toolsets.as_ref().map(|toolsets| toolsets.iter().map(ToString::to_string).collect()),
             groups: key.groups.iter().cloned().collect(),
             trusted: key.trusted,
             created_at: time(key.created_at),

@@ -21,7 +21,7 @@ struct PolicyBody {
     /// `allow` or `block`: what holds where no rule fits. `null`: what the settings say.
     default: Option<String>,
     /// The first that fits decides. `effect` is `allow` or `block`; every other member is a condition, a list of texts:
-    /// `servers`, `tools`, `tags`, `principals`, `groups`, `models` (patterns, any fits) and `annotations` (all must hold).
+    /// `servers`, `tools`, `tags`, `toolsets`, `principals`, `groups`, `models` (patterns, any fits) and `annotations` (all must hold).
     #[schema(value_type = Vec<Object>)]
     rules: Vec<Value>,
 }

@@ -1,0 +1,78 @@
+//! Where a request goes: to the whole service, or below the address of a toolset or of a session, which has the same routes.
+
+use std::future::{Ready, ready};
+use std::sync::Arc;
+
+use actix_web::dev::Payload;
+use actix_web::{FromRequest, HttpMessage, HttpRequest};
+
+use crate::domain::principal::Principal;
+use crate::domain::toolset::ToolsetName;
+use crate::http::problem::Problem;
+use crate::http::state::State;
+use crate::service::publish::Place;
+
+/// The address that a path begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below<'a> {
+    Toolset(&'a str),
+    Session(&'a str),
+}
+
+impl<'a> Below<'a> {
+    /// The address, and what follows it.
+    #[must_use]
+    pub fn split(path: &'a str) -> Option<(Self, &'a str)> {
+        let part = |prefix: &str| {
+            let rest = path.strip_prefix(prefix)?;
+            let (name, below) = rest.split_at(rest.find('/')?);
+            (!name.is_empty()).then_some((name, below))
+        };
+        let toolset = || part("/toolsets/").map(|(name, rest)| (Self::Toolset(name), rest));
+        toolset().or_else(|| part("/s/").map(|(id, rest)| (Self::Session(id), rest)))
+    }
+
+    /// The place, and the caller as it is there. Where the caller sees nothing there is no such place.
+    pub(super) async fn enter(self, state: &State, principal: &Principal) -> Result<(Place, Principal), Problem> {
+        match self {
+            Self::Toolset(name) => {
+                let name = ToolsetName::from(name);
+                let principal = principal.kept_to(name.clone());
+                if !state.current.shows_anything(&principal) {
+                    return Err(Problem::not_found());
+                }
+                Ok((Place::Toolset(name), principal))
+            }
+            Self::Session(id) => {
+                let session = state.sessions.find(id, principal).await?.ok_or_else(Problem::not_found)?;
+                Ok((Place::Session(session), Principal { administers: false, ..principal.clone() }))
+            }
+        }
+    }
+}
+
+/// The place of a request.
+pub struct At(pub Arc<Place>);
+
+impl FromRequest for At {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(Ok(Self(request.extensions().get::<Arc<Place>>().cloned().unwrap_or_default())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Below;
+
+    #[test]
+    fn addresses_are_told_from_other_paths() {
+        assert_eq!(Below::split("/toolsets/mail/openapi.json"), Some((Below::Toolset("mail"), "/openapi.json")));
+        assert_eq!(Below::split("/s/abc/v1/tools/call"), Some((Below::Session("abc"), "/v1/tools/call")));
+        for other in ["/toolsets/mail", "/toolsets//x", "/s/", "/s", "/sx/a/b", "/v1/toolsets/a/b", "/"] {
+            assert_eq!(Below::split(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Toolsets, as administrators change them.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use actix_web::{HttpResponse, delete, get, put, web};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::http::body::Body;
+use crate::http::caller::Administrator;
+use crate::http::problem::{Problem, read_json};
+use crate::http::state::State;
+use crate::service::ports::{AuditAction, AuditEntry};
+
+/// What a toolset is. Texts are patterns, as in rules; one condition at least, or `always`.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone: it is read where the settings' own are")]
+struct DefinitionBody {
+    /// What it is for.
+    description: Option<String>,
+    /// All conditions that are given must hold: of the texts in one of them one is enough, of annotations all are needed.
+    servers: Option<Vec<String>>,
+    tools: Option<Vec<String>>,
+    tags: Option<Vec<String>>,
+    annotations: Option<Vec<String>>,
+    /// Tools that are not in it all the same.
+    exclude: Option<Vec<String>>,
+    /// Tools that are in it whatever else is said, and that no document of it and no selection leaves out.
+    always: Option<Vec<String>>,
+}
+
+/// All toolsets, with the tools that are in them.
+#[utoipa::path(
+    operation_id = "list_all_toolsets",
+    tag = "administration",
+    responses(
+        (status = 200, description = "`toolsets` with `name`, what they are, `source` (`settings` or `api`), `members` and `warnings`", body = Object),
+        (status = 404, description = "The caller does not administer")
+    )
+)]
+#[get("/v1/admin/toolsets")]
+pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
+    HttpResponse::Ok().json(json!({"toolsets": state.toolsets.list()}))
+}
+
+/// One toolset.
+#[utoipa::path(
+    operation_id = "show_toolset",
+    tag = "administration",
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, description = "The toolset", body = Object), (status = 404, description = "No such toolset, or the caller does not administer"))
+)]
+#[get("/v1/admin/toolsets/{name}")]
+pub async fn show(state: web::Data<State>, _caller: Administrator, name: web::Path<String>) -> Result<HttpResponse, Problem> {
+    Ok(HttpResponse::Ok().json(state.toolsets.get(&name)?))
+}
+
+/// Adds a toolset, or replaces it. It holds when the answer goes out.
+#[utoipa::path(
+    operation_id = "replace_toolset",
+    tag = "administration",
+    request_body = DefinitionBody,
+    params(("name" = String, Path, description = "1 to 64 letters, digits, `-` and `_`")),
+    responses(
+        (status = 200, description = "It was replaced", body = Object),
+        (status = 201, description = "It is new", body = Object),
+        (status = 404, description = "The caller does not administer"),
+        (status = 409, description = "It stands in the settings, and is changed there"),
+        (status = 422, description = "A value that does not fit")
+    )
+)]
+#[put("/v1/admin/toolsets/{name}")]
+pub async fn replace(state: web::Data<State>, caller: Administrator, name: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
+    let body: Value = read_json(&body.0)?;
+    let (view, is_new) = state.toolsets.replace(&name, &body).await?;
+    tracing::info!(toolset = %view.name, members = view.members.len(), "toolset replaced");
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::ToolsetReplace, view.name.to_string()));
+    let mut response = if is_new { HttpResponse::Created() } else { HttpResponse::Ok() };
+    Ok(response.json(view))
+}
+
+/// Removes a toolset. Its address is gone when the answer goes out; keys that are kept to it alone reach nothing.
+#[utoipa::path(
+    operation_id = "remove_toolset",
+    tag = "administration",
+    params(("name" = String, Path, description = "Its name")),
+    responses(
+        (status = 204, description = "It is gone"),
+        (status = 404, description = "No such toolset, or the caller does not administer"),
+        (status = 409, description = "It stands in the settings, and is removed there")
+    )
+)]
+#[delete("/v1/admin/toolsets/{name}")]
+pub async fn remove(state: web::Data<State>, caller: Administrator, name: web::Path<String>) -> Result<HttpResponse, Problem> {
+    state.toolsets.remove(&name).await?;
+    tracing::info!(toolset = name.as_str(), "toolset removed");
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::ToolsetRemove, name.into_inner()));
+    Ok(HttpResponse::NoContent().finish())
+}

@@ -1,0 +1,205 @@
+//! Sessions: documents of one's own.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use std::time::{Duration, SystemTime};
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, delete, get, post, web};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_actix_web::service_config::ServiceConfig;
+
+use crate::domain::selection::Selected;
+use crate::domain::session::Session;
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::problem::{Code, Problem, read_json};
+use crate::http::state::State;
+use crate::service::publish::Place;
+use crate::service::sessions::{Made, NewSession};
+
+/// Names of one session.
+const MOST_NAMES: usize = 1_000;
+/// Tools that are chosen for a task.
+const MOST_TOOLS: usize = 128;
+/// Longest task, in bytes.
+const LONGEST_TASK: usize = 64 << 10;
+
+pub fn configure(config: &mut ServiceConfig<'_>) {
+    config.service(create).service(list).service(show).service(end);
+}
+
+/// What a session shall publish; one of the first four at least.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct NewSessionBody {
+    /// Names of toolsets, all of whose tools are published; with a task, from which they are chosen.
+    #[serde(default)]
+    toolsets: Vec<String>,
+    /// Names of servers; the same holds for them.
+    #[serde(default)]
+    servers: Vec<String>,
+    /// Tools that are published in any case: published names, or `server/tool`.
+    #[serde(default)]
+    tools: Vec<String>,
+    /// What shall be done: the tools for it are chosen, as for a message. It is not kept.
+    #[serde(default)]
+    task: Option<String>,
+    /// Most tools that are chosen for the task, 1 to 128, default 10.
+    #[serde(default)]
+    limit: Option<usize>,
+    /// How long the session lasts.
+    #[serde(default)]
+    ttl_seconds: Option<u64>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct SessionBody {
+    id: String,
+    /// What a tool server connection gets as its address; `/openapi.json` below it is the document. Without `http.public_url`
+    /// it is a path.
+    url: String,
+    created_at: String,
+    expires_at: String,
+    /// What is published, as far as the caller may see it now.
+    tools: Vec<SessionToolBody>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct SessionToolBody {
+    name: String,
+    server: String,
+    tool: String,
+    /// How well it fits the task, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f32>,
+    /// Why it is published; when the session is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct SessionsBody {
+    sessions: Vec<SessionBody>,
+}
+
+/// Makes a session: a document of one's own at an address of its own. It decides what is published there; `find_tools` and
+/// `run_tool` reach all that its owner may use.
+#[utoipa::path(
+    operation_id = "create_session",
+    tag = "sessions",
+    request_body = NewSessionBody,
+    responses(
+        (status = 201, description = "The session", body = SessionBody),
+        (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 413, description = "The body is too large"),
+        (status = 422, description = "Names that are not there, each with what was probably meant, or a value that does not fit"),
+        (status = 429, description = "There are as many sessions as there may be")
+    )
+)]
+#[post("/v1/sessions")]
+pub async fn create(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
+    let body: NewSessionBody = read_json(&body.0)?;
+    let invalid = |detail: String| Problem::new(Code::InvalidRequest, detail);
+    if body.toolsets.len() + body.servers.len() + body.tools.len() > MOST_NAMES {
+        return Err(invalid(format!("At most {MOST_NAMES} toolsets, servers and tools.")));
+    }
+    if body.limit.is_some_and(|limit| limit == 0 || limit > MOST_TOOLS) {
+        return Err(invalid(format!("limit is 1 to {MOST_TOOLS}.")));
+    }
+    if body.task.as_ref().is_some_and(|task| task.len() > LONGEST_TASK) {
+        return Err(invalid(format!("task has at most {LONGEST_TASK} bytes.")));
+    }
+    let NewSessionBody { toolsets, servers, tools, task, limit, ttl_seconds } = body;
+    let ttl = ttl_seconds.map(Duration::from_secs);
+    let Made { session, tools, warnings } =
+        state.sessions.make(NewSession { toolsets, servers, tools, task, limit, ttl }, &caller.0).await?;
+    tracing::info!(tools = tools.len(), "session made");
+    let tools = tools.into_iter().filter_map(SessionToolBody::of).collect();
+    let answer = SessionBody { tools, warnings, ..body_of(&state, &session) };
+    Ok(HttpResponse::Created().insert_header((header::LOCATION, format!("/v1/sessions/{}", answer.id))).json(answer))
+}
+
+/// The caller's own sessions, oldest first.
+#[utoipa::path(
+    operation_id = "list_sessions",
+    tag = "sessions",
+    responses((status = 200, description = "Without those whose time is over", body = SessionsBody), (status = 401, description = "No key, or a wrong one"))
+)]
+#[get("/v1/sessions")]
+pub async fn list(state: web::Data<State>, caller: Caller) -> Result<HttpResponse, Problem> {
+    let sessions = state.sessions.of(&caller.0).await?;
+    let sessions = sessions.iter().map(|session| with_tools(&state, &caller, session)).collect();
+    Ok(HttpResponse::Ok().json(SessionsBody { sessions }))
+}
+
+/// One of the caller's own sessions.
+#[utoipa::path(
+    operation_id = "show_session",
+    tag = "sessions",
+    params(("id" = String, Path, description = "Its id")),
+    responses(
+        (status = 200, description = "The session", body = SessionBody),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 404, description = "No such session, or somebody else's")
+    )
+)]
+#[get("/v1/sessions/{id}")]
+pub async fn show(state: web::Data<State>, caller: Caller, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+    let session = state.sessions.find(&id, &caller.0).await?.ok_or_else(Problem::not_found)?;
+    Ok(HttpResponse::Ok().json(with_tools(&state, &caller, &session)))
+}
+
+/// Ends one of the caller's own sessions.
+#[utoipa::path(
+    operation_id = "end_session",
+    tag = "sessions",
+    params(("id" = String, Path, description = "Its id")),
+    responses(
+        (status = 204, description = "It is over"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 404, description = "No such session, or somebody else's")
+    )
+)]
+#[delete("/v1/sessions/{id}")]
+pub async fn end(state: web::Data<State>, caller: Caller, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+    if state.sessions.end(&id, &caller.0).await? { Ok(HttpResponse::NoContent().finish()) } else { Err(Problem::not_found()) }
+}
+
+fn body_of(state: &State, session: &Session) -> SessionBody {
+    let place = Place::Session(session.clone().into()).prefix();
+    // The public address is the one behind the proxy: it has the path that the proxy adds.
+    let base = state.public_url.clone().unwrap_or_else(|| state.publish.layout().root_path.clone());
+    SessionBody {
+        id: session.id.as_str().to_owned(),
+        url: format!("{base}{place}"),
+        created_at: time(session.created_at),
+        expires_at: time(session.expires_at),
+        tools: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+fn with_tools(state: &State, caller: &Caller, session: &Session) -> SessionBody {
+    let tools = state.sessions.published(session, &caller.0);
+    let body = |selected| SessionToolBody { reason: None, ..selected };
+    let tools = tools.iter().filter_map(|tool| SessionToolBody::of(Selected::named(tool))).map(body).collect();
+    SessionBody { tools, ..body_of(state, session) }
+}
+
+impl SessionToolBody {
+    fn of(selected: Selected) -> Option<Self> {
+        let id = selected.id?;
+        let (server, tool) = (id.server.to_string(), id.name.to_string());
+        Some(Self { name: selected.name, server, tool, score: selected.score, reason: Some(selected.reason.to_string()) })
+    }
+}
+
+/// RFC 3339, to the second, in universal time.
+fn time(at: SystemTime) -> String {
+    format!("{:.0}", Timestamp::try_from(at).unwrap_or_default())
+}

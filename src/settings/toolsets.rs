@@ -1,0 +1,75 @@
+//! Toolsets and presets, and which of them the service shows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::domain::toolset::{Published, Toolset, ToolsetName};
+use crate::settings::finding::{Findings, Place, suggestion};
+use crate::settings::values::Values;
+
+/// `[toolsets.NAME]` and `[presets]`, with what the command line says of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolsetSettings {
+    /// In the order of the file.
+    pub defined: Vec<Toolset>,
+    /// What `--toolsets`, `--exclude` and `--preset` come down to.
+    pub published: Published,
+}
+
+/// What the command line says of toolsets: names of those in the settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolsetFlags {
+    /// `--toolsets`
+    pub toolsets: Vec<String>,
+    /// `--exclude`
+    pub exclude: Vec<String>,
+    /// `--preset`
+    pub preset: Option<String>,
+}
+
+impl ToolsetSettings {
+    pub(super) fn read(values: &Values, flags: &ToolsetFlags, findings: &mut Findings) -> Self {
+        let mut defined = Vec::new();
+        for (name, value, place) in &values.toolsets {
+            match Toolset::read(name, value) {
+                Ok(toolset) => defined.push(toolset),
+                Err(reason) => findings.problem(place.clone(), reason, REMEDY),
+            }
+        }
+        // Also those with a mistake: one problem is told once.
+        let known: Vec<&str> = values.toolsets.iter().map(|(name, ..)| name.as_str()).collect();
+        let presets: BTreeMap<&str, &(Vec<String>, Place)> = values.presets.iter().map(|(name, preset)| (name.as_str(), preset)).collect();
+        for (names, place) in presets.values() {
+            check(names, &known, place, findings);
+        }
+        let flag = |flag: &str| Place { source: flag.to_owned(), ..Place::default() };
+        check(&flags.toolsets, &known, &flag("--toolsets"), findings);
+        check(&flags.exclude, &known, &flag("--exclude"), findings);
+        let mut wanted: Vec<&String> = flags.toolsets.iter().collect();
+        if let Some(name) = &flags.preset {
+            match presets.get(name.as_str()) {
+                Some((toolsets, _)) => wanted.extend(toolsets),
+                None if presets.is_empty() => findings.problem(flag("--preset"), format!("there is no preset `{name}`"), NO_PRESETS),
+                None => {
+                    let known: Vec<&str> = presets.keys().copied().collect();
+                    findings.problem(flag("--preset"), format!("there is no preset `{name}`"), suggestion(name, &known));
+                }
+            }
+        }
+        let names = |names: &mut dyn Iterator<Item = &String>| -> BTreeSet<ToolsetName> {
+            names.map(|name| ToolsetName::from(name.as_str())).collect()
+        };
+        let published = Published { toolsets: names(&mut wanted.into_iter()), exclude: names(&mut flags.exclude.iter()) };
+        Self { defined, published }
+    }
+}
+
+const REMEDY: &str = "write a toolset as described at [toolsets.NAME] in the commented defaults";
+const NO_PRESETS: &str = "define presets in a section [presets] of the settings file, as in work = [\"mail\", \"calendar\"]";
+const NO_TOOLSETS: &str = "define toolsets in sections [toolsets.NAME] of the settings file";
+
+fn check(names: &[String], known: &[&str], place: &Place, findings: &mut Findings) {
+    for name in names.iter().filter(|name| !known.contains(&name.as_str())) {
+        let remedy = if known.is_empty() { NO_TOOLSETS.to_owned() } else { suggestion(name, known) };
+        findings.problem(place.clone(), format!("there is no toolset `{name}` in the settings"), remedy);
+    }
+}
