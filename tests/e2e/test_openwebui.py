@@ -245,6 +245,38 @@ class TestWhenTheServiceIsDown:
         assert_narrow(world, world.model.seen(TIME)[0], TIME_TOOLS)
 
 
+class TestToolsets:
+    CLOCK = "server:toolsieve-clock"
+
+    def test_a_toolset_is_a_connection_of_its_own(self, world: World) -> None:
+        world.install("--toolset", "clock")
+        world.model.on(TIME, ASK_THE_TIME)
+        answer = world.admin.ask(TIME, [self.CLOCK])
+        first, second = world.model.seen(TIME)
+        assert answer.content.endswith(ANSWER)
+        assert TIME_TOOLS <= set(world.of_ours(first.tools)) <= {*TIME_TOOLS, SEARCH, "run_tool"}
+        assert "Asia/Tokyo" in second.results[0], "the tool really ran, below the toolset's address"
+        world.admin.ask(GIT, [self.CLOCK])
+        assert GIT_TOOL not in world.model.seen(GIT)[0].tools, "what is not in it is not there"
+
+    def test_it_is_narrowed_beside_the_connection_to_everything(self, world: World) -> None:
+        world.install("--toolset", "clock")
+        world.admin.ask(GIT, [OURS, self.CLOCK])
+        (request,) = world.model.seen(GIT)
+        assert GIT_TOOL in request.tools
+        of_both = [name for name in request.tools if "__" in name]
+        assert len(of_both) <= MOST_OTHERS + 1, of_both
+
+    def test_installing_again_keeps_it_and_uninstalling_takes_it_out(self, world: World) -> None:
+        world.install("--toolset", "clock")
+        servers = world.admin.tool_servers()
+        world.install()
+        assert world.admin.tool_servers() == servers
+        assert [server["info"]["id"] for server in servers[len(world.before) :]] == ["toolsieve", "toolsieve-clock"]
+        world.uninstall()
+        assert world.admin.tool_servers() == world.before
+
+
 class TestInstalling:
     def test_again_changes_nothing(self, world: World) -> None:
         servers, valves = world.admin.tool_servers(), world.admin.valves(FUNCTION)

@@ -12,6 +12,10 @@ import requests
 from processes import Program, answers, free_port
 
 START_SECONDS = 120
+SETTINGS = """
+[toolsets.clock]
+servers = ["time"]
+"""
 
 
 class Toolsieve:
@@ -41,7 +45,10 @@ class Toolsieve:
             "--port",
             str(self.port),
         ]
-        command: list[str | Path] = [self.binary, "serve", "--config", self.config, *place, "--api-key", self.key]
+        settings = self._folder / "toolsieve.toml"
+        settings.write_text(SETTINGS, encoding="utf-8")
+        files = ["--config", self.config, "--settings", settings]
+        command: list[str | Path] = [self.binary, "serve", *files, *place, "--api-key", self.key]
         self._program = Program(command, log=self._folder / "toolsieve.log")
         try:
             ready = f"{self.url}/readyz"
