@@ -34,6 +34,7 @@ use crate::http::state::State;
 use crate::service::audit::Audit;
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
+use crate::service::definitions::Definitions;
 use crate::service::enrich::Enriching;
 use crate::service::enrich::admin::EnrichmentAdmin;
 use crate::service::enrich::feed::EnrichmentFeed;
@@ -46,13 +47,16 @@ use crate::service::meta_tokens::MetaTokens;
 use crate::service::policies::{Policies, PolicyError};
 use crate::service::ports::{IndexError, Store, StoreError, ToolIndex, ToolServers, recovered};
 use crate::service::publish::{Publish, PublishOptions};
+use crate::service::rebuild::Rebuilds;
 use crate::service::record::{Recorder, Retention};
-use crate::service::refresh::{CountTokens, Indexing, Refresh, configured};
+use crate::service::refresh::{Beside, CountTokens, Indexing, Refresh, configured};
 use crate::service::reload::{Apply, Reload, Trigger};
 use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
+use crate::service::tool_admin::ToolAdmin;
+use crate::service::tool_facts::Facts;
 use crate::settings::{HttpSettings, LiveSettings, LlmSettings, McpoSettings, QdrantSettings, Settings, StartSettings};
 
 /// How long calls in flight may go on after the service was told to stop, in seconds.
@@ -90,6 +94,8 @@ pub enum StartError {
     Store(#[from] OpenError),
     #[error("callers can't be told: {0}")]
     Keys(StoreError),
+    #[error("what is known about tools can't be read: {0}")]
+    ToolFacts(StoreError),
     #[error("the policy can't be put in force: {0}")]
     Policy(#[from] PolicyError),
     #[error(transparent)]
@@ -131,7 +137,12 @@ impl Application {
         let counter = TokenCounter::default();
         let (catalog, catalog_changes) = watch::channel(configured(&live.servers));
         let count_tokens: CountTokens = Arc::new(move |texts: &[String]| counter.count(texts));
-        let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), Arc::clone(&count_tokens), catalog_changes)
+        let (rebuilds, requests) = Rebuilds::channel();
+        let facts = Arc::new(Facts::start(Arc::clone(&store), rebuilds.clone(), &live).await.map_err(StartError::ToolFacts)?);
+        let definitions = Definitions::start(Arc::clone(&store), live.definitions).await.map_err(StartError::ToolFacts)?;
+        let definitions = Arc::new(definitions);
+        let beside = Beside { facts: Arc::clone(&facts), definitions: Arc::clone(&definitions), rebuilds: requests };
+        let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), Arc::clone(&count_tokens), catalog_changes, beside)
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
         let files = files(&data_dir, &start).map_err(StartError::Files)?;
@@ -165,6 +176,7 @@ impl Application {
         execute.configure(&live);
         let admission = Arc::new(admission(&start, &live, &keys));
         let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), Arc::clone(&policies));
+        let apply = apply_to_tools(apply, Arc::clone(&facts), Arc::clone(&definitions));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
         let status = Status {
             current: Arc::clone(&current),
@@ -173,6 +185,7 @@ impl Application {
             store: Arc::clone(&store),
             embedder,
             reload: Arc::clone(&reload),
+            definitions: Arc::clone(&definitions),
             started,
             was_ready: AtomicBool::new(known > 0),
         };
@@ -193,8 +206,16 @@ impl Application {
                 judges: Arc::clone(&judges),
                 recorder: recorder.clone(),
             },
-            select: Select::new(current, retrieve, judges, chats, recorder, selection, MetaTokens::new(count_tokens)),
             enrichment,
+            tool_admin: ToolAdmin {
+                current: Arc::clone(&current),
+                facts,
+                definitions,
+                rebuilds,
+                servers: Arc::clone(&servers),
+                store: Arc::clone(&store),
+            },
+            select: Select::new(current, retrieve, judges, chats, recorder, selection, MetaTokens::new(count_tokens)),
             status,
         });
         let server = match listen(&start, listener, address, state) {
@@ -382,6 +403,15 @@ fn apply(execute: Arc<Execute>, selection: LiveSelection, admission: Arc<Admissi
         policies.configure(live);
         execute.configure(live);
         selection.store(Arc::new(live.selection.clone()));
+    })
+}
+
+/// The same, with what tools are made of. The catalog follows when it is told of the servers, after this.
+fn apply_to_tools(apply: Apply, facts: Arc<Facts>, definitions: Arc<Definitions>) -> Apply {
+    Box::new(move |live| {
+        apply(live);
+        facts.configure(live);
+        definitions.configure(live.definitions);
     })
 }
 

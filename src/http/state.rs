@@ -15,6 +15,7 @@ use crate::service::publish::Publish;
 use crate::service::select::Select;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
+use crate::service::tool_admin::ToolAdmin;
 
 pub struct State {
     pub admission: Arc<Admission>,
@@ -33,4 +34,5 @@ pub struct State {
     pub smart_select: SmartSelect,
     pub status: Status,
     pub enrichment: EnrichmentAdmin,
+    pub tool_admin: ToolAdmin,
 }

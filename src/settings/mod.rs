@@ -5,6 +5,7 @@
 
 mod access;
 mod calls;
+mod definitions;
 mod documents;
 mod embedder;
 mod files;
@@ -24,6 +25,7 @@ mod reload;
 mod selection;
 pub mod servers;
 mod store;
+mod tags;
 mod tls;
 mod values;
 
@@ -37,6 +39,7 @@ use toml::Value;
 
 pub use self::access::AccessSettings;
 pub use self::calls::{CallSettings, Validation};
+pub use self::definitions::DefinitionChanges;
 pub use self::documents::DocumentSettings;
 pub use self::embedder::{BuiltinModel, Dialect, EmbedderProvider, EmbedderSettings, EndpointSettings, FolderSettings, Prefixes};
 pub use self::files::FileSettings;
@@ -60,6 +63,7 @@ pub use self::values::DEFAULTS;
 use self::finding::Findings;
 use self::values::{Reader, Values};
 use crate::domain::canonical::Fingerprint;
+use crate::domain::policy::TagRule;
 use crate::domain::principal::GroupTable;
 
 /// The whole configuration.
@@ -108,10 +112,14 @@ pub struct LiveSettings {
     /// Section `[groups]`: who is in which.
     pub groups: GroupTable,
     pub policy: PolicySettings,
+    /// `[[tag]]`: which tools get which tags.
+    pub tags: Vec<TagRule>,
+    /// `definitions.changes`
+    pub definitions: DefinitionChanges,
 }
 
 /// Sections that [`LiveSettings`] holds.
-const LIVE_SECTIONS: [&str; 4] = ["calls", "groups", "policy", "selection"];
+const LIVE_SECTIONS: [&str; 6] = ["calls", "definitions", "groups", "policy", "selection", "tag"];
 /// Of the other sections, what it holds beside.
 const LIVE_KEYS: [&str; 1] = ["access.default"];
 
@@ -211,13 +219,16 @@ impl Settings {
         }
         let mut reader = Reader::new(&mut values, &mut findings);
         calls.check_exceptions(&servers, &mut reader);
+        let definitions = DefinitionChanges::read(&mut reader);
+        let tags = tags::read(&values, &mut findings);
 
         let groups = GroupTable::new(values.groups.clone());
         let policy = PolicySettings::read(&mut values, &mut findings);
         let keys = values.fingerprints();
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
-            Ok((Self { start, live: LiveSettings { servers, calls, selection, groups, policy }, sources: sources.clone(), keys }, warnings))
+            let live = LiveSettings { servers, calls, selection, groups, policy, tags, definitions };
+            Ok((Self { start, live, sources: sources.clone(), keys }, warnings))
         } else {
             Err(SettingsErrors { problems, warnings })
         }
@@ -325,7 +336,9 @@ fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CallSettings, DEFAULTS, Findings, PolicySettings, Reader, SelectionSettings, Settings, StartSettings, Values};
+    use super::{
+        CallSettings, DEFAULTS, DefinitionChanges, Findings, PolicySettings, Reader, SelectionSettings, Settings, StartSettings, Values,
+    };
 
     #[test]
     fn every_default_is_read() {
@@ -335,6 +348,7 @@ mod tests {
         StartSettings::read(&mut reader);
         CallSettings::read(&mut reader);
         SelectionSettings::read(&mut reader);
+        DefinitionChanges::read(&mut reader);
         PolicySettings::read(&mut values, &mut findings);
         assert_eq!(values.unread(), Vec::<&str>::new());
         assert_eq!(findings.problems, []);

@@ -61,12 +61,16 @@ pub(super) struct Values {
     pub(super) groups: BTreeMap<String, Vec<String>>,
     /// The tables `[[policy]]`, as they stand there.
     pub(super) policy: Vec<(serde_json::Value, Place)>,
+    /// The tables `[[tag]]`, as they stand there.
+    pub(super) tags: Vec<(serde_json::Value, Place)>,
 }
 
 /// The section whose keys are names.
 const GROUPS: &str = "groups";
 /// The tables of rules.
 const POLICY: &str = "policy";
+/// The tables of rules for tags.
+const TAG: &str = "tag";
 
 impl Values {
     /// The compiled-in defaults alone.
@@ -83,7 +87,7 @@ impl Values {
         }
         let entries =
             defaults.iter().map(|(key, value)| (key.clone(), Entry { value: value.clone(), place: built_in(Some(key)) })).collect();
-        Self { entries, defaults, read: BTreeSet::new(), groups: BTreeMap::new(), policy: Vec::new() }
+        Self { entries, defaults, read: BTreeSet::new(), groups: BTreeMap::new(), policy: Vec::new(), tags: Vec::new() }
     }
 
     /// Reads the settings file over what is there.
@@ -106,7 +110,7 @@ impl Values {
         for (section, keys) in positions.get_ref() {
             let name = section.get_ref().as_ref();
             let place_of_section = place(Some(section.span().start), Some(name));
-            if let (POLICY, DeValue::Array(rules)) = (name, keys.get_ref()) {
+            if let (POLICY | TAG, DeValue::Array(rules)) = (name, keys.get_ref()) {
                 for rule in rules {
                     let place = place(Some(rule.span().start), Some(name));
                     let value = any_value(rule.get_ref(), &mut |text| {
@@ -117,7 +121,8 @@ impl Values {
                             String::new()
                         })
                     });
-                    self.policy.push((value, place));
+                    let tables = if name == TAG { &mut self.tags } else { &mut self.policy };
+                    tables.push((value, place));
                 }
                 continue;
             }
@@ -273,8 +278,8 @@ impl Values {
     /// Of every key a fingerprint of its value, to tell later what has changed.
     pub(super) fn fingerprints(&self) -> BTreeMap<String, Fingerprint> {
         let entries = self.entries.iter().map(|(key, entry)| (key.clone(), Fingerprint::of_text(&entry.value.to_string())));
-        let rules: Vec<&serde_json::Value> = self.policy.iter().map(|(rule, _)| rule).collect();
-        let tables = [(GROUPS, format!("{:?}", self.groups)), (POLICY, format!("{rules:?}"))];
+        let rules = |tables: &[(serde_json::Value, Place)]| format!("{:?}", tables.iter().map(|(rule, _)| rule).collect::<Vec<_>>());
+        let tables = [(GROUPS, format!("{:?}", self.groups)), (POLICY, rules(&self.policy)), (TAG, rules(&self.tags))];
         entries.chain(tables.map(|(name, text)| (name.to_owned(), Fingerprint::of_text(&text)))).collect()
     }
 

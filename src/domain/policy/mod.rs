@@ -9,12 +9,14 @@ mod decision;
 mod facts;
 mod pattern;
 mod rule;
+mod tagging;
 
 pub use check::{contradictions, warnings};
 pub use compiled::{Assignment, Policy};
 pub use decision::{Decision, Decisions};
 pub use facts::ToolFacts;
 pub use rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
+pub use tagging::{TagRule, Tagging};
 
 #[cfg(test)]
 mod tests;
