@@ -34,6 +34,7 @@ use crate::http::state::State;
 use crate::service::audit::Audit;
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
+use crate::service::definitions::Definitions;
 use crate::service::enrich::Enriching;
 use crate::service::enrich::admin::EnrichmentAdmin;
 use crate::service::enrich::feed::EnrichmentFeed;
@@ -46,14 +47,17 @@ use crate::service::meta_tokens::MetaTokens;
 use crate::service::policies::{Policies, PolicyError};
 use crate::service::ports::{IndexError, Store, StoreError, ToolIndex, ToolServers, recovered};
 use crate::service::publish::{Publish, PublishOptions};
+use crate::service::rebuild::Rebuilds;
 use crate::service::record::{Recorder, Retention};
-use crate::service::refresh::{CountTokens, Indexing, Refresh, configured};
+use crate::service::refresh::{Beside, CountTokens, Indexing, Refresh, configured};
 use crate::service::reload::{Apply, Reload, Trigger};
 use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
 use crate::service::sessions::Sessions;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
+use crate::service::tool_admin::ToolAdmin;
+use crate::service::tool_facts::Facts;
 use crate::service::toolsets::Toolsets;
 use crate::settings::{HttpSettings, LiveSettings, LlmSettings, McpoSettings, QdrantSettings, Settings, StartSettings};
 
@@ -94,6 +98,8 @@ pub enum StartError {
     Keys(StoreError),
     #[error("the toolsets can't be read: {0}")]
     Toolsets(StoreError),
+    #[error("what is known about tools can't be read: {0}")]
+    ToolFacts(StoreError),
     #[error("the policy can't be put in force: {0}")]
     Policy(#[from] PolicyError),
     #[error(transparent)]
@@ -137,7 +143,12 @@ impl Application {
         let counter = TokenCounter::default();
         let (catalog, catalog_changes) = watch::channel(configured(&live.servers));
         let count_tokens: CountTokens = Arc::new(move |texts: &[String]| counter.count(texts));
-        let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), Arc::clone(&count_tokens), catalog_changes)
+        let (rebuilds, requests) = Rebuilds::channel();
+        let facts = Arc::new(Facts::start(Arc::clone(&store), rebuilds.clone(), &live).await.map_err(StartError::ToolFacts)?);
+        let definitions = Definitions::start(Arc::clone(&store), live.definitions).await.map_err(StartError::ToolFacts)?;
+        let definitions = Arc::new(definitions);
+        let beside = Beside { facts: Arc::clone(&facts), definitions: Arc::clone(&definitions), rebuilds: requests };
+        let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), Arc::clone(&count_tokens), catalog_changes, beside)
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
         let files = files(&data_dir, &start).map_err(StartError::Files)?;
@@ -172,6 +183,7 @@ impl Application {
         let admission = Arc::new(admission(&start, &live, &keys));
         let takers = (Arc::clone(&toolsets), Arc::clone(&policies));
         let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), takers);
+        let apply = apply_to_tools(apply, Arc::clone(&facts), Arc::clone(&definitions));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
         let select = Select::new(
             Arc::clone(&current),
@@ -192,6 +204,7 @@ impl Application {
             store: Arc::clone(&store),
             embedder,
             reload: Arc::clone(&reload),
+            definitions: Arc::clone(&definitions),
             started,
             was_ready: AtomicBool::new(known > 0),
         };
@@ -206,12 +219,13 @@ impl Application {
             execute,
             files,
             meta: Meta { current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
-            smart_select: SmartSelect { current, retrieve, judges, recorder },
+            smart_select: SmartSelect { current: Arc::clone(&current), retrieve, judges, recorder },
             public_url: start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
             select,
             sessions,
             toolsets,
             enrichment,
+            tool_admin: ToolAdmin { current, facts, definitions, rebuilds, servers: Arc::clone(&servers), store: Arc::clone(&store) },
             status,
         });
         let server = match listen(&start, listener, address, state) {
@@ -417,6 +431,15 @@ fn apply(
         policies.configure(live);
         execute.configure(live);
         selection.store(Arc::new(live.selection.clone()));
+    })
+}
+
+/// The same, with what tools are made of. The catalog follows when it is told of the servers, after this.
+fn apply_to_tools(apply: Apply, facts: Arc<Facts>, definitions: Arc<Definitions>) -> Apply {
+    Box::new(move |live| {
+        apply(live);
+        facts.configure(live);
+        definitions.configure(live.definitions);
     })
 }
 

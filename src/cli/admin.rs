@@ -25,15 +25,23 @@ pub(super) struct ServiceAccess {
 impl ServiceAccess {
     /// Asks, and returns the answer of success.
     pub(super) fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
-        runtime()?.block_on(self.send(method, path, body))
+        runtime()?.block_on(self.send(method, path, body, None))
     }
 
-    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    /// Replaces something, if this version of it still holds.
+    pub(super) fn replace(&self, path: &str, body: &Value, version: u64) -> Result<Value, Failure> {
+        runtime()?.block_on(self.send(Method::PUT, path, Some(body), Some(version)))
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>, version: Option<u64>) -> Result<Value, Failure> {
         let failed = |error: reqwest::Error| Failure::failed(format!("error: {}: {}", self.url, cause(&error)));
         let client = Client::builder().timeout(TIMEOUT).build().map_err(failed)?;
         let mut request = client.request(method, format!("{}{path}", self.url.trim_end_matches('/')));
         if let Some(key) = &self.admin_key {
             request = request.bearer_auth(key.expose_secret());
+        }
+        if let Some(version) = version {
+            request = request.header("If-Match", format!("\"{version}\""));
         }
         if let Some(body) = body {
             request = request.json(body);

@@ -1,18 +1,22 @@
 //! The tools of the configured servers, for commands that look at them: asked now, or as they were last seen.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::adapters::data_dir;
 use crate::adapters::mcp::{self, McpServers};
 use crate::adapters::store::SqliteStore;
 use crate::adapters::tokens::TokenCounter;
 use crate::cli::Failure;
+use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing, SkippedTool};
 use crate::domain::diet;
-use crate::domain::tool::{ServerName, Tool};
-use crate::service::ports::{ServerEvent, Store, ToolServers};
+use crate::domain::hidden_text::HiddenText;
+use crate::domain::tool::{ServerName, Tool, ToolId};
+use crate::domain::tool_facts::{FactBook, WrittenFacts};
+use crate::service::ports::{ServerEvent, Store, StoreError, ToolServers};
 use crate::service::refresh::configured;
-use crate::settings::Settings;
+use crate::service::tool_facts::of_settings;
+use crate::settings::{DefinitionChanges, Settings};
 
 /// What is known of the configured servers.
 pub(super) struct Known {
@@ -21,6 +25,43 @@ pub(super) struct Known {
     pub(super) missing: Vec<(ServerName, String)>,
     /// Tools that can't be published.
     pub(super) skipped: Vec<(ServerName, SkippedTool)>,
+    /// Tools whose definitions differ from what the service saw first. Where changes lead to quarantine, they are not in the
+    /// catalog.
+    pub(super) changed: Vec<ToolId>,
+    /// Hidden characters in what servers say of themselves.
+    pub(super) hidden: Vec<(ServerName, HiddenText)>,
+}
+
+/// What the service keeps about tools beside what their servers say.
+#[derive(Default)]
+pub(super) struct Kept {
+    written: Vec<(ToolId, WrittenFacts)>,
+    definitions: HashMap<ToolId, Fingerprint>,
+}
+
+impl Kept {
+    pub(super) async fn of(store: &dyn Store) -> Result<Self, Failure> {
+        let failed = |error: StoreError| Failure::failed(format!("error: {error}"));
+        let written = store.tool_facts().await.map_err(failed)?.into_iter().filter_map(|stored| Some((stored.tool, stored.facts?)));
+        let definitions = store.definitions().await.map_err(failed)?.into_iter().map(|stored| (stored.tool, stored.fingerprint));
+        Ok(Self { written: written.collect(), definitions: definitions.collect() })
+    }
+
+    /// Nothing where there is no data folder yet.
+    async fn of_data_dir(settings: &Settings) -> Result<Self, Failure> {
+        let path = data_dir::database(&settings.start.store.data_dir);
+        if !path.exists() {
+            return Ok(Self::default());
+        }
+        let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
+        let kept = Self::of(&store).await;
+        store.close().await;
+        kept
+    }
+
+    fn is_changed(&self, tool: &Tool) -> bool {
+        self.definitions.get(&tool.id).is_some_and(|known| *known != tool.definition)
+    }
 }
 
 /// Starts the servers, asks each for its tools, and ends them.
@@ -47,7 +88,7 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
         }
     }
     servers.shut_down().await;
-    Ok(known(&listings, missing, settings))
+    Ok(known(&listings, missing, settings, &Kept::of_data_dir(settings).await?))
 }
 
 /// The last good catalog of the service that uses this data folder.
@@ -59,14 +100,15 @@ pub(super) async fn last_good(settings: &Settings) -> Result<Known, Failure> {
     }
     let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
     let stored = store.listings().await.map_err(|error| Failure::failed(format!("error: {error}")))?;
+    let kept = Kept::of(&store).await?;
     store.close().await;
-    Ok(configured_of(&stored, settings))
+    Ok(configured_of(&stored, settings, &kept))
 }
 
 /// What these listings say of the configured servers; with none configured, of all that are listed.
-pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings) -> Known {
+pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings, kept: &Kept) -> Known {
     if settings.live.servers.is_empty() {
-        return known(stored, Vec::new(), settings);
+        return known(stored, Vec::new(), settings, kept);
     }
     let (mut listings, mut missing) = (Vec::new(), Vec::new());
     for server in &settings.live.servers {
@@ -75,11 +117,14 @@ pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings) -> Kn
             None => missing.push((server.name.clone(), "it was never listed".to_owned())),
         }
     }
-    known(&listings, missing, settings)
+    known(&listings, missing, settings, kept)
 }
 
-/// Makes tools of listings, counted and shortened as the service does it.
-pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, String)>, settings: &Settings) -> Known {
+/// Makes tools of listings, with what is kept about them, counted and shortened as the service does it.
+pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, String)>, settings: &Settings, kept: &Kept) -> Known {
+    let book = FactBook { written: kept.written.iter().cloned().collect(), ..of_settings(&settings.live) };
+    let changes = settings.live.definitions;
+    let (mut changed, mut hidden) = (Vec::new(), Vec::new());
     let (configured, tool_tokens) = (configured(&settings.live.servers), settings.start.documents.tool_tokens);
     let counter = TokenCounter::default();
     let mut skipped = Vec::new();
@@ -90,7 +135,16 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
         let mut tools: Vec<Tool> = Vec::new();
         for raw in listing.enabled(disabled) {
             match catalog::tool(&listing.server, raw) {
-                Ok(tool) => tools.push(tool),
+                Ok(tool) => {
+                    let is_changed = changes != DefinitionChanges::Off && kept.is_changed(&tool);
+                    if is_changed {
+                        changed.push(tool.id.clone());
+                    }
+                    if !is_changed || changes != DefinitionChanges::Quarantine {
+                        let overlay = book.overlay(&tool.id, &tool.operation_id, &tool.facts);
+                        tools.push(tool.with(&overlay));
+                    }
+                }
                 Err(tool) => skipped.push((listing.server.clone(), tool)),
             }
         }
@@ -102,16 +156,11 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
         if let Some(budget) = tool_tokens {
             diet::shorten(&mut tools, budget, &|texts| counter.count(texts));
         }
-        CatalogServer {
-            name: listing.server.clone(),
-            title: listing.title.clone(),
-            program: listing.program.clone(),
-            version: listing.version.clone(),
-            instructions: listing.instructions.clone(),
-            tools: tools.into_iter().map(Into::into).collect(),
-        }
+        let (server, found) = CatalogServer::of(listing, tools.into_iter().map(Into::into).collect());
+        hidden.extend(found.into_iter().map(|hidden| (listing.server.clone(), hidden)));
+        server
     });
     let catalog = Catalog::new(servers.collect());
     missing.sort();
-    Known { catalog, missing, skipped }
+    Known { catalog, missing, skipped, changed, hidden }
 }

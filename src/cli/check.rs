@@ -5,14 +5,19 @@ use serde_json::{Value, json};
 
 use crate::cli::catalog::Known;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, embedder, print, runtime};
+use crate::domain::hidden_text::{HiddenText, visible};
+use crate::domain::relevance::Twins;
+use crate::domain::relevance::analysis::Analyzer;
 use crate::domain::tool::Tool;
+use crate::service::tool_admin::{self, Duplicates};
 use crate::settings::{ServerSettings, Settings, TransportSettings};
 
 #[derive(Args)]
 pub(super) struct Check {
     #[command(flatten)]
     configuration: ConfigurationArgs,
-    /// Ask the servers for their tools too, and say what a published schema does not
+    /// Ask the servers for their tools too, and say what a published schema does not, what is hidden in definitions, which
+    /// have changed, and which tools there are twice
     #[arg(long)]
     tools: bool,
     /// With --tools: do not start the servers; the tools as the service last saw them
@@ -73,6 +78,16 @@ fn as_text(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> S
             lines.push(format!("{}: published with less than its server says", tool.id));
             lines.extend(tool.input.losses.iter().map(|loss| format!("    {loss}")));
         }
+        for (what, hidden) in hidden(known) {
+            lines.push(format!("{what}: hidden characters, which models are not shown"));
+            lines.extend(hidden.iter().map(|hidden| format!("    {}: {}", hidden.pointer, hidden.code_points.join(" "))));
+        }
+        lines.extend(known.changed.iter().map(|tool| format!("{tool}: its definition is another one than the service saw first")));
+        for group in duplicates(known).groups {
+            let tools: Vec<String> = group.tools.iter().map(|tool| format!("{}/{}", tool.server, tool.tool)).collect();
+            let how = if group.same_definition { "say the same" } else { "say nearly the same" };
+            lines.push(format!("{}: they {how}", tools.join(", ")));
+        }
         let tools = known.catalog.tools().len();
         let less = simplified(known).count();
         lines.push(format!(
@@ -114,8 +129,25 @@ fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> V
         out["not_published"] = skipped.into();
         out["missing"] = missing.into();
         out["simplified"] = simplified.into();
+        let hidden: Vec<Value> = hidden(known).into_iter().map(|(what, hidden)| json!({"of": what, "places": hidden})).collect();
+        out["hidden_text"] = hidden.into();
+        out["changed"] = known.changed.iter().map(|tool| json!({"server": tool.server, "tool": tool.name})).collect();
+        out["duplicates"] = json!(duplicates(known).groups);
     }
     out
+}
+
+/// Servers and tools with hidden characters in what they say.
+fn hidden(known: &Known) -> Vec<(String, Vec<&HiddenText>)> {
+    let of_servers = known.hidden.iter().map(|(server, hidden)| (server.to_string(), vec![hidden]));
+    let tools = known.catalog.tools().iter().filter(|tool| !tool.hidden.is_empty());
+    // Its name may hide something too.
+    of_servers.chain(tools.map(|tool| (visible(&tool.id.to_string()), tool.hidden.iter().collect()))).collect()
+}
+
+fn duplicates(known: &Known) -> Duplicates {
+    let twins = Twins::of(&Analyzer::default(), known.catalog.tools().iter().map(|tool| tool.text()));
+    tool_admin::duplicates(&known.catalog, &twins)
 }
 
 /// Tools of whose schema something is not published as a schema.

@@ -21,6 +21,7 @@ mod retrieval;
 mod search;
 mod serve;
 mod table;
+mod tool_facts;
 mod tools;
 
 use std::ffi::OsString;
@@ -52,7 +53,7 @@ enum Command {
     Quickstart(quickstart::Quickstart),
     /// Look for what would keep the service from working, and compare with mcpo
     Doctor(doctor::Doctor),
-    /// List the tools with what they cost
+    /// List the tools with what they cost, or show and write what a running service knows about one
     Tools(tools::Tools),
     /// Show which tools a message finds, with their scores and the reasons
     Search(search::Search),

@@ -179,7 +179,7 @@ async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore)
     if database.exists() {
         let store = open(&database).await?;
         let listings = store.listings().await.map_err(|error| Failure::failed(format!("error: {error}")))?;
-        let known = catalog::configured_of(&listings, settings);
+        let known = catalog::configured_of(&listings, settings, &catalog::Kept::of(&store).await?);
         if !known.catalog.tools().is_empty() {
             let vectors = VectorStore::beside_a_service(settings, &store, &known.catalog).await?;
             if vectors.in_use {

@@ -4,11 +4,15 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::cli::tool_facts::ToolFacts;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime, table};
 use crate::domain::tool::Tool;
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Tools {
+    #[command(subcommand)]
+    facts: Option<ToolFacts>,
     #[command(flatten)]
     configuration: ConfigurationArgs,
     /// Only the tools of this server; may be repeated
@@ -36,6 +40,9 @@ struct Row<'a> {
 
 impl Tools {
     pub(super) fn run(self) -> Outcome {
+        if let Some(facts) = self.facts {
+            return facts.run();
+        }
         let mut settings = self.configuration.service.load(self.configuration.servers()?)?;
         only(&mut settings.live.servers, &self.server)?;
         let known = runtime()?

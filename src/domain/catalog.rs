@@ -9,13 +9,15 @@ use serde_json::Value;
 
 use crate::domain::arguments::ArgumentsValidator;
 use crate::domain::canonical::{self, Fingerprint};
+use crate::domain::definition;
+use crate::domain::hidden_text::{self, Cleaned, HiddenText};
 use crate::domain::naming::OperationId;
 use crate::domain::policy::ToolFacts;
 use crate::domain::principal::Visibility;
 use crate::domain::relevance::analysis::Analyzer;
 use crate::domain::relevance::{Twins, Vocabulary};
 use crate::domain::schema::{self, InputSchema};
-use crate::domain::tool::{ServerName, Tool, ToolId};
+use crate::domain::tool::{ServerName, Tool, ToolId, described};
 
 /// The answer of one server: who it is and its tools, raw, in the order in which it listed them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,6 +66,28 @@ pub struct CatalogServer {
     pub tools: Vec<Arc<Tool>>,
 }
 
+impl CatalogServer {
+    /// A server with these tools. What models are shown of it is without hidden characters, which are told beside it.
+    #[must_use]
+    pub fn of(listing: &ServerListing, tools: Vec<Arc<Tool>>) -> (Self, Vec<HiddenText>) {
+        let mut hidden = Vec::new();
+        let mut shown = |pointer: &str, text: &Option<String>| {
+            let (text, found) = hidden_text::clean_text(pointer, text.as_deref()?);
+            hidden.extend(found);
+            Some(text.into_owned())
+        };
+        let server = Self {
+            name: listing.server.clone(),
+            title: shown("/title", &listing.title),
+            program: shown("/program", &listing.program),
+            version: shown("/version", &listing.version),
+            instructions: shown("/instructions", &listing.instructions),
+            tools,
+        };
+        (server, hidden)
+    }
+}
+
 /// All servers and tools at one moment.
 #[derive(Debug, Default)]
 pub struct Catalog {
@@ -73,6 +97,8 @@ pub struct Catalog {
     server_of: Vec<u32>,
     by_id: HashMap<ToolId, usize, RandomState>,
     by_operation: HashMap<OperationId, usize, RandomState>,
+    /// Places in `tools` of those that an admin pinned.
+    pinned: Vec<u32>,
     version: u64,
     texts: OnceLock<TextFacts>,
 }
@@ -105,7 +131,7 @@ impl Catalog {
                 catalog.tools.push(Arc::clone(tool));
                 catalog.server_of.push(place);
                 versions.extend_from_slice(tool.operation_id.as_str().as_bytes());
-                versions.extend_from_slice(tool.fingerprint.as_bytes());
+                versions.extend_from_slice(tool.version.as_bytes());
                 true
             });
             let program = server.program.as_deref();
@@ -116,6 +142,7 @@ impl Catalog {
                 versions.push(0);
             }
         }
+        catalog.pinned = (0..).zip(&catalog.tools).filter(|(_, tool)| tool.pinned).map(|(place, _)| place).collect();
         catalog.version = Fingerprint::of_bytes(&versions).prefix();
         catalog.servers = servers;
         catalog
@@ -169,6 +196,12 @@ impl Catalog {
         &self.tools
     }
 
+    /// The places in [`Catalog::tools`] of those that an admin pinned.
+    #[must_use]
+    pub fn pinned(&self) -> &[u32] {
+        &self.pinned
+    }
+
     #[must_use]
     pub fn tool(&self, id: &ToolId) -> Option<&Arc<Tool>> {
         self.by_id.get(id).map(|&position| &self.tools[position])
@@ -196,7 +229,7 @@ impl Catalog {
     }
 }
 
-/// Makes a tool of what a server sent.
+/// Makes a tool of what a server sent. What models are shown of it is without hidden characters.
 ///
 /// # Errors
 /// Why it can't be published.
@@ -208,26 +241,33 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
     if matches!(name, "." | "..") {
         return Err(skipped(name, "no address can hold its name"));
     }
-    let Some(schema) = raw.get("inputSchema").filter(|schema| schema.is_object()) else {
+    let Cleaned { value, found, identifiers } = hidden_text::clean(raw);
+    let shown = value.as_ref().unwrap_or(raw);
+    let Some(schema) = shown.get("inputSchema").filter(|schema| schema.is_object()) else {
         return Err(skipped(name, "its inputSchema is not an object"));
     };
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
     let id = ToolId::new(server.clone(), name);
-    let title = text(raw.get("title")).or_else(|| text(raw.pointer("/annotations/title")));
+    let label: Arc<str> = hidden_text::strip(name).map_or_else(|| Arc::clone(&id.name), |(label, _)| label.into());
+    let title = text(shown.get("title")).or_else(|| text(shown.pointer("/annotations/title")));
     let input = InputSchema::compile(Arc::new(schema.clone()));
-    let output = raw.get("outputSchema").filter(|schema| schema.is_object()).map(|schema| Arc::new(schema::output(schema)));
-    let mut description = text(raw.get("description")).or_else(|| title.clone()).unwrap_or_else(|| name.to_owned());
-    if let Some(hint) = &input.hint {
-        description.push_str("\n\n");
-        description.push_str(hint);
-    }
+    let output = shown.get("outputSchema").filter(|schema| schema.is_object()).map(|schema| Arc::new(schema::output(schema)));
+    let description = text(shown.get("description")).or_else(|| title.clone()).unwrap_or_else(|| (*label).to_owned());
+    let fingerprint = canonical::fingerprint(raw);
     Ok(Tool {
         operation_id: OperationId::of(&id),
-        description,
+        label,
+        description: described(description, &input),
         title,
         input,
         output,
-        fingerprint: canonical::fingerprint(raw),
+        fingerprint,
+        definition: definition::fingerprint(raw),
+        version: fingerprint,
+        hidden: found,
+        identifiers,
+        synonyms: Vec::new(),
+        pinned: false,
         facts: ToolFacts::of(raw),
         raw: Arc::clone(raw),
         tokens: 0,

@@ -58,7 +58,7 @@ pub fn tool_path_on_server(tool: &Tool) -> String {
 /// The operation of a tool.
 #[must_use]
 pub fn tool_operation(tool: &Tool) -> Value {
-    let title = tool.title.clone().unwrap_or_else(|| title_case(&tool.id.name));
+    let title = tool.title.clone().unwrap_or_else(|| title_case(&tool.label));
     let result = match &tool.output {
         // What else a tool answers (an image beside it, a text in its place) must not make the document untrue.
         Some(output) => json!({"anyOf": [output, {"$ref": CONTENT}]}),

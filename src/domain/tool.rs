@@ -8,10 +8,12 @@ use serde_json::{Map, Value};
 
 use crate::domain::arguments::ArgumentsValidator;
 use crate::domain::canonical::Fingerprint;
+use crate::domain::hidden_text::{HiddenText, Identifiers};
 use crate::domain::naming::OperationId;
 use crate::domain::policy::ToolFacts;
 use crate::domain::relevance::ToolText;
 use crate::domain::schema::InputSchema;
+use crate::domain::tool_facts::Overlay;
 
 /// The name of a configured MCP server: the key in the `mcpServers` map.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -71,16 +73,30 @@ impl fmt::Display for ToolId {
 pub struct Tool {
     pub id: ToolId,
     pub operation_id: OperationId,
+    /// Its name without characters that nobody sees, as models read it.
+    pub label: Arc<str>,
     /// The tool object exactly as the server sent it (MCP specification, "Tool").
     pub raw: Arc<Value>,
     pub title: Option<String>,
-    /// Never empty: a tool without a description gets its name.
+    /// Never empty: a tool without a description gets its name. An admin's words go before the server's.
     pub description: String,
     pub input: InputSchema,
     /// The published form of the tool's output schema, if it declares one.
     pub output: Option<Arc<Value>>,
     /// SHA-256 over the canonical form of [`Tool::raw`]: equal tools of two listings share it.
     pub fingerprint: Fingerprint,
+    /// What people have to look at before they trust it, see [`crate::domain::definition`].
+    pub definition: Fingerprint,
+    /// Names the tool with what is laid over it: [`Tool::fingerprint`] where nothing is.
+    pub version: Fingerprint,
+    /// Hidden characters of the definition, which models are not shown.
+    pub hidden: Vec<HiddenText>,
+    /// What the server calls the parameters and values that are shown without theirs.
+    pub identifiers: Identifiers,
+    /// Words by which it is found beside its own.
+    pub synonyms: Vec<String>,
+    /// Offered in every chat.
+    pub pinned: bool,
     /// What rules look at beside its names.
     pub facts: ToolFacts,
     /// cl100k tokens of the minified function definition, see [`Tool::function`].
@@ -99,15 +115,29 @@ impl Tool {
         Value::Object(function)
     }
 
+    /// The tool with what is known about it beside what its server says. Its raw form stays raw.
+    #[must_use]
+    pub fn with(mut self, overlay: &Overlay) -> Self {
+        self.version = overlay.version(&self.fingerprint);
+        self.facts.add_tags(overlay.tags.iter().map(String::as_str));
+        self.synonyms.clone_from(&overlay.synonyms);
+        self.pinned = overlay.pinned;
+        if let Some(description) = &overlay.description {
+            self.description = described(description.clone(), &self.input);
+        }
+        self
+    }
+
     /// What it is found by.
     #[must_use]
     pub fn text(&self) -> ToolText<'_> {
         ToolText {
             server: self.id.server.as_str(),
-            name: &self.id.name,
+            name: &self.label,
             title: self.title.as_deref(),
             description: &self.description,
             parameters: self.input.parameters().collect(),
+            synonyms: &self.synonyms,
         }
     }
 
@@ -116,6 +146,16 @@ impl Tool {
     pub fn summary(&self) -> &str {
         summary(&self.description)
     }
+}
+
+/// A description with what is said of the arguments together.
+#[must_use]
+pub fn described(mut description: String, input: &InputSchema) -> String {
+    if let Some(hint) = &input.hint {
+        description.push_str("\n\n");
+        description.push_str(hint);
+    }
+    description
 }
 
 /// The first sentence of a description, cut at 200 characters on a character boundary.

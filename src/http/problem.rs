@@ -11,11 +11,13 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::domain::arguments::ArgumentProblem;
+use crate::service::definitions::ApproveError;
 use crate::service::execute::ExecuteError;
 use crate::service::keys::KeyError;
 use crate::service::policies::PolicyError;
 use crate::service::ports::{CallError, StoreError};
 use crate::service::sessions::SessionError;
+use crate::service::tool_facts::FactsError;
 use crate::service::toolsets::ToolsetError;
 
 /// Whose mistake it is.
@@ -205,6 +207,17 @@ impl From<ToolsetError> for Problem {
     }
 }
 
+impl From<FactsError> for Problem {
+    fn from(error: FactsError) -> Self {
+        match error {
+            FactsError::NotFound => Self::new(Code::NotFound, "There is no such tool, and nothing is written about one."),
+            FactsError::Invalid(problem) => Self::new(Code::InvalidRequest, format!("{problem}.")),
+            FactsError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read it again and change that.")),
+            FactsError::Store(error) => Self::from(error),
+        }
+    }
+}
+
 impl From<SessionError> for Problem {
     fn from(error: SessionError) -> Self {
         match error {
@@ -214,6 +227,17 @@ impl From<SessionError> for Problem {
                 ..Self::new(Code::RateLimited, format!("{error}. End one of yours, or try again when others have ended."))
             },
             SessionError::Store(error) => Self::from(error),
+        }
+    }
+}
+
+impl From<ApproveError> for Problem {
+    fn from(error: ApproveError) -> Self {
+        match error {
+            ApproveError::NotFound => Self::new(Code::NotFound, "No server lists such a tool. GET /v1/admin/tools lists what there is."),
+            ApproveError::Off => Self::new(Code::Conflict, format!("{error}. There is nothing to approve.")),
+            ApproveError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Look at it before you approve it.")),
+            ApproveError::Store(error) => Self::from(error),
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::service::select::Select;
 use crate::service::sessions::Sessions;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
+use crate::service::tool_admin::ToolAdmin;
 use crate::service::toolsets::Toolsets;
 
 pub struct State {
@@ -39,4 +40,5 @@ pub struct State {
     pub smart_select: SmartSelect,
     pub status: Status,
     pub enrichment: EnrichmentAdmin,
+    pub tool_admin: ToolAdmin,
 }

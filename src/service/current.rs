@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use moka::sync::Cache;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::domain::catalog::Catalog;
 use crate::domain::policy::{Assignment, Decision, Effect, Policy, Toolsets};
@@ -25,6 +25,8 @@ pub struct CurrentCatalog {
     now: ArcSwap<Now>,
     changing: Mutex<()>,
     changes: watch::Sender<u64>,
+    /// Somebody waits for what has changed.
+    hurry: Notify,
 }
 
 /// Catalog, policy, and what the one makes of the other: swapped together, so that nobody sees new tools by old classes.
@@ -61,7 +63,12 @@ impl Now {
 impl Default for CurrentCatalog {
     fn default() -> Self {
         let (changes, _) = watch::channel(0);
-        Self { now: ArcSwap::from_pointee(Now::new(Arc::default(), Arc::default())), changing: Mutex::default(), changes }
+        Self {
+            now: ArcSwap::from_pointee(Now::new(Arc::default(), Arc::default())),
+            changing: Mutex::default(),
+            changes,
+            hurry: Notify::new(),
+        }
     }
 }
 
@@ -126,6 +133,16 @@ impl CurrentCatalog {
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// Says that somebody waits for the last change to be found.
+    pub fn hurry(&self) {
+        self.hurry.notify_one();
+    }
+
+    /// Resolves when somebody waits, once for each time.
+    pub async fn hurried(&self) {
+        self.hurry.notified().await;
     }
 
     pub fn swap(&self, catalog: Catalog) {

@@ -86,7 +86,7 @@ fn found(tool: &Tool, score: f32, detail: Detail) -> FoundTool {
     FoundTool {
         name: tool.operation_id.to_string(),
         server: tool.id.server.to_string(),
-        tool: tool.id.name.to_string(),
+        tool: tool.label.to_string(),
         score,
         summary: (detail == Detail::Summary).then(|| tool.summary().to_owned()),
         description: (detail == Detail::Full).then(|| tool.description.clone()),

@@ -24,6 +24,7 @@ use crate::domain::principal::{Principal, PrincipalId, Visibility, VisibilityCla
 use crate::domain::relevance::SparseVector;
 use crate::domain::session::{Session, SessionId};
 use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::tool_facts::WrittenFacts;
 use crate::domain::toolset::{Definition, Toolset, ToolsetName};
 use crate::settings::servers::ServerSettings;
 
@@ -530,6 +531,33 @@ pub trait Store: Send + Sync {
     /// Returns whether there was one.
     async fn remove_session(&self, id: &SessionId) -> Result<bool, StoreError>;
 
+    /// What admins wrote about tools, and what they took back.
+    async fn tool_facts(&self) -> Result<Vec<StoredToolFacts>, StoreError>;
+
+    /// Replaces what is written about a tool, if `expected` is the present version (0: nothing ever was), and returns the
+    /// next one; `None` where another version holds. Without facts nothing is written about it any more. What was
+    /// acknowledged survives a power cut.
+    async fn save_tool_facts(&self, tool: &ToolId, expected: u64, facts: Option<&WrittenFacts>) -> Result<Option<u64>, StoreError>;
+
+    /// What is known of the definitions of all tools that were ever seen.
+    async fn definitions(&self) -> Result<Vec<StoredDefinition>, StoreError>;
+
+    /// The definition of a tool that was seen first, or approved last, as JSON.
+    async fn definition(&self, tool: &ToolId) -> Result<Option<String>, StoreError>;
+
+    /// Keeps the definitions of tools that were never seen before, each with its JSON. One that is there stays.
+    async fn add_definitions(&self, new: &[(StoredDefinition, String)]) -> Result<(), StoreError>;
+
+    /// Notes which other definition of a tool was seen and logged, and when.
+    async fn note_definition(&self, tool: &ToolId, other: &Fingerprint, at: SystemTime) -> Result<(), StoreError>;
+
+    /// Puts a definition in the place of the one that later ones are held against; the tool is new no longer. What was
+    /// acknowledged survives a power cut.
+    async fn approve_definition(&self, tool: &ToolId, definition: &Fingerprint, json: &str, at: SystemTime) -> Result<(), StoreError>;
+
+    /// When each server was listed last.
+    async fn listing_times(&self) -> Result<HashMap<ServerName, SystemTime>, StoreError>;
+
     async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError>;
 
     /// Entries of the audit log, newest first.
@@ -576,6 +604,30 @@ pub enum SessionSaved {
     },
     /// There are as many as there may be, and too few of its owner's to make room.
     Full,
+}
+
+/// What an admin wrote about a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredToolFacts {
+    pub tool: ToolId,
+    /// From 1; it grows with every change.
+    pub version: u64,
+    /// `None`: it was taken back.
+    pub facts: Option<WrittenFacts>,
+}
+
+/// What is known of the definition of a tool, apart from its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredDefinition {
+    pub tool: ToolId,
+    /// Of the definition that was seen first, or approved last. Later ones are held against it.
+    pub fingerprint: Fingerprint,
+    /// Whether its server was known before it, and nobody has approved it yet.
+    pub is_new: bool,
+    pub first_seen: SystemTime,
+    /// Another definition that was seen and logged, and when.
+    pub noticed: Option<(Fingerprint, SystemTime)>,
+    pub approved: Option<SystemTime>,
 }
 
 /// Something that happened to a selection. Holds no message text, no arguments, no results.
@@ -638,7 +690,7 @@ pub struct AuditEntry {
     pub at: SystemTime,
     pub principal: String,
     pub action: AuditAction,
-    /// Of a call.
+    /// Of a call, and of a change of what holds for a tool.
     pub tool: Option<ToolId>,
     /// Of a change: what was changed.
     pub subject: Option<String>,
@@ -663,10 +715,13 @@ pub enum AuditAction {
     ToolsetRemove,
     EnrichmentReplace,
     EnrichmentRemove,
+    ToolFactsReplace,
+    ToolFactsRemove,
+    DefinitionApprove,
 }
 
 impl AuditAction {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 12] = [
         Self::Call,
         Self::KeyCreate,
         Self::KeyRotate,
@@ -676,6 +731,9 @@ impl AuditAction {
         Self::ToolsetRemove,
         Self::EnrichmentReplace,
         Self::EnrichmentRemove,
+        Self::ToolFactsReplace,
+        Self::ToolFactsRemove,
+        Self::DefinitionApprove,
     ];
 
     #[must_use]
@@ -690,6 +748,9 @@ impl AuditAction {
             Self::ToolsetRemove => "toolset_remove",
             Self::EnrichmentReplace => "enrichment_replace",
             Self::EnrichmentRemove => "enrichment_remove",
+            Self::ToolFactsReplace => "tool_facts_replace",
+            Self::ToolFactsRemove => "tool_facts_remove",
+            Self::DefinitionApprove => "definition_approve",
         }
     }
 

@@ -236,7 +236,7 @@ fn mcpo_items(tools: &[&Tool]) -> Vec<String> {
         let mut operation = document::tool_operation(tool);
         if let Some(operation) = operation.as_object_mut() {
             operation.insert("operationId".into(), id.into());
-            operation.insert("summary".into(), mcpo::summary(&tool.id.name).into());
+            operation.insert("summary".into(), mcpo::summary(&tool.label).into());
         }
         document::path_item(&document::tool_path_on_server(tool), &operation)
     });

@@ -7,23 +7,29 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::canonical::Fingerprint;
+use crate::domain::canonical::{self, Fingerprint};
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing};
 use crate::domain::diet;
 use crate::domain::document::Mode;
 use crate::domain::enrichment::{Written, key};
+use crate::domain::hidden_text::HiddenText;
+use crate::domain::policy::ToolFacts;
 use crate::domain::principal::Visibility;
 use crate::domain::relevance::{self, Gate, LexicalModel};
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::current::CurrentCatalog;
+use crate::service::definitions::Definitions;
 use crate::service::enrich::feed::EnrichmentFeed;
 use crate::service::enrich::in_force;
 use crate::service::ports::{Embedder, IndexContents, IndexDocument, IndexServer, ServerEvent, Store, StoreError, ToolIndex, recovered};
 use crate::service::publish::Publish;
+use crate::service::rebuild::Rebuild;
+use crate::service::tool_facts::Facts;
 use crate::settings::servers::ServerSettings;
 
 /// Counts cl100k tokens of several texts at once. Given by the composition root; blocking, CPU-bound.
@@ -53,11 +59,20 @@ pub fn configured(servers: &[ServerSettings]) -> Arc<Configured> {
     Arc::new(servers.iter().map(|server| (server.name.clone(), server.disabled_tools.iter().cloned().collect())).collect())
 }
 
+/// What tools are made of beside what their servers say.
+pub struct Beside {
+    pub facts: Arc<Facts>,
+    pub definitions: Arc<Definitions>,
+    /// Servers whose tools are to be made anew.
+    pub rebuilds: mpsc::Receiver<Rebuild>,
+}
+
 pub struct Refresh {
     current: Arc<CurrentCatalog>,
     store: Arc<dyn Store>,
     count_tokens: CountTokens,
     changes: watch::Receiver<Arc<Configured>>,
+    beside: Beside,
     /// What the catalog goes by now.
     configured: Arc<Configured>,
     /// Definitions of more tokens are shortened.
@@ -73,9 +88,10 @@ impl Refresh {
         store: Arc<dyn Store>,
         count_tokens: CountTokens,
         mut changes: watch::Receiver<Arc<Configured>>,
+        beside: Beside,
     ) -> Self {
         let configured = Arc::clone(&changes.borrow_and_update());
-        Self { current, store, count_tokens, changes, configured, tool_tokens: None, listings: BTreeMap::new() }
+        Self { current, store, count_tokens, changes, beside, configured, tool_tokens: None, listings: BTreeMap::new() }
     }
 
     /// Definitions of more tokens are shortened.
@@ -123,6 +139,12 @@ impl Refresh {
                     self.reconfigure(configured).await;
                     continue;
                 }
+                // Somebody waits for it.
+                Some(Rebuild { server, done }) = self.beside.rebuilds.recv() => {
+                    self.rebuild(&server).await;
+                    let _ = done.send(());
+                    continue;
+                }
                 event = events.recv() => event,
             };
             match event {
@@ -133,6 +155,7 @@ impl Refresh {
                 }
                 Some(ServerEvent::Removed { server }) => {
                     self.listings.remove(&server);
+                    self.beside.definitions.forget_present(&server);
                     self.swap(&server, None);
                     self.forget(&server).await;
                 }
@@ -143,21 +166,18 @@ impl Refresh {
 
     /// One new catalog for all that has changed.
     async fn reconfigure(&mut self, configured: Arc<Configured>) {
-        let former = std::mem::replace(&mut self.configured, configured);
+        self.configured = configured;
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
             std::mem::take(&mut self.listings).into_iter().partition(|(name, _)| self.configured.contains_key(name));
         let snapshot = self.current.snapshot();
         let mut servers = Vec::new();
         for (name, listing) in &kept {
-            let known = snapshot.server(name.as_str());
-            servers.push(match known {
-                Some(known) if former.get(name) == self.configured.get(name) => known.clone(),
-                known => self.server(listing, known).await,
-            });
+            servers.push(self.server(listing, snapshot.server(name.as_str())).await);
         }
         self.listings = kept;
         self.publish(servers);
         for name in gone.keys() {
+            self.beside.definitions.forget_present(name);
             self.forget(name).await;
         }
     }
@@ -176,6 +196,15 @@ impl Refresh {
             tracing::warn!(server = %listing.server, error = %error, "the listing was not stored; the next start waits for the server");
         }
         self.listings.insert(listing.server.clone(), listing);
+    }
+
+    /// Makes a server's tools anew, as far as something beside what it says has changed.
+    async fn rebuild(&self, name: &ServerName) {
+        let Some(listing) = self.listings.get(name) else { return };
+        let snapshot = self.current.snapshot();
+        let server = self.server(listing, snapshot.server(name.as_str())).await;
+        self.swap(name, Some(server));
+        self.current.hurry();
     }
 
     fn swap(&self, name: &ServerName, server: Option<CatalogServer>) {
@@ -199,21 +228,37 @@ impl Refresh {
         }
     }
 
-    /// Makes a server's tools, taking over those that did not change and leaving out those that are disabled.
+    /// Makes a server's tools, taking over those that did not change and leaving out those that are disabled or withheld.
     async fn server(&self, listing: &ServerListing, known: Option<&CatalogServer>) -> CatalogServer {
-        let known: HashMap<&Fingerprint, &Arc<Tool>> =
-            known.into_iter().flat_map(|server| &server.tools).map(|tool| (&tool.fingerprint, tool)).collect();
+        let definitions = &self.beside.definitions;
+        definitions.observe(&listing.server, listing.enabled(self.configured.get(&listing.server))).await;
+        let withheld = definitions.withheld_of(&listing.server);
+        let known_tools = || known.into_iter().flat_map(|server| &server.tools).chain(&withheld);
+        let by_fingerprint: HashMap<&Fingerprint, &Arc<Tool>> = known_tools().map(|tool| (&tool.fingerprint, tool)).collect();
+        // Of a listing that was seen before, nothing is hashed again.
+        let by_address: HashMap<usize, &Arc<Tool>> = known_tools().map(|tool| (address(&tool.raw), tool)).collect();
+        let book = self.beside.facts.book();
         let mut tools = Vec::with_capacity(listing.tools.len());
         let mut new = Vec::new();
         for raw in listing.enabled(self.configured.get(&listing.server)) {
-            match known.get(&crate::domain::canonical::fingerprint(raw)) {
-                Some(tool) => tools.push(Arc::clone(tool)),
-                None => match catalog::tool(&listing.server, raw) {
-                    Ok(tool) => new.push(tool),
-                    Err(skipped) => {
-                        tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
+            let former = by_address.get(&address(raw)).or_else(|| by_fingerprint.get(&canonical::fingerprint(raw)));
+            if let Some(tool) = former
+                && book.overlay(&tool.id, &tool.operation_id, &ToolFacts::of(&tool.raw)).version(&tool.fingerprint) == tool.version
+            {
+                tools.push(Arc::clone(tool));
+                continue;
+            }
+            match catalog::tool(&listing.server, raw) {
+                Ok(tool) => {
+                    if former.is_none() {
+                        log_hidden(&tool.id.to_string(), &tool.hidden);
                     }
-                },
+                    let overlay = book.overlay(&tool.id, &tool.operation_id, &tool.facts);
+                    new.push(tool.with(&overlay));
+                }
+                Err(skipped) => {
+                    tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
+                }
             }
         }
         self.count_tokens(&mut new).await;
@@ -221,14 +266,13 @@ impl Refresh {
             new = self.shortened(new, budget).await;
         }
         tools.extend(new.into_iter().map(Arc::new));
-        CatalogServer {
-            name: listing.server.clone(),
-            title: listing.title.clone(),
-            program: listing.program.clone(),
-            version: listing.version.clone(),
-            instructions: listing.instructions.clone(),
-            tools,
+        let (withheld, tools): (Vec<_>, Vec<_>) = tools.into_iter().partition(|tool| definitions.is_withheld(&tool.id));
+        definitions.withhold(&listing.server, withheld);
+        let (server, hidden) = CatalogServer::of(listing, tools);
+        if known.is_none_or(|known| known.instructions != server.instructions || known.title != server.title) {
+            log_hidden(listing.server.as_str(), &hidden);
         }
+        server
     }
 
     async fn shortened(&self, mut tools: Vec<Tool>, budget: u32) -> Vec<Tool> {
@@ -318,6 +362,7 @@ impl Indexing {
             if self.index.state().documents > 0 {
                 tokio::select! {
                     () = settled(&mut changes) => {}
+                    () = self.current.hurried() => {}
                     () = stop.cancelled() => return,
                 }
             }
@@ -499,6 +544,20 @@ enum Embedded {
     UntilChange,
 }
 
+/// What tells a listed tool from every other one while both are there.
+fn address(raw: &Arc<Value>) -> usize {
+    Arc::as_ptr(raw).addr()
+}
+
+/// Says what hidden characters there are, and not what they say.
+fn log_hidden(what: &str, hidden: &[HiddenText]) {
+    if hidden.is_empty() {
+        return;
+    }
+    let places: Vec<String> = hidden.iter().map(|hidden| format!("{}: {}", hidden.pointer, hidden.code_points.join(" "))).collect();
+    tracing::warn!(of = what, places = places.join("; "), "hidden characters in a definition are not shown to models");
+}
+
 /// Waits until the catalog has not changed for a while: at a start servers come in one after the other.
 async fn settled(changes: &mut watch::Receiver<u64>) {
     let latest = Instant::now() + LONGEST_SETTLE;
@@ -555,6 +614,6 @@ fn server_text(server: &CatalogServer) -> relevance::ServerText<'_> {
         name: server.name.as_str(),
         title: server.title.as_deref(),
         instructions: server.instructions.as_deref(),
-        tools: server.tools.iter().map(|tool| &*tool.id.name).collect(),
+        tools: server.tools.iter().map(|tool| &*tool.label).collect(),
     }
 }

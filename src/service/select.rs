@@ -24,7 +24,7 @@ use crate::service::ports::{Advisor, SelectionEvent, SelectionEventKind};
 use crate::service::record::Recorder;
 use crate::service::rerank::{Reranked, Reranking};
 use crate::service::retrieve::Retrieve;
-use crate::settings::Rerank;
+use crate::settings::{Rerank, SelectionSettings};
 
 pub use crate::domain::selection::Selection;
 
@@ -315,7 +315,7 @@ impl Select {
     fn limit(&self, request: &SelectRequest, ranking: &[Ranked<u32>], catalog: &Catalog) -> usize {
         let settings = self.settings.load();
         let limit = request.limit.unwrap_or(settings.limit);
-        let pinned: Vec<u32> = settings.pinned.iter().filter_map(|name| catalog.operation_position(name)).collect();
+        let pinned: Vec<u32> = pinned(&settings, catalog).collect();
         limit + ranking.iter().take(limit + pinned.len()).filter(|ranked| pinned.contains(&ranked.key)).count()
     }
 
@@ -359,8 +359,7 @@ impl Select {
             fixed.push(meta(SMART_SELECT_TOOLS, Reason::SearchTool));
         }
         let settings = self.settings.load();
-        let pinned =
-            settings.pinned.iter().filter_map(|name| catalog.operation(name)).filter(|tool| offer.position(&tool.id, catalog).is_some());
+        let pinned = pinned(&settings, catalog).filter(|&position| offer.has(position)).map(|position| &catalog.tools()[position as usize]);
         fixed.extend(pinned.map(|tool| Selected {
             name: tool.operation_id.to_string(),
             id: Some(tool.id.clone()),
@@ -404,6 +403,13 @@ fn run_tool() -> ToolId {
 
 fn meta(name: &str, reason: Reason) -> Selected {
     Selected { name: name.to_owned(), id: None, score: None, reason }
+}
+
+/// What the settings pin, then what an admin pinned, each once.
+fn pinned<'a>(settings: &'a SelectionSettings, catalog: &'a Catalog) -> impl Iterator<Item = u32> + 'a {
+    let of_settings = move || settings.pinned.iter().filter_map(|name| catalog.operation_position(name));
+    let of_admin = catalog.pinned().iter().copied().filter(move |position| of_settings().all(|known| known != *position));
+    of_settings().chain(of_admin)
 }
 
 fn called_names(request: &SelectRequest) -> impl Iterator<Item = &str> {

@@ -157,5 +157,5 @@ impl SmartSelect {
 }
 
 fn smart_tool(tool: &Tool, reason: String) -> SmartTool {
-    SmartTool { name: tool.operation_id.to_string(), server: tool.id.server.to_string(), tool: tool.id.name.to_string(), reason }
+    SmartTool { name: tool.operation_id.to_string(), server: tool.id.server.to_string(), tool: tool.label.to_string(), reason }
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::domain::tool::ServerName;
 use crate::service::current::CurrentCatalog;
+use crate::service::definitions::{DefinitionCounts, Definitions};
 use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, Store, ToolIndex, ToolServers};
 use crate::service::reload::{Reload, ReloadState};
 
@@ -23,6 +24,7 @@ pub struct Status {
     pub store: Arc<dyn Store>,
     pub embedder: Arc<dyn Embedder>,
     pub reload: Arc<Reload>,
+    pub definitions: Arc<Definitions>,
     pub started: Instant,
     /// Whether a last good catalog was loaded at start, or the service was ready before: it stays so.
     pub was_ready: AtomicBool,
@@ -38,6 +40,9 @@ pub struct Readiness {
     pub store: StoreState,
     pub embedder: EmbedderState,
     pub reload: ReloadState,
+    /// Tools whose definitions changed or that were added; for administrators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub definitions: Option<DefinitionCounts>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -85,6 +90,7 @@ impl Status {
             store: self.store().await,
             embedder: self.embedder(),
             reload: self.reload.state(),
+            definitions: Some(self.definitions.counts()),
         }
     }
 

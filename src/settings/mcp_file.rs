@@ -15,6 +15,7 @@ use url::Url;
 
 use crate::domain::naming::RESERVED_SERVER_NAMES;
 use crate::domain::tool::ServerName;
+use crate::domain::tool_facts;
 use crate::settings::calls::{CallSettings, Validation};
 use crate::settings::finding::{Findings, Place, nearest, suggestion};
 use crate::settings::forwarding::HeaderForwarding;
@@ -25,7 +26,7 @@ use crate::settings::oauth::OAuthSettings;
 use crate::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
 /// What this version reads of a server's entry.
-const SERVER_KEYS: [&str; 23] = [
+const SERVER_KEYS: [&str; 24] = [
     "args",
     "client_header_forwarding",
     "command",
@@ -43,6 +44,7 @@ const SERVER_KEYS: [&str; 23] = [
     "oauth",
     "startTimeout",
     "start_timeout",
+    "tags",
     "timeout",
     "transport",
     "type",
@@ -210,12 +212,14 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
     let exception = calls.validation_exceptions.get(name).copied();
     let validation = entry.first_of(["validation", "validation"], validation).or(exception).unwrap_or(calls.validation);
     let disabled_tools = entry.first_of(["disabledTools", "disabled_tools"], Entry::texts).unwrap_or_default();
+    let tags = entry.first_of(["tags", "tags"], tags).unwrap_or_default();
     (entry.file.findings.problems.len() == before).then_some(ServerSettings {
         name: ServerName::new(name),
         transport: transport?,
         call_timeout,
         start_timeout,
         disabled_tools,
+        tags,
         max_result_bytes,
         max_text_bytes,
         validation,
@@ -532,6 +536,26 @@ fn text_bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
         Some(number) => Some(number),
         None => entry.wrong_kind(&path, "a whole number of bytes from 256 to 1073741824, or 0 to cut nothing"),
     }
+}
+
+fn tags(entry: &mut Entry<'_, '_>, key: &str) -> Option<Vec<String>> {
+    let path = child(entry.path, key);
+    let texts = entry.texts(key)?;
+    if texts.len() > tool_facts::MOST_TAGS {
+        return entry.wrong_kind(&path, &format!("at most {} tags", tool_facts::MOST_TAGS));
+    }
+    let mut tags = Vec::new();
+    for (position, text) in texts.iter().enumerate() {
+        match tool_facts::tag(text) {
+            Ok(tag) if !tags.contains(&tag) => tags.push(tag),
+            Ok(_) => {}
+            Err(problem) => {
+                let remedy = format!("write a text of 1 to {} characters", tool_facts::TAG_CHARACTERS);
+                entry.problem(&item(&path, position), problem.to_string(), remedy);
+            }
+        }
+    }
+    Some(tags)
 }
 
 fn validation(entry: &mut Entry<'_, '_>, key: &str) -> Option<Validation> {

@@ -5,6 +5,7 @@
 
 mod access;
 mod calls;
+mod definitions;
 mod documents;
 mod embedder;
 mod files;
@@ -25,6 +26,7 @@ mod selection;
 pub mod servers;
 mod sessions;
 mod store;
+mod tags;
 mod tls;
 mod toolsets;
 mod values;
@@ -39,6 +41,7 @@ use toml::Value;
 
 pub use self::access::AccessSettings;
 pub use self::calls::{CallSettings, Validation};
+pub use self::definitions::DefinitionChanges;
 pub use self::documents::DocumentSettings;
 pub use self::embedder::{BuiltinModel, Dialect, EmbedderProvider, EmbedderSettings, EndpointSettings, FolderSettings, Prefixes};
 pub use self::files::FileSettings;
@@ -64,6 +67,7 @@ pub use self::values::DEFAULTS;
 use self::finding::Findings;
 use self::values::{Reader, Values};
 use crate::domain::canonical::Fingerprint;
+use crate::domain::policy::TagRule;
 use crate::domain::principal::GroupTable;
 
 /// The whole configuration.
@@ -114,10 +118,14 @@ pub struct LiveSettings {
     pub groups: GroupTable,
     pub policy: PolicySettings,
     pub toolsets: ToolsetSettings,
+    /// `[[tag]]`: which tools get which tags.
+    pub tags: Vec<TagRule>,
+    /// `definitions.changes`
+    pub definitions: DefinitionChanges,
 }
 
 /// Sections that [`LiveSettings`] holds.
-const LIVE_SECTIONS: [&str; 6] = ["calls", "groups", "policy", "presets", "selection", "toolsets"];
+const LIVE_SECTIONS: [&str; 8] = ["calls", "definitions", "groups", "policy", "presets", "selection", "tag", "toolsets"];
 /// Of the other sections, what it holds beside.
 const LIVE_KEYS: [&str; 1] = ["access.default"];
 
@@ -219,6 +227,8 @@ impl Settings {
         }
         let mut reader = Reader::new(&mut values, &mut findings);
         calls.check_exceptions(&servers, &mut reader);
+        let definitions = DefinitionChanges::read(&mut reader);
+        let tags = tags::read(&values, &mut findings);
 
         let groups = GroupTable::new(values.groups.clone());
         let policy = PolicySettings::read(&mut values, &mut findings);
@@ -226,10 +236,8 @@ impl Settings {
         let keys = values.fingerprints();
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
-            Ok((
-                Self { start, live: LiveSettings { servers, calls, selection, groups, policy, toolsets }, sources: sources.clone(), keys },
-                warnings,
-            ))
+            let live = LiveSettings { servers, calls, selection, groups, policy, toolsets, tags, definitions };
+            Ok((Self { start, live, sources: sources.clone(), keys }, warnings))
         } else {
             Err(SettingsErrors { problems, warnings })
         }
@@ -338,7 +346,9 @@ fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CallSettings, DEFAULTS, Findings, PolicySettings, Reader, SelectionSettings, Settings, StartSettings, Values};
+    use super::{
+        CallSettings, DEFAULTS, DefinitionChanges, Findings, PolicySettings, Reader, SelectionSettings, Settings, StartSettings, Values,
+    };
 
     #[test]
     fn every_default_is_read() {
@@ -348,6 +358,7 @@ mod tests {
         StartSettings::read(&mut reader);
         CallSettings::read(&mut reader);
         SelectionSettings::read(&mut reader);
+        DefinitionChanges::read(&mut reader);
         PolicySettings::read(&mut values, &mut findings);
         assert_eq!(values.unread(), Vec::<&str>::new());
         assert_eq!(findings.problems, []);

@@ -24,6 +24,8 @@ pub struct ServerSettings {
     pub start_timeout: Duration,
     /// Tools of this server that are not published, by their exact names.
     pub disabled_tools: Vec<String>,
+    /// Tags of all its tools.
+    pub tags: Vec<String>,
     /// Largest result in bytes.
     pub max_result_bytes: usize,
     /// Above it the text of a result is cut; `None`: never.
@@ -83,13 +85,24 @@ impl ServerSettings {
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
         // Taken apart, so that a new field can't be forgotten here.
-        let Self { name: _, transport, call_timeout, start_timeout, disabled_tools, max_result_bytes, max_text_bytes, validation, remote } =
-            self;
+        let Self {
+            name: _,
+            transport,
+            call_timeout,
+            start_timeout,
+            disabled_tools,
+            tags,
+            max_result_bytes,
+            max_text_bytes,
+            validation,
+            remote,
+        } = self;
         let mut found = transport.differences(&other.transport);
         let others = [
             ("timeout", *call_timeout != other.call_timeout),
             ("startTimeout", *start_timeout != other.start_timeout),
             ("disabledTools", *disabled_tools != other.disabled_tools),
+            ("tags", *tags != other.tags),
             ("maxResultBytes", *max_result_bytes != other.max_result_bytes),
             ("client_header_forwarding", remote.forwarding != other.remote.forwarding),
             ("oauth", remote.oauth != other.remote.oauth),
@@ -103,7 +116,7 @@ impl ServerSettings {
     /// Whether a change of this key can be taken over by a connection that stands.
     #[must_use]
     pub fn keeps_connection(key: &str) -> bool {
-        matches!(key, "timeout" | "startTimeout" | "disabledTools" | "maxTextBytes" | "validation")
+        matches!(key, "timeout" | "startTimeout" | "disabledTools" | "tags" | "maxTextBytes" | "validation")
     }
 }
 
@@ -162,6 +175,7 @@ mod tests {
             call_timeout: Duration::from_secs(seconds),
             start_timeout: Duration::from_secs(1),
             disabled_tools: disabled.iter().map(|name| (*name).to_owned()).collect(),
+            tags: Vec::new(),
             max_result_bytes: 1,
             remote: RemoteSettings::default(),
             max_text_bytes: None,

@@ -65,6 +65,8 @@ pub(super) struct Values {
     pub(super) toolsets: Vec<(String, serde_json::Value, Place)>,
     /// Section `[presets]`: names of toolsets under names that users choose.
     pub(super) presets: BTreeMap<String, (Vec<String>, Place)>,
+    /// The tables `[[tag]]`, as they stand there.
+    pub(super) tags: Vec<(serde_json::Value, Place)>,
 }
 
 /// The section whose keys are names.
@@ -75,6 +77,8 @@ const POLICY: &str = "policy";
 const TOOLSETS: &str = "toolsets";
 const PRESETS: &str = "presets";
 const A_LIST_OF_TOOLSETS: &str = "write a list of toolsets' names, such as [\"mail\", \"calendar\"]";
+/// The tables of rules for tags.
+const TAG: &str = "tag";
 
 impl Values {
     /// The compiled-in defaults alone.
@@ -99,6 +103,7 @@ impl Values {
             policy: Vec::new(),
             toolsets: Vec::new(),
             presets: BTreeMap::new(),
+            tags: Vec::new(),
         }
     }
 
@@ -122,7 +127,7 @@ impl Values {
         for (section, keys) in positions.get_ref() {
             let name = section.get_ref().as_ref();
             let place_of_section = place(Some(section.span().start), Some(name));
-            if let (POLICY, DeValue::Array(rules)) = (name, keys.get_ref()) {
+            if let (POLICY | TAG, DeValue::Array(rules)) = (name, keys.get_ref()) {
                 for rule in rules {
                     let place = place(Some(rule.span().start), Some(name));
                     let value = any_value(rule.get_ref(), &mut |text| {
@@ -133,7 +138,8 @@ impl Values {
                             String::new()
                         })
                     });
-                    self.policy.push((value, place));
+                    let tables = if name == TAG { &mut self.tags } else { &mut self.policy };
+                    tables.push((value, place));
                 }
                 continue;
             }
@@ -328,14 +334,15 @@ impl Values {
     /// Of every key a fingerprint of its value, to tell later what has changed.
     pub(super) fn fingerprints(&self) -> BTreeMap<String, Fingerprint> {
         let entries = self.entries.iter().map(|(key, entry)| (key.clone(), Fingerprint::of_text(&entry.value.to_string())));
-        let rules: Vec<&serde_json::Value> = self.policy.iter().map(|(rule, _)| rule).collect();
+        let rules = |tables: &[(serde_json::Value, Place)]| format!("{:?}", tables.iter().map(|(rule, _)| rule).collect::<Vec<_>>());
         let toolsets: Vec<(&String, &serde_json::Value)> = self.toolsets.iter().map(|(name, value, _)| (name, value)).collect();
         let presets: Vec<(&String, &Vec<String>)> = self.presets.iter().map(|(name, (toolsets, _))| (name, toolsets)).collect();
         let tables = [
             (GROUPS, format!("{:?}", self.groups)),
-            (POLICY, format!("{rules:?}")),
+            (POLICY, rules(&self.policy)),
             (TOOLSETS, format!("{toolsets:?}")),
             (PRESETS, format!("{presets:?}")),
+            (TAG, rules(&self.tags)),
         ];
         entries.chain(tables.map(|(name, text)| (name.to_owned(), Fingerprint::of_text(&text)))).collect()
     }

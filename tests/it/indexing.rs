@@ -16,6 +16,7 @@ use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::principal::Visibility;
 use toolsieve::domain::relevance::{LexicalModel, SparseVector};
 use toolsieve::domain::tool::ServerName;
+use toolsieve::domain::tool_facts::Overlay;
 use toolsieve::service::current::CurrentCatalog;
 use toolsieve::service::ports::{EmbedError, Embedder, IndexQuery, IndexQueryText, Store, ToolIndex};
 use toolsieve::service::refresh::Indexing;
@@ -157,4 +158,29 @@ async fn texts_of_servers_are_in_use() {
     timeout(LONG, following).await.unwrap().unwrap();
     let texts = [MAIL, CLOCK].map(Fingerprint::of_text);
     assert_eq!(store.vectors("axes", &texts).await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_admin_writes_is_all_that_is_embedded_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
+    let parts = start(&folder.path().join("one"), &store);
+    assert!(parts.indexing.update(&two_servers_and_an_empty_one()).await);
+    let with = |overlay: &Overlay| {
+        let mut mail = server("work-mail", Some("Letters of the office."), &["readLetter"]);
+        let raw = Arc::clone(&server("work-mail", None, &["send_letter"]).tools[0].raw);
+        mail.tools.push(Arc::new(catalog::tool(&mail.name, &raw).unwrap().with(overlay)));
+        Catalog::new(vec![mail, server("clock", None, &["now"])])
+    };
+    for (overlay, passages) in [
+        (Overlay { tags: vec!["a".into()], pinned: true, ..Overlay::default() }, 0),
+        (Overlay { synonyms: vec!["post".into()], ..Overlay::default() }, 1),
+        (Overlay { description: Some("Writes to people.".into()), ..Overlay::default() }, 2),
+        (Overlay::default(), 0),
+    ] {
+        let before = parts.embedder.passages.load(Ordering::Relaxed);
+        let catalog = with(&overlay);
+        assert!(parts.indexing.update(&catalog).await);
+        assert_eq!(parts.embedder.passages.load(Ordering::Relaxed) - before, passages, "{overlay:?}");
+    }
 }

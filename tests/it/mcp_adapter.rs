@@ -51,6 +51,7 @@ fn settings(name: &str, transport: TransportSettings) -> ServerSettings {
         call_timeout: LONG,
         start_timeout: LONG,
         disabled_tools: Vec::new(),
+        tags: Vec::new(),
         max_result_bytes: 16 << 20,
         remote: RemoteSettings::default(),
         max_text_bytes: None,

@@ -111,7 +111,7 @@ fn passages_of_tools() {
             name: &case.name,
             title: case.title.as_deref(),
             description: &case.description,
-            parameters: vec![],
+            ..ToolText::default()
         };
         assert_eq!(passages(&tool), case.passages);
     }
@@ -339,7 +339,7 @@ proptest! {
         let model = LexicalModel::default();
         for text in [&text, &words] {
             prop_assert!(well_formed(&model.query_vector(text)));
-            let tool = ToolText { server: text, name: text, title: Some(text), description: text, parameters: vec![(text, text)] };
+            let tool = ToolText { server: text, name: text, title: Some(text), description: text, parameters: vec![(text, text)], synonyms: &[] };
             prop_assert!(well_formed(&model.document_vector(&tool)));
             prop_assert!((1..=2).contains(&passages(&tool).len()));
             prop_assert!(passages(&tool).iter().all(|passage| passage.chars().count() <= 1_000));

@@ -15,10 +15,11 @@ use toolsieve::domain::policy::{Effect, RulePlace, RuleSource};
 use toolsieve::domain::principal::{Principal, PrincipalId};
 use toolsieve::domain::session::{ID_BYTES, Session, SessionContents, SessionId};
 use toolsieve::domain::tool::{ServerName, ToolId};
+use toolsieve::domain::tool_facts::WrittenFacts;
 use toolsieve::domain::toolset::{Toolset, ToolsetName};
 use toolsieve::service::ports::{
     AuditAction, AuditEntry, AuditQuery, CallOutcome, SelectionEvent, SelectionEventKind, ServerListing, SessionCaps, SessionSaved,
-    SkippedTool, Store, StoredChat, StoredPolicy,
+    SkippedTool, Store, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts,
 };
 
 macro_rules! store_contract {
@@ -45,7 +46,10 @@ macro_rules! store_contract {
             api_keys_come_back_as_they_were,
             two_keys_in_use_never_have_one_name,
             of_two_changes_of_one_policy_one_is_too_late,
-            the_audit_log_is_found_by_what_it_says
+            the_audit_log_is_found_by_what_it_says,
+            of_two_writings_about_one_tool_one_is_too_late,
+            definitions_are_kept_as_they_were_seen_first,
+            servers_say_when_they_were_listed
         }
     };
     ($factory:path: $($name:ident),* $(,)?) => {
@@ -458,4 +462,68 @@ pub(crate) async fn the_audit_log_is_found_by_what_it_says(store: &dyn Store) {
     assert_eq!(find(AuditQuery { principal: Some("many".into()), limit: 300, ..AuditQuery::default() }).await.len(), 250);
     assert_eq!(store.forget_audit_before(at(3)).await.unwrap(), 2);
     assert_eq!(find(AuditQuery { limit: 300, ..AuditQuery::default() }).await.len(), 251);
+}
+
+pub(crate) async fn of_two_writings_about_one_tool_one_is_too_late(store: &dyn Store) {
+    let (one, other) = (ToolId::new("server", "日本 '\u{200b}"), ToolId::new("other", "日本 '\u{200b}"));
+    let facts = |tag: &str| WrittenFacts { tags: vec![tag.into()], description: Some("\"quoted\"\n".into()), ..WrittenFacts::default() };
+    assert_eq!(store.tool_facts().await.unwrap(), []);
+    assert_eq!(store.save_tool_facts(&one, 1, Some(&facts("a"))).await.unwrap(), None);
+    let (first, second) = (facts("first"), facts("second"));
+    let both = futures::join!(store.save_tool_facts(&one, 0, Some(&first)), store.save_tool_facts(&one, 0, Some(&second)));
+    let saved = match (both.0.unwrap(), both.1.unwrap()) {
+        (Some(1), None) => first,
+        (None, Some(1)) => second,
+        other => panic!("{other:?}"),
+    };
+    let stored = |tool: &ToolId, version, facts| StoredToolFacts { tool: tool.clone(), version, facts };
+    assert_eq!(store.tool_facts().await.unwrap(), [stored(&one, 1, Some(saved))]);
+    assert_eq!(store.save_tool_facts(&one, 1, None).await.unwrap(), Some(2));
+    assert_eq!(store.save_tool_facts(&one, 0, Some(&facts("a"))).await.unwrap(), None, "what was taken back has a version too");
+    assert_eq!(store.save_tool_facts(&other, 0, Some(&facts("b"))).await.unwrap(), Some(1));
+    let mut all = store.tool_facts().await.unwrap();
+    all.sort_by(|one, other| one.tool.cmp(&other.tool));
+    assert_eq!(all, [stored(&other, 1, Some(facts("b"))), stored(&one, 2, None)]);
+}
+
+pub(crate) async fn definitions_are_kept_as_they_were_seen_first(store: &dyn Store) {
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let first = |number: usize| {
+        let tool = ToolId::new("server", format!("tool{number:04}"));
+        StoredDefinition { tool, fingerprint: text(number), is_new: number == 1, first_seen: at(9), noticed: None, approved: None }
+    };
+    let sorted = async || {
+        let mut all = store.definitions().await.unwrap();
+        all.sort_by(|one, other| one.tool.cmp(&other.tool));
+        all
+    };
+    store.add_definitions(&[]).await.unwrap();
+    assert_eq!(sorted().await, []);
+    let all: Vec<_> = (0..700).map(|number| (first(number), format!("{{\"n\": {number}}}"))).collect();
+    store.add_definitions(&all).await.unwrap();
+    let again = (StoredDefinition { fingerprint: text(5_000), is_new: true, ..first(2) }, "{}".to_owned());
+    store.add_definitions(&[again]).await.unwrap();
+    let mut expected: Vec<_> = (0..700).map(first).collect();
+    assert_eq!(sorted().await, expected);
+    assert_eq!(store.definition(&expected[2].tool).await.unwrap().as_deref(), Some("{\"n\": 2}"));
+    assert_eq!(store.definition(&ToolId::new("server", "none")).await.unwrap(), None);
+
+    store.note_definition(&expected[1].tool, &text(6_000), at(10)).await.unwrap();
+    store.note_definition(&ToolId::new("server", "none"), &text(6_000), at(10)).await.unwrap();
+    expected[1].noticed = Some((text(6_000), at(10)));
+    assert_eq!(sorted().await, expected);
+    store.approve_definition(&expected[1].tool, &text(6_000), "{\"n\": 6}", at(11)).await.unwrap();
+    expected[1] =
+        StoredDefinition { fingerprint: text(6_000), is_new: false, noticed: None, approved: Some(at(11)), ..expected[1].clone() };
+    assert_eq!(sorted().await, expected);
+    assert_eq!(store.definition(&expected[1].tool).await.unwrap().as_deref(), Some("{\"n\": 6}"));
+}
+
+pub(crate) async fn servers_say_when_they_were_listed(store: &dyn Store) {
+    assert!(store.listing_times().await.unwrap().is_empty());
+    let before = SystemTime::now() - Duration::from_secs(1);
+    store.save_listing(&listing("alpha", 1)).await.unwrap();
+    let times = store.listing_times().await.unwrap();
+    assert_eq!(times.len(), 1);
+    assert!(times[&ServerName::from("alpha")] > before && times[&ServerName::from("alpha")] < before + Duration::from_mins(5));
 }

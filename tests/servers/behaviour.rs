@@ -152,9 +152,11 @@ impl Behaviour {
         if self.options.has("no-list") {
             return;
         }
-        let mut tools: Vec<Value> = match self.options.value("list") {
-            Some(topic) => on_topic(topic),
-            None => TOOLS.iter().map(|name| tool(name)).collect(),
+        let mut tools: Vec<Value> = match (self.options.value("file"), self.options.value("list")) {
+            // Read every time, so that a test can change what is listed.
+            (Some(path), _) => serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap(),
+            (None, Some(topic)) => on_topic(topic),
+            (None, None) => TOOLS.iter().map(|name| tool(name)).collect(),
         };
         if self.options.has("odd-names") {
             tools.extend(["docs", "openapi.json", "a/b", "100%", "a+b {c}"].map(tool));
@@ -214,6 +216,10 @@ impl Behaviour {
             "stop_reading" => self.note(|seen| seen.sleeping.clear()),
             "add_tool" => {
                 self.note(|seen| seen.added += 1);
+                answer(text(String::new()));
+                self.tell("notifications/tools/list_changed");
+            }
+            "relist" => {
                 answer(text(String::new()));
                 self.tell("notifications/tools/list_changed");
             }

@@ -155,6 +155,7 @@ mod tests {
             call_timeout: Duration::ZERO,
             start_timeout: Duration::ZERO,
             disabled_tools: Vec::new(),
+            tags: Vec::new(),
             max_result_bytes: 0,
             remote: crate::settings::RemoteSettings::default(),
             max_text_bytes: None,

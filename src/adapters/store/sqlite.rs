@@ -4,13 +4,14 @@
 //! has taken it, so a killed process loses nothing that was acknowledged. A power cut or a crash of the operating
 //! system can lose the last commits, never the file's integrity; everything kept here is derived (listings, vectors,
 //! counts) or costs a warning when it is lost (chats, events), so it is not worth one disk flush per commit. What people
-//! write (keys, the policy, toolsets, words about tools) is flushed.
+//! write (keys, the policy, toolsets, words about tools, approvals) is flushed.
 //!
 //! **Connections.** One writes, a few read; in write-ahead mode they do not wait for each other. Each has a thread
 //! and a page cache of its own, so both are kept small. Another process may have the file open: it is waited for.
 
 mod audit;
 mod chats;
+mod definitions;
 mod enrichments;
 mod errors;
 mod events;
@@ -18,6 +19,7 @@ mod keys;
 mod listings;
 mod policy;
 mod sessions;
+mod tool_facts;
 mod toolsets;
 mod vectors;
 
@@ -40,11 +42,12 @@ use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Written};
 use crate::domain::principal::PrincipalId;
 use crate::domain::session::{Session, SessionId};
-use crate::domain::tool::ServerName;
+use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::tool_facts::WrittenFacts;
 use crate::domain::toolset::{Definition, Toolset, ToolsetName};
 use crate::service::ports::{
     AuditEntry, AuditQuery, SelectionEvent, ServerListing, SessionCaps, SessionSaved, Store, StoreError, StoredAuditEntry, StoredChat,
-    StoredPolicy,
+    StoredDefinition, StoredPolicy, StoredToolFacts,
 };
 
 pub use errors::OpenError;
@@ -321,6 +324,55 @@ impl Store for SqliteStore {
 
     async fn remove_session(&self, id: &SessionId) -> Result<bool, StoreError> {
         sessions::remove(&self.writer, id).await.map_err(self.failed("remove a session"))
+    }
+
+    async fn tool_facts(&self) -> Result<Vec<StoredToolFacts>, StoreError> {
+        tool_facts::all(&self.readers).await.map_err(self.failed("read what is written about tools"))
+    }
+
+    async fn save_tool_facts(&self, tool: &ToolId, expected: u64, facts: Option<&WrittenFacts>) -> Result<Option<u64>, StoreError> {
+        let save = async {
+            let mut connection = self.durably().await?;
+            let saved = tool_facts::save(&mut connection, tool, expected, facts).await;
+            as_usual(&mut connection).await?;
+            saved
+        };
+        save.await.map_err(self.failed("save what is written about a tool"))
+    }
+
+    async fn definitions(&self) -> Result<Vec<StoredDefinition>, StoreError> {
+        definitions::all(&self.readers).await.map_err(self.failed("read the definitions of tools"))
+    }
+
+    async fn definition(&self, tool: &ToolId) -> Result<Option<String>, StoreError> {
+        definitions::text(&self.readers, tool).await.map_err(self.failed("read the definition of a tool"))
+    }
+
+    async fn add_definitions(&self, new: &[(StoredDefinition, String)]) -> Result<(), StoreError> {
+        let add = async {
+            let mut transaction = self.write().await?;
+            definitions::add(&mut transaction, new).await?;
+            transaction.commit().await
+        };
+        add.await.map_err(self.failed("keep the definitions of new tools"))
+    }
+
+    async fn note_definition(&self, tool: &ToolId, other: &Fingerprint, at: SystemTime) -> Result<(), StoreError> {
+        definitions::note(&self.writer, tool, other, at).await.map_err(self.failed("note that the definition of a tool has changed"))
+    }
+
+    async fn approve_definition(&self, tool: &ToolId, definition: &Fingerprint, json: &str, at: SystemTime) -> Result<(), StoreError> {
+        let approve = async {
+            let mut connection = self.durably().await?;
+            let approved = definitions::approve(&mut connection, tool, definition, json, at).await;
+            as_usual(&mut connection).await?;
+            approved
+        };
+        approve.await.map_err(self.failed("approve the definition of a tool"))
+    }
+
+    async fn listing_times(&self) -> Result<HashMap<ServerName, SystemTime>, StoreError> {
+        listings::times(&self.readers).await.map_err(self.failed("read when servers were listed"))
     }
 
     async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {

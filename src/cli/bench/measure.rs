@@ -47,7 +47,7 @@ pub(super) struct Corpus {
 impl Corpus {
     pub(super) fn of(tools: Tools, settings: &Settings) -> Self {
         let given: usize = tools.listings.iter().map(|listing| listing.tools.len()).sum();
-        let catalog = catalog::known(&tools.listings, Vec::new(), settings).catalog;
+        let catalog = catalog::known(&tools.listings, Vec::new(), settings, &catalog::Kept::default()).catalog;
         let server_of = tools.ids.iter().map(|(tool, id)| (id.clone(), tool.server.to_string())).collect();
         let left_out = given - catalog.tools().len().min(given);
         let current = Arc::new(CurrentCatalog::default());

@@ -36,6 +36,21 @@ pub fn text(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }
 
+/// The JSON with other texts in the place of some: names of members and values alike. Every other byte stays as it was.
+#[must_use]
+pub fn replace_texts(json: &str, replacement: impl Fn(&str) -> Option<String>) -> String {
+    let (mut out, mut copied) = (String::with_capacity(json.len()), 0);
+    for range in scan::strings(json) {
+        if let Some(new) = text(&json[range.clone()]).and_then(|text| replacement(&text)) {
+            out.push_str(&json[copied..range.start]);
+            out.push_str(&new);
+            copied = range.end;
+        }
+    }
+    out.push_str(&json[copied..]);
+    out
+}
+
 /// A text as JSON.
 #[must_use]
 pub fn quoted(text: &str) -> String {

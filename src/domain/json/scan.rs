@@ -76,6 +76,17 @@ fn end_of_string(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
+/// Where the strings of a valid JSON text stand, with their quotes.
+pub(super) fn strings(json: &str) -> impl Iterator<Item = Range<usize>> + '_ {
+    let mut position = 0;
+    std::iter::from_fn(move || {
+        let bytes = json.as_bytes();
+        let start = position + bytes.get(position..)?.iter().position(|byte| *byte == b'"')?;
+        position = end_of_string(bytes, start);
+        Some(start..position)
+    })
+}
+
 /// Where `NaN`, `Infinity` and `-Infinity` stand outside of strings; `None`: nowhere.
 pub(super) fn literals(json: &str) -> Option<Vec<Range<usize>>> {
     const LITERALS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];

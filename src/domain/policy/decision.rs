@@ -1,11 +1,12 @@
 //! The same policy, rule by rule: slower than the compiled one, and able to say why.
 
+use crate::domain::naming::OperationId;
 use crate::domain::policy::compiled::Policy;
-use crate::domain::policy::facts;
+use crate::domain::policy::facts::{self, ToolFacts};
 use crate::domain::policy::pattern::Patterns;
 use crate::domain::policy::rule::{Effect, Rule, RulePlace};
 use crate::domain::principal::Principal;
-use crate::domain::tool::{ServerName, Tool};
+use crate::domain::tool::{ServerName, Tool, ToolId};
 
 /// What holds, and which rule says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl Decisions<'_> {
     #[must_use]
     pub fn on(&self, tool: &Tool) -> Decision {
         let toolsets = self.policy.toolsets.names_of(tool);
-        self.first(|_, side| side.fits(tool, &toolsets))
+        self.first(|_, side| side.fits(&tool.id, &tool.operation_id, &tool.facts) && side.toolsets.hold(toolsets.iter().copied()))
     }
 
     /// On a server whose tools are not known: rules of single tools do not count.
@@ -68,7 +69,7 @@ impl Decisions<'_> {
 }
 
 impl ToolSide {
-    fn of(rule: &Rule) -> Self {
+    pub(super) fn of(rule: &Rule) -> Self {
         Self {
             servers: Patterns::new(&rule.servers),
             tools: Patterns::new(&rule.tools),
@@ -79,11 +80,11 @@ impl ToolSide {
         }
     }
 
-    fn fits(&self, tool: &Tool, toolsets: &[&str]) -> bool {
-        self.hints[tool.facts.hints()]
-            && self.servers.hold([tool.id.server.as_str()])
-            && (self.tools.hold([&*tool.id.name]) || self.published.hold([tool.operation_id.as_str()]))
-            && self.tags.hold(tool.facts.tags())
-            && self.toolsets.hold(toolsets.iter().copied())
+    /// All conditions on the tool itself; those on the toolsets that it is in stand beside.
+    pub(super) fn fits(&self, id: &ToolId, published: &OperationId, facts: &ToolFacts) -> bool {
+        self.hints[facts.hints()]
+            && self.servers.hold([id.server.as_str()])
+            && (self.tools.hold([&*id.name]) || self.published.hold([published.as_str()]))
+            && self.tags.hold(facts.tags())
     }
 }

@@ -79,12 +79,22 @@ impl ToolFacts {
         Self { hints, tags: tags.map(Into::into).collect() }
     }
 
+    /// Tags that others than its server give it; each counts once.
+    pub fn add_tags<'a>(&mut self, tags: impl IntoIterator<Item = &'a str>) {
+        for tag in tags {
+            if self.tags.iter().all(|known| **known != *tag) {
+                self.tags.push(tag.into());
+            }
+        }
+    }
+
     /// The hints as a number below [`COMBINATIONS`].
     pub(super) fn hints(&self) -> usize {
         self.hints.into()
     }
 
-    pub(super) fn tags(&self) -> impl Iterator<Item = &str> {
+    /// Those of its server first.
+    pub fn tags(&self) -> impl Iterator<Item = &str> {
         self.tags.iter().map(AsRef::as_ref)
     }
 }

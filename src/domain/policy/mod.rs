@@ -9,6 +9,7 @@ mod decision;
 mod facts;
 mod pattern;
 mod rule;
+mod tagging;
 mod toolsets;
 
 pub use check::{contradictions, warnings};
@@ -16,6 +17,7 @@ pub use compiled::{Assignment, Policy};
 pub use decision::{Decision, Decisions};
 pub use facts::ToolFacts;
 pub use rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
+pub use tagging::{TagRule, Tagging};
 pub use toolsets::Toolsets;
 
 #[cfg(test)]

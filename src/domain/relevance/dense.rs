@@ -15,7 +15,16 @@ pub const FIRST_SENTENCE_CHARACTERS: usize = 240;
 
 /// One or two texts for a tool, the fuller one first: `server name words: description` and `name words: first
 /// sentence`. Only one when the tool has no description. Never empty texts unless the tool has neither name nor server.
+/// Where an admin gave it synonyms, `name words: synonyms` comes last, and leaves the others as they are.
 pub fn passages(tool: &ToolText<'_>) -> Vec<String> {
+    let mut passages = own_passages(tool);
+    if !tool.synonyms.is_empty() {
+        passages.push(cap(&join(&[&split_identifier(tool.name)], &tool.synonyms.join(", ")), PASSAGE_CHARACTERS));
+    }
+    passages
+}
+
+fn own_passages(tool: &ToolText<'_>) -> Vec<String> {
     let server = split_identifier(tool.server);
     let name = split_identifier(tool.name);
     let description = squeeze(tool.description, PASSAGE_CHARACTERS);

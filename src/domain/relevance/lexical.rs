@@ -92,6 +92,8 @@ pub struct LexicalParameters {
     pub server: FieldParameters,
     /// Names and descriptions of the parameters together.
     pub parameters: FieldParameters,
+    /// What an admin says that the tool is found by: as good as its name. Few tools have any, so nothing was measured.
+    pub synonyms: FieldParameters,
 }
 
 impl Default for LexicalParameters {
@@ -103,6 +105,7 @@ impl Default for LexicalParameters {
             description: FieldParameters { weight: 1.0, average_length: 20.0 },
             server: FieldParameters { weight: 1.0, average_length: 1.5 },
             parameters: FieldParameters { weight: 0.3, average_length: 30.0 },
+            synonyms: FieldParameters { weight: 2.0, average_length: 4.0 },
         }
     }
 }
@@ -135,6 +138,7 @@ impl LexicalModel {
         self.add_field(&mut terms, parameters.server, [tool.server]);
         let texts = tool.parameters.iter().flat_map(|&(name, description)| [name, description]);
         self.add_field(&mut terms, parameters.parameters, texts);
+        self.add_field(&mut terms, parameters.synonyms, tool.synonyms.iter().map(String::as_str));
         let mut vector = SparseVector::from_unsorted(terms);
         for value in &mut vector.values {
             *value = *value * (parameters.k1 + 1.0) / (*value + parameters.k1);

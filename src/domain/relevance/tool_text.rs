@@ -13,4 +13,6 @@ pub struct ToolText<'a> {
     pub description: &'a str,
     /// Parameter names with their descriptions, nested ones flattened by the caller if it likes.
     pub parameters: Vec<(&'a str, &'a str)>,
+    /// Words and phrases that an admin gave the tool.
+    pub synonyms: &'a [String],
 }

@@ -45,7 +45,10 @@ impl Vocabulary {
         for tool in tools {
             seen.clear();
             let parameters = tool.parameters.iter().flat_map(|&(name, description)| [name, description]);
-            for text in [tool.server, tool.name, tool.title.unwrap_or_default(), tool.description].into_iter().chain(parameters) {
+            let synonyms = tool.synonyms.iter().map(String::as_str);
+            for text in
+                [tool.server, tool.name, tool.title.unwrap_or_default(), tool.description].into_iter().chain(parameters).chain(synonyms)
+            {
                 analyzer.for_each_word(text, |word, term| {
                     terms.insert(term);
                     let Some(word) = word.filter(|word| is_correctable(word)) else { return };

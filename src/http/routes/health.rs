@@ -30,6 +30,9 @@ pub async fn readyz(state: web::Data<State>, caller: Caller) -> HttpResponse {
         // What is hidden has no state either.
         readiness.servers.retain(|server| state.current.shows_server(&caller.0, &server.server));
     }
+    if !is_public && !caller.0.administers {
+        readiness.definitions = None;
+    }
     if caller.0.kind == PrincipalKind::Nobody {
         // What a server wrote before it died is not for everybody.
         readiness.servers.iter_mut().for_each(|server| server.error = None);

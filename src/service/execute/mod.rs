@@ -217,6 +217,9 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, st
             Verdict::Valid | Verdict::Unchecked { .. } => {}
         }
     }
+    if !tool.identifiers.is_empty() {
+        arguments = tool.identifiers.restore(&arguments).into();
+    }
     if !repairs.is_empty() {
         let repairs: Vec<String> = repairs.iter().map(ToString::to_string).collect();
         tracing::info!(tool = %tool.id, ?repairs, "arguments were repaired");

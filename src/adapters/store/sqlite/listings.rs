@@ -1,10 +1,11 @@
 //! The last good listing of every server.
 
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use sqlx::SqlitePool;
 
-use crate::adapters::store::encoding::to_millis;
+use crate::adapters::store::encoding::{from_millis, to_millis};
 use crate::domain::tool::ServerName;
 use crate::service::ports::ServerListing;
 
@@ -51,6 +52,11 @@ pub(super) async fn save(writer: &SqlitePool, listing: &ServerListing) -> Result
 pub(super) async fn remove(writer: &SqlitePool, server: &ServerName) -> Result<(), sqlx::Error> {
     sqlx::query("DELETE FROM listing WHERE server = ?").bind(server.as_str()).execute(writer).await?;
     Ok(())
+}
+
+pub(super) async fn times(readers: &SqlitePool) -> Result<HashMap<ServerName, SystemTime>, sqlx::Error> {
+    let rows: Vec<(String, i64)> = sqlx::query_as("SELECT server, fetched_at FROM listing").fetch_all(readers).await?;
+    Ok(rows.into_iter().map(|(server, at)| (ServerName::new(server), from_millis(at))).collect())
 }
 
 fn encode<T: serde::Serialize>(value: &T) -> Result<String, sqlx::Error> {

@@ -24,8 +24,8 @@ const MAX_LIMIT: usize = 1_000;
 pub struct AuditParameters {
     /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`.
     principal: Option<String>,
-    /// `call`, `key_create`, `key_rotate`, `key_revoke`, `policy_replace`, `enrichment_replace` or
-    /// `enrichment_remove`.
+    /// `call`, `key_create`, `key_rotate`, `key_revoke`, `policy_replace`, `enrichment_replace`,
+    /// `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove` or `definition_approve`.
     action: Option<String>,
     server: Option<String>,
     /// The name by which its server calls the tool.
@@ -117,7 +117,8 @@ impl AuditParameters {
             action: known(
                 self.action,
                 |name| AuditAction::of_name(&name),
-                "action is call, key_create, key_rotate, key_revoke or policy_replace.",
+                "action is call, key_create, key_rotate, key_revoke, policy_replace, enrichment_replace, enrichment_remove, \
+                 tool_facts_replace, tool_facts_remove or definition_approve.",
             )?,
             server: self.server,
             tool: self.tool,

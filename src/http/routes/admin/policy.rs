@@ -7,9 +7,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use super::expected;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Problem, read_json};
 use crate::http::state::State;
 use crate::service::policies::{Asked, Check, PolicyView};
 use crate::service::ports::{AuditAction, AuditEntry};
@@ -106,15 +107,4 @@ pub async fn check(state: web::Data<State>, _caller: Administrator, body: Body) 
 fn answer(view: &PolicyView) -> HttpResponse {
     let etag = format!("\"{}\"", view.version);
     HttpResponse::Ok().insert_header((header::ETAG, etag)).insert_header((header::CACHE_CONTROL, "no-store")).json(view)
-}
-
-/// The version in `If-Match`; `*` is any.
-fn expected(request: &HttpRequest) -> Result<Option<u64>, Problem> {
-    let Some(value) = request.headers().get(header::IF_MATCH) else { return Ok(None) };
-    let text = value.to_str().unwrap_or_default().trim();
-    if text == "*" {
-        return Ok(None);
-    }
-    let version = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).and_then(|text| text.parse().ok());
-    version.map(Some).ok_or_else(|| Problem::new(Code::PreconditionFailed, "If-Match is no ETag that was ever given here."))
 }

@@ -1,0 +1,155 @@
+//! `toolsieve tools show|set|unset|approve`: what is known about a tool of a running service.
+
+use std::fmt::Write as _;
+
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::cli::admin::ServiceAccess;
+use crate::cli::{Failure, Outcome, print};
+use crate::domain::document::encoded;
+
+#[derive(Subcommand)]
+pub(super) enum ToolFacts {
+    /// Show what a running service knows about a tool, and what has changed in its definition
+    Show {
+        #[command(flatten)]
+        tool: ToolName,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// Write about a tool; what is not given stays as it is
+    Set {
+        #[command(flatten)]
+        tool: ToolName,
+        /// A tag, in the place of those that were written before; may be repeated
+        #[arg(long = "tag", value_name = "TAG")]
+        tags: Vec<String>,
+        /// A word or phrase that finds the tool, in the place of those before; may be repeated
+        #[arg(long = "synonym", value_name = "WORDS")]
+        synonyms: Vec<String>,
+        /// A description in the place of the server's
+        #[arg(long, value_name = "TEXT")]
+        description: Option<String>,
+        /// Whether every chat is offered it
+        #[arg(long, value_name = "true|false")]
+        pinned: Option<bool>,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// Take back everything that was written about a tool
+    Unset {
+        #[command(flatten)]
+        tool: ToolName,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// Approve the definition of a tool as it was shown
+    Approve {
+        #[command(flatten)]
+        tool: ToolName,
+        /// The fingerprint that `show` printed
+        #[arg(long, value_name = "HEX")]
+        fingerprint: String,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+}
+
+#[derive(Args)]
+pub(super) struct ToolName {
+    /// The tool, as its server calls it: `time/get_current_time`
+    #[arg(value_name = "SERVER/TOOL")]
+    tool: String,
+}
+
+impl ToolName {
+    fn path(&self) -> Result<String, Failure> {
+        match self.tool.split_once('/') {
+            Some((server, tool)) if !server.is_empty() && !tool.is_empty() => {
+                Ok(format!("/v1/admin/tools/{}/{}", encoded(server), encoded(tool)))
+            }
+            _ => Err(Failure::invalid(format!("error: `{}` is not SERVER/TOOL, such as time/get_current_time", self.tool))),
+        }
+    }
+}
+
+impl ToolFacts {
+    pub(super) fn run(self) -> Outcome {
+        match self {
+            Self::Show { tool, json, access } => {
+                let view = access.ask(Method::GET, &tool.path()?, None)?;
+                print(&if json { format!("{view:#}") } else { described(&view) })
+            }
+            Self::Set { tool, tags, synonyms, description, pinned, access } => {
+                let path = tool.path()?;
+                let view = access.ask(Method::GET, &path, None)?;
+                let mut facts = view["written"].clone();
+                if !facts.is_object() {
+                    facts = json!({});
+                }
+                let given = [
+                    ("tags", (!tags.is_empty()).then(|| json!(tags))),
+                    ("synonyms", (!synonyms.is_empty()).then(|| json!(synonyms))),
+                    ("description", description.map(Value::from)),
+                    ("pinned", pinned.map(Value::from)),
+                ];
+                if given.iter().all(|(_, value)| value.is_none()) {
+                    return Err(Failure::invalid("error: nothing to write: give --tag, --synonym, --description or --pinned"));
+                }
+                for (name, value) in given {
+                    if let Some(value) = value {
+                        facts[name] = value;
+                    }
+                }
+                let version = view["version"].as_u64().unwrap_or_default();
+                print(&described(&access.replace(&path, &facts, version)?))
+            }
+            Self::Unset { tool, access } => print(&described(&access.ask(Method::DELETE, &tool.path()?, None)?)),
+            Self::Approve { tool, fingerprint, access } => {
+                let path = format!("{}/approve", tool.path()?);
+                access.ask(Method::POST, &path, Some(&json!({"fingerprint": fingerprint})))?;
+                print(&format!("{} is approved.", tool.tool))
+            }
+        }
+    }
+}
+
+fn described(view: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let texts = |value: &Value, member: &str| {
+        let items = value.as_array().into_iter().flatten();
+        items.map(|item| text(if member.is_empty() { item } else { &item[member] })).collect::<Vec<_>>().join(", ")
+    };
+    let definition = &view["definition"];
+    let mut out = format!("{}/{}\n", text(&view["server"]), text(&view["tool"]));
+    let published = if view["published"] == true { text(&view["name"]) } else { "no".to_owned() };
+    let lines = [
+        ("published", published),
+        ("description", text(&view["description"]).lines().next().unwrap_or_default().to_owned()),
+        ("tags", texts(&view["tags"], "tag")),
+        ("synonyms", texts(&view["synonyms"], "")),
+        ("pinned", view["pinned"].to_string()),
+        ("definition", definition["state"].as_str().unwrap_or("not compared").to_owned()),
+        ("fingerprint", text(&definition["fingerprint"])),
+    ];
+    for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        let _ = writeln!(out, "  {name:<12} {value}");
+    }
+    for change in view["difference"]["changes"].as_array().into_iter().flatten() {
+        let _ = writeln!(out, "  {}", text(&change["pointer"]));
+        for (sign, side) in [('-', &change["before"]), ('+', &change["after"])] {
+            for line in side.as_str().into_iter().flat_map(str::lines) {
+                let _ = writeln!(out, "    {sign} {line}");
+            }
+        }
+    }
+    for hidden in view["hidden_text"].as_array().into_iter().flatten() {
+        let _ = writeln!(out, "  hidden characters at {}: {}", text(&hidden["pointer"]), texts(&hidden["code_points"], ""));
+    }
+    out.trim_end().to_owned()
+}

@@ -1,0 +1,209 @@
+//! Characters of a definition that a model reads and nobody sees.
+//!
+//! Zero-width characters, controls that turn the order of letters around, tag characters and their like can carry orders
+//! to a model that no person who looks at the tool would find. Everything of a definition that a model is shown goes
+//! without them, and they are reported with their code points. [`characters`] says which they are.
+//!
+//! A name of a parameter or a value that a server spelled with such characters is shown without them too, and gets them
+//! back in a call, because the server knows no other ([`Identifiers`]). The name of the tool itself is what its server
+//! calls it.
+
+mod characters;
+mod identifiers;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+pub use self::characters::{strip, visible};
+pub use self::identifiers::Identifiers;
+
+/// Places of one definition that are named.
+const MOST_PLACES: usize = 20;
+/// Different code points of one place that are named.
+const MOST_CODE_POINTS: usize = 16;
+/// Members of an input schema that are prose; every other text there is a name or a value.
+const PROSE: [&str; 3] = ["title", "description", "$comment"];
+
+/// What was hidden at one place of a definition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HiddenText {
+    /// JSON Pointer (RFC 6901) into the definition, without hidden characters itself.
+    pub pointer: String,
+    /// Such as `U+200B`, each once, the first ones.
+    pub code_points: Vec<String>,
+    /// How many characters there were.
+    pub characters: usize,
+}
+
+/// A definition without hidden characters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Cleaned {
+    /// `None`: nothing was hidden, it is as the server sent it.
+    pub value: Option<Value>,
+    /// What was taken out; of a definition full of it the first places.
+    pub found: Vec<HiddenText>,
+    pub identifiers: Identifiers,
+}
+
+/// Takes a tool's hidden characters out, everywhere but in its name.
+#[must_use]
+pub fn clean(definition: &Value) -> Cleaned {
+    let mut cleaning = Cleaning::default();
+    let value = cleaning.tool(definition);
+    Cleaned { value, found: cleaning.found, identifiers: Identifiers::new(cleaning.identifiers) }
+}
+
+/// Takes them out of one text and says what there was.
+#[must_use]
+pub fn clean_text<'a>(pointer: &str, text: &'a str) -> (Cow<'a, str>, Option<HiddenText>) {
+    match strip(text) {
+        None => (text.into(), None),
+        Some((stripped, gone)) => (stripped.into(), Some(report(pointer, &gone))),
+    }
+}
+
+#[derive(Default)]
+struct Cleaning {
+    found: Vec<HiddenText>,
+    /// What stands for which name or value of the server's.
+    identifiers: BTreeMap<String, String>,
+}
+
+impl Cleaning {
+    fn tool(&mut self, definition: &Value) -> Option<Value> {
+        let Value::Object(members) = definition else { return None };
+        let mut pointer = String::new();
+        let mut changed = false;
+        let mut cleaned = Map::with_capacity(members.len());
+        for (name, value) in members {
+            let new = if name == "name" {
+                None
+            } else {
+                let is_schema = name == "inputSchema";
+                within(&mut pointer, name, |pointer| self.value(value, pointer, is_schema))
+            };
+            changed |= new.is_some();
+            cleaned.insert(name.clone(), new.unwrap_or_else(|| value.clone()));
+        }
+        changed.then_some(Value::Object(cleaned))
+    }
+
+    /// `None`: it stays as it is. In a schema, what is no prose is a name or a value that a call has to hold.
+    fn value(&mut self, value: &Value, pointer: &mut String, is_identifier: bool) -> Option<Value> {
+        match value {
+            Value::String(text) => self.text(text, pointer, is_identifier).map(Value::String),
+            Value::Array(items) => {
+                let cleaned: Vec<Option<Value>> = items
+                    .iter()
+                    .enumerate()
+                    .map(|(place, item)| within(pointer, &place.to_string(), |pointer| self.value(item, pointer, is_identifier)))
+                    .collect();
+                let changed = cleaned.iter().any(Option::is_some);
+                changed.then(|| items.iter().zip(cleaned).map(|(item, new)| new.unwrap_or_else(|| item.clone())).collect())
+            }
+            Value::Object(members) => self.object(members, pointer, is_identifier).map(Value::Object),
+            _ => None,
+        }
+    }
+
+    fn object(&mut self, members: &Map<String, Value>, pointer: &mut String, is_identifier: bool) -> Option<Map<String, Value>> {
+        let mut changed = false;
+        let mut cleaned = Map::with_capacity(members.len());
+        for (name, value) in members {
+            let new_name = self.text(name, pointer, is_identifier);
+            // A property may be called `description`; then its value is no text.
+            let is_identifier = is_identifier && !(value.is_string() && PROSE.contains(&name.as_str()));
+            let shown = new_name.as_deref().unwrap_or(name);
+            let new = within(pointer, shown, |pointer| self.value(value, pointer, is_identifier));
+            changed |= new_name.is_some() || new.is_some();
+            cleaned.insert(new_name.unwrap_or_else(|| name.clone()), new.unwrap_or_else(|| value.clone()));
+        }
+        changed.then_some(cleaned)
+    }
+
+    fn text(&mut self, text: &str, pointer: &str, is_identifier: bool) -> Option<String> {
+        let (stripped, gone) = strip(text)?;
+        if self.found.len() < MOST_PLACES {
+            self.found.push(report(pointer, &gone));
+        }
+        if is_identifier {
+            self.identifiers.entry(stripped.clone()).or_insert_with(|| text.to_owned());
+        }
+        Some(stripped)
+    }
+}
+
+fn report(pointer: &str, gone: &[char]) -> HiddenText {
+    let mut code_points: Vec<String> = Vec::new();
+    for character in gone {
+        let name = format!("U+{:04X}", u32::from(*character));
+        if code_points.len() < MOST_CODE_POINTS && !code_points.contains(&name) {
+            code_points.push(name);
+        }
+    }
+    HiddenText { pointer: pointer.to_owned(), code_points, characters: gone.len() }
+}
+
+/// Goes one step down and back.
+fn within<T>(pointer: &mut String, name: &str, work: impl FnOnce(&mut String) -> T) -> T {
+    let length = pointer.len();
+    pointer.push('/');
+    pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+    let done = work(pointer);
+    pointer.truncate(length);
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Cleaned, clean};
+
+    #[test]
+    fn a_plain_definition_stays_as_it_is() {
+        let definition = json!({"name": "a\u{200b}b", "description": "Straße, 日本, می\u{200c}خواهم", "inputSchema": {"type": "object"}});
+        assert_eq!(clean(&definition), Cleaned::default());
+    }
+
+    #[test]
+    fn prose_goes_without_and_names_are_remembered() {
+        let definition = json!({
+            "name": "x",
+            "description": "Reads a file.\u{e0049}\u{e0067}\u{200b}",
+            "inputSchema": {"type": "object", "required": ["pa\u{200b}th"], "properties": {
+                "pa\u{200b}th": {"type": "string", "description": "Where\u{202e}", "enum": ["a", "b\u{2060}"]},
+                "description": {"type": "string", "title": "T\u{feff}"}
+            }}
+        });
+        let Cleaned { value, found, identifiers } = clean(&definition);
+        let expected = json!({
+            "name": "x",
+            "description": "Reads a file.",
+            "inputSchema": {"type": "object", "required": ["path"], "properties": {
+                "path": {"type": "string", "description": "Where", "enum": ["a", "b"]},
+                "description": {"type": "string", "title": "T"}
+            }}
+        });
+        assert_eq!(value, Some(expected));
+        let pointers: Vec<&str> = found.iter().map(|hidden| hidden.pointer.as_str()).collect();
+        let properties = "/inputSchema/properties";
+        assert_eq!(
+            pointers,
+            [
+                "/description",
+                "/inputSchema/required/0",
+                properties,
+                "/inputSchema/properties/path/description",
+                "/inputSchema/properties/path/enum/1",
+                "/inputSchema/properties/description/title"
+            ]
+        );
+        assert_eq!((found[0].code_points.join(" ").as_str(), found[0].characters), ("U+E0049 U+E0067 U+200B", 3));
+        let restored = identifiers.restore(r#"{"path": "b", "other": ["a", 1e999, "path"]}"#);
+        assert_eq!(restored, "{\"pa\u{200b}th\": \"b\u{2060}\", \"other\": [\"a\", 1e999, \"pa\u{200b}th\"]}");
+    }
+}
