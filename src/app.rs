@@ -50,6 +50,7 @@ use crate::service::record::{Recorder, Retention};
 use crate::service::refresh::{CountTokens, Indexing, Refresh, configured};
 use crate::service::reload::{Apply, Reload, Trigger};
 use crate::service::retrieve::Retrieve;
+use crate::service::secrets::Secrets;
 use crate::service::select::Select;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
@@ -161,10 +162,15 @@ impl Application {
         let retrieve = Arc::new(Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection)));
         let judges = Arc::new(judges(&start.llm)?);
         let teaching = teach(Arc::clone(&retrieve), Arc::clone(&store), embedder.recoveries(), stop.clone());
-        let execute = Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone()));
+        let secrets = Arc::new(Secrets::new(Arc::clone(&store), Arc::clone(&servers), start.secrets.keys.clone(), &live));
+        let resealing = reseal(Arc::clone(&secrets), stop.clone());
+        let execute =
+            Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone(), Arc::clone(&secrets));
+        let execute = Arc::new(execute);
         execute.configure(&live);
         let admission = Arc::new(admission(&start, &live, &keys));
-        let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), Arc::clone(&policies));
+        let apply =
+            apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), Arc::clone(&policies), Arc::clone(&secrets));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
         let status = Status {
             current: Arc::clone(&current),
@@ -182,6 +188,7 @@ impl Application {
             audit,
             current: Arc::clone(&current),
             keys,
+            secrets,
             body_limit: start.http.max_body_bytes,
             publish: Publish::new(Arc::clone(&current), publish_options(&start)),
             execute,
@@ -215,7 +222,19 @@ impl Application {
             store: sqlite,
             reload,
             stop,
-            tasks: vec![recording, chat_writing, noting, auditing, following, indexing, enriching, teaching, reloading, watching],
+            tasks: vec![
+                recording,
+                chat_writing,
+                noting,
+                auditing,
+                resealing,
+                following,
+                indexing,
+                enriching,
+                teaching,
+                reloading,
+                watching,
+            ],
             _data_dir: data_dir,
         })
     }
@@ -284,6 +303,13 @@ fn teach(
     })
 }
 
+/// Seals with the present key what former ones have sealed.
+fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        stop.run_until_cancelled(secrets.reseal()).await;
+    })
+}
+
 fn keep_indexed(indexing: Indexing, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move { indexing.follow(stop).await })
 }
@@ -349,7 +375,13 @@ fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Option<Arc<Fil
 fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Result<mcp::Options, StartError> {
     let client = mcp::client_builder().build().map_err(StartError::Client)?;
     let timing = mcp::Timing { drain: settings.reload.drain, ..mcp::Timing::default() };
-    Ok(mcp::Options { client, inherit_environment: settings.mcpo.is_some(), oauth: Some(data_dir.oauth()), timing })
+    Ok(mcp::Options {
+        client,
+        inherit_environment: settings.mcpo.is_some(),
+        oauth: Some(data_dir.oauth()),
+        timing,
+        users: settings.user_connections.clone(),
+    })
 }
 
 /// Whoever can be asked for a judgement.
@@ -376,8 +408,15 @@ fn enrichment(
 }
 
 /// Hands settings that can change to the use cases that go by them.
-fn apply(execute: Arc<Execute>, selection: LiveSelection, admission: Arc<Admission>, policies: Arc<Policies>) -> Apply {
+fn apply(
+    execute: Arc<Execute>,
+    selection: LiveSelection,
+    admission: Arc<Admission>,
+    policies: Arc<Policies>,
+    secrets: Arc<Secrets>,
+) -> Apply {
     Box::new(move |live| {
+        secrets.configure(live);
         admission.groups.store(Arc::new(live.groups.clone()));
         policies.configure(live);
         execute.configure(live);

@@ -24,6 +24,7 @@ use crate::domain::layout::Layout;
         (name = "operations", description = "Whether the service is alive and ready"),
         (name = "filter", description = "Which tools matter for a message"),
         (name = "tools", description = "Find and run tools"),
+        (name = "secrets", description = "What callers keep here for MCP servers that are called in their names"),
         (name = "files", description = "Files that tools returned"),
         (name = "administration", description = "For the key of administration alone; for every other caller there are no such routes"),
         (name = "documents", description = "What a caller may see, as OpenAPI documents")
@@ -41,6 +42,9 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::tools::search)
         .service(routes::tools::call)
         .service(routes::files::file)
+        .service(routes::secrets::list)
+        .service(routes::secrets::put)
+        .service(routes::secrets::remove)
         .service(routes::smart_select::smart_select)
         .configure(routes::admin::configure);
 }

@@ -20,6 +20,7 @@ pub mod refresh;
 pub mod reload;
 mod rerank;
 pub mod retrieve;
+pub mod secrets;
 pub mod select;
 pub mod smart_select;
 pub mod status;

@@ -6,6 +6,7 @@ mod arguments;
 mod bench;
 mod cli;
 mod conformance;
+mod credentials;
 mod deploy;
 mod embedders;
 mod encoder;

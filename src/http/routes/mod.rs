@@ -7,5 +7,6 @@ pub mod execute;
 pub mod files;
 pub mod filter;
 pub mod health;
+pub mod secrets;
 pub mod smart_select;
 pub mod tools;
