@@ -52,6 +52,7 @@ use crate::service::record::{Recorder, Retention};
 use crate::service::refresh::{Beside, CountTokens, Indexing, Refresh, configured};
 use crate::service::reload::{Apply, Reload, Trigger};
 use crate::service::retrieve::Retrieve;
+use crate::service::secrets::Secrets;
 use crate::service::select::Select;
 use crate::service::sessions::Sessions;
 use crate::service::smart_select::SmartSelect;
@@ -178,10 +179,14 @@ impl Application {
         let retrieve = Arc::new(Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection)));
         let judges = Arc::new(judges(&start.llm)?);
         let teaching = teach(Arc::clone(&retrieve), Arc::clone(&store), embedder.recoveries(), stop.clone());
-        let execute = Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone()));
+        let secrets = Arc::new(Secrets::new(Arc::clone(&store), Arc::clone(&servers), start.secrets.keys.clone(), &live));
+        let resealing = reseal(Arc::clone(&secrets), stop.clone());
+        let execute =
+            Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone(), Arc::clone(&secrets));
+        let execute = Arc::new(execute);
         execute.configure(&live);
         let admission = Arc::new(admission(&start, &live, &keys));
-        let takers = (Arc::clone(&toolsets), Arc::clone(&policies));
+        let takers = (Arc::clone(&toolsets), Arc::clone(&policies), Arc::clone(&secrets));
         let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), takers);
         let apply = apply_to_tools(apply, Arc::clone(&facts), Arc::clone(&definitions));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
@@ -214,6 +219,7 @@ impl Application {
             audit,
             current: Arc::clone(&current),
             keys,
+            secrets,
             body_limit: start.http.max_body_bytes,
             publish: Publish::new(Arc::clone(&current), publish_options(&start)),
             execute,
@@ -252,6 +258,7 @@ impl Application {
                 noting,
                 session_noting,
                 auditing,
+                resealing,
                 following,
                 indexing,
                 enriching,
@@ -327,6 +334,13 @@ fn teach(
     })
 }
 
+/// Seals with the present key what former ones have sealed.
+fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        stop.run_until_cancelled(secrets.reseal()).await;
+    })
+}
+
 fn keep_indexed(indexing: Indexing, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move { indexing.follow(stop).await })
 }
@@ -392,7 +406,13 @@ fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Option<Arc<Fil
 fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Result<mcp::Options, StartError> {
     let client = mcp::client_builder().build().map_err(StartError::Client)?;
     let timing = mcp::Timing { drain: settings.reload.drain, ..mcp::Timing::default() };
-    Ok(mcp::Options { client, inherit_environment: settings.mcpo.is_some(), oauth: Some(data_dir.oauth()), timing })
+    Ok(mcp::Options {
+        client,
+        inherit_environment: settings.mcpo.is_some(),
+        oauth: Some(data_dir.oauth()),
+        timing,
+        users: settings.user_connections.clone(),
+    })
 }
 
 /// Whoever can be asked for a judgement.
@@ -423,9 +443,10 @@ fn apply(
     execute: Arc<Execute>,
     selection: LiveSelection,
     admission: Arc<Admission>,
-    (toolsets, policies): (Arc<Toolsets>, Arc<Policies>),
+    (toolsets, policies, secrets): (Arc<Toolsets>, Arc<Policies>, Arc<Secrets>),
 ) -> Apply {
     Box::new(move |live| {
+        secrets.configure(live);
         admission.groups.store(Arc::new(live.groups.clone()));
         toolsets.configure(live);
         policies.configure(live);

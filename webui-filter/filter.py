@@ -39,6 +39,8 @@ OLDER_CHARACTERS = 1500
 MOST_TOOLS = 128
 ANSWER_BYTES = 4 * 1024 * 1024
 LONGEST_TIMEOUT = 10.0
+# Under this name the service reads it, whatever Open WebUI calls it elsewhere.
+SIGNED_USER = "X-OpenWebUI-User-Jwt"
 LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 (compared with, never bound)
 
 Body = dict[str, Any]
@@ -375,13 +377,15 @@ def narrowed_tools(
 # --- Talking to the service and to Open WebUI ------------------------------------------------------------------------
 
 
-async def ask(valves: FilterValves, question: Body, llm_api_key: str = "") -> Answer:
+async def ask(valves: FilterValves, question: Body, user: Mapping[str, Any]) -> Answer:
     """One `POST /v1/filter`. Raises on every failure; the caller decides what a failure means."""
     aiohttp = importlib.import_module("aiohttp")
     timeout = aiohttp.ClientTimeout(total=wait_at_most(valves))
     headers = {"Authorization": f"Bearer {valves.key.strip()}"} if valves.key.strip() else {}
-    if llm_api_key:
+    if llm_api_key := own_llm_key(user):
         headers["X-LLM-Api-Key"] = llm_api_key
+    if token := signed_user(user):
+        headers[SIGNED_USER] = token
     url = valves.url.strip().rstrip("/") + "/v1/filter"
     async with (
         aiohttp.ClientSession(timeout=timeout, trust_env=True) as session,
@@ -407,6 +411,25 @@ def own_llm_key(user: Mapping[str, Any]) -> str:
     key = valves.get("llm_api_key") if isinstance(valves, Mapping) else getattr(valves, "llm_api_key", None)
     key = key.strip() if isinstance(key, str) else ""
     return key if key.isascii() and key.isprintable() and " " not in key else ""
+
+
+def signed_user(user: Mapping[str, Any]) -> str:
+    """
+    The user as Open WebUI signs it for tool servers, so that the service believes both or none.
+
+    Empty where this Open WebUI does not forward users, does not sign them, or is too old to: then the service goes by
+    the user in the question.
+    """
+    try:
+        signing = importlib.import_module("open_webui.utils.headers")
+        if not user.get("id") or not signing.ENABLE_FORWARD_USER_INFO_HEADERS:
+            return ""
+        known = {key: user.get(key) or "" for key in ("id", "email", "name", "role")}
+        headers = signing.include_user_info_headers({}, SimpleNamespace(**known))
+        token = headers.get(signing.FORWARD_USER_INFO_HEADER_JWT)
+    except Exception:
+        return ""
+    return token if isinstance(token, str) and token.isascii() and token.isprintable() else ""
 
 
 def wait_at_most(valves: FilterValves) -> float:
@@ -565,7 +588,7 @@ class Filter:
             return None
         said = conversation(body.get("messages") or [], None, {})
         question = await question_about(valves, connections, said, user, metadata, body.get("model"))
-        answer = await ask(valves, {**question, "tool_ids": ours if automatic else chosen}, own_llm_key(user))
+        answer = await ask(valves, {**question, "tool_ids": ours if automatic else chosen}, user)
         if answer.tool_ids is None:
             raise FilterError("the answer has no tool ids")
         return [tool_id for tool_id in chosen or ours if tool_id not in ours or tool_id in answer.tool_ids]
@@ -597,7 +620,7 @@ class Filter:
         question["tools"] = list(dict.fromkeys([*(owned[name] for name in offered), *foreign]))
         found = with_published_names(found_functions(messages), owned, offered)
         try:
-            answer = await ask(valves, question, own_llm_key(user))
+            answer = await ask(valves, question, user)
             answered = with_published_names(answer.names, owned, offered)
         except Exception as error:
             if first or set(found) <= set(present):

@@ -34,11 +34,12 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const DETAIL_CHARACTERS: usize = 300;
 
 /// Headers that say on whose behalf, and in which chat, a tool is called; Open WebUI fills the placeholders in.
-const IDENTITY_HEADERS: [(&str, &str); 7] = [
+const IDENTITY_HEADERS: [(&str, &str); 8] = [
     ("X-OpenWebUI-Chat-Id", "{{CHAT_ID}}"),
     ("X-OpenWebUI-Message-Id", "{{MESSAGE_ID}}"),
     ("X-OpenWebUI-User-Id", "{{USER_ID}}"),
     ("X-OpenWebUI-User-Email", "{{USER_EMAIL}}"),
+    ("X-OpenWebUI-User-Name", "{{USER_NAME}}"),
     ("X-OpenWebUI-User-Role", "{{USER_ROLE}}"),
     ("X-OpenWebUI-User-Groups", "{{USER_GROUPS}}"),
     ("X-OpenWebUI-Model-Id", "{{MODEL_ID}}"),

@@ -72,6 +72,7 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
         inherit_environment: settings.start.mcpo.is_some(),
         oauth: Some(data_dir::oauth(&settings.start.store.data_dir)),
         timing: mcp::Timing::default(),
+        users: settings.start.user_connections.clone(),
     };
     let mut waiting: BTreeSet<ServerName> = settings.live.servers.iter().map(|server| server.name.clone()).collect();
     let servers = McpServers::start(settings.live.servers.clone(), options);

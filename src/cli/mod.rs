@@ -19,6 +19,7 @@ mod policy;
 mod quickstart;
 mod retrieval;
 mod search;
+mod secrets;
 mod serve;
 mod table;
 mod tool_facts;
@@ -75,6 +76,9 @@ enum Command {
     /// Say who may call what on a running service, and why
     #[command(subcommand)]
     Policy(policy::Policy),
+    /// Make the key that seals users' secrets, and remove a user's from a running service
+    #[command(subcommand)]
+    Secrets(secrets::Secrets),
     /// Measure how well tools are found for messages whose tools are known, at what cost
     Bench(Box<bench::Bench>),
 }
@@ -180,6 +184,7 @@ impl Command {
             Self::Openwebui(command) => command.run(),
             Self::Keys(command) => command.run(),
             Self::Policy(command) => command.run(),
+            Self::Secrets(command) => command.run(),
             Self::Bench(command) => command.run(),
         }
     }

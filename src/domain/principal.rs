@@ -16,6 +16,10 @@ use crate::domain::naming::OperationId;
 use crate::domain::tool::{ServerName, Tool};
 use crate::domain::toolset::ToolsetName;
 
+/// What the id of a user begins with, and that of a named key.
+const USER: &str = "user:";
+const KEY: &str = "key:";
+
 /// Stable identity of a caller: keys the chat's set, limits and the record of use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrincipalId(Arc<str>);
@@ -23,6 +27,12 @@ pub struct PrincipalId(Arc<str>);
 impl PrincipalId {
     pub fn new(id: impl Into<Arc<str>>) -> Self {
         Self(id.into())
+    }
+
+    /// That of a named key.
+    #[must_use]
+    pub fn of_key(name: &str) -> Self {
+        Self::new(format!("{KEY}{name}"))
     }
 
     #[must_use]
@@ -39,6 +49,8 @@ pub struct Principal {
     pub groups: BTreeSet<String>,
     /// Of a user, in lower case.
     pub email: Option<String>,
+    /// Of a user, as people write it.
+    pub name: Option<String>,
     /// The model that asks on the caller's behalf, where it is known.
     pub model: Option<String>,
     /// What the key reaches, whatever the policy says.
@@ -73,6 +85,7 @@ pub enum PrincipalKind {
 pub struct User {
     pub id: String,
     pub email: Option<String>,
+    pub name: Option<String>,
     pub groups: BTreeSet<String>,
 }
 
@@ -83,6 +96,7 @@ impl Principal {
             kind,
             groups: BTreeSet::new(),
             email: None,
+            name: None,
             model: None,
             servers: Scope::All,
             within: Vec::new(),
@@ -118,7 +132,7 @@ impl Principal {
             servers: key.servers.clone().map_or(Scope::All, Scope::Only),
             within: key.toolsets.iter().cloned().collect(),
             vouches: key.trusted,
-            ..Self::new(format!("key:{}", key.name), PrincipalKind::ApiKey)
+            ..Self::new(PrincipalId::of_key(&key.name).0, PrincipalKind::ApiKey)
         }
     }
 
@@ -133,8 +147,8 @@ impl Principal {
         if !self.groups.is_empty() {
             groups.retain(|group| self.groups.contains(group));
         }
-        let (servers, within) = (self.servers.clone(), self.within.clone());
-        Self { groups, email, servers, within, ..Self::new(format!("user:{}", user.id), PrincipalKind::User) }
+        let (servers, within, name) = (self.servers.clone(), self.within.clone(), user.name);
+        Self { groups, email, name, servers, within, ..Self::new(format!("{USER}{}", user.id), PrincipalKind::User) }
     }
 
     /// The same caller, who sees only what is in a toolset, and administers nothing there.
@@ -143,6 +157,22 @@ impl Principal {
         let mut principal = Self { administers: false, ..self.clone() };
         principal.within.push(BTreeSet::from([toolset]));
         principal
+    }
+
+    /// Of a user, the id that the chat application knows them by.
+    #[must_use]
+    pub fn user_id(&self) -> Option<&str> {
+        if self.kind == PrincipalKind::User { self.id.as_str().strip_prefix(USER) } else { None }
+    }
+
+    /// Whether it is one person or one program: what is kept for it is nobody else's. A key that calls for others is not.
+    #[must_use]
+    pub fn is_somebody(&self) -> bool {
+        match self.kind {
+            PrincipalKind::User => true,
+            PrincipalKind::ApiKey => !self.vouches,
+            PrincipalKind::Anyone | PrincipalKind::Nobody | PrincipalKind::ServiceKey | PrincipalKind::AdminKey => false,
+        }
     }
 
     /// The same caller, through this model.
@@ -295,11 +325,13 @@ mod tests {
     #[test]
     fn groups_come_from_claims_and_configuration_and_end_at_the_key() {
         let table = GroupTable::new([("ops".to_owned(), vec!["Anna@Example.org".to_owned()]), ("all".to_owned(), vec!["u1".to_owned()])]);
-        let user = User { id: "u1".into(), email: Some("anna@EXAMPLE.org".into()), groups: BTreeSet::from(["finance".to_owned()]) };
+        let groups = BTreeSet::from(["finance".to_owned()]);
+        let user = User { id: "u1".into(), email: Some("anna@EXAMPLE.org".into()), groups, ..User::default() };
         let key = Principal { vouches: true, administers: true, ..Principal::service_key() };
         let anna = key.on_behalf_of(user.clone(), &table);
         assert_eq!(anna.groups.iter().map(String::as_str).collect::<Vec<_>>(), ["all", "finance", "ops"]);
         assert_eq!((anna.id.as_str(), anna.vouches, anna.administers), ("user:u1", false, false));
+        assert_eq!((anna.user_id(), key.user_id()), (Some("u1"), None));
         let limited = Principal { groups: BTreeSet::from(["ops".to_owned(), "other".to_owned()]), ..key };
         assert_eq!(limited.on_behalf_of(user, &table).groups.iter().map(String::as_str).collect::<Vec<_>>(), ["ops"]);
     }

@@ -32,6 +32,8 @@ struct Claims {
     #[serde(default)]
     email: Option<String>,
     #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
     groups: BTreeSet<String>,
     iss: String,
     exp: u64,
@@ -61,7 +63,8 @@ pub fn read(token: &str, secret: &SecretString, now: SystemTime) -> Option<User>
     if is_over || is_early || claims.iss != ISSUER || claims.sub.is_empty() {
         return None;
     }
-    Some(User { id: claims.sub, email: claims.email.filter(|email| !email.is_empty()), groups: claims.groups })
+    let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+    Some(User { id: claims.sub, email: said(claims.email), name: said(claims.name), groups: claims.groups })
 }
 
 #[cfg(test)]
@@ -87,7 +90,7 @@ mod tests {
         let secret = SecretString::from("a-secret");
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
         let user = read(TOKEN, &secret, at(1_999_999_999)).unwrap();
-        assert_eq!((user.id.as_str(), user.email.as_deref()), ("u-1", Some("anna@example.org")));
+        assert_eq!((user.id.as_str(), user.email.as_deref(), user.name.as_deref()), ("u-1", Some("anna@example.org"), Some("Anna")));
         assert_eq!(read(TOKEN, &secret, at(2_000_000_031)), None);
         assert_eq!(read(TOKEN, &SecretString::from("another"), at(1_999_999_999)), None);
         assert_eq!(read(&TOKEN[..TOKEN.len() - 1], &secret, at(1_999_999_999)), None);

@@ -16,6 +16,7 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, ResponseError, web};
 use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 
@@ -33,6 +34,8 @@ use crate::service::publish::Place;
 const MAX_ID_BYTES: usize = 256;
 const USER_ID: &str = "x-openwebui-user-id";
 const USER_EMAIL: &str = "x-openwebui-user-email";
+/// Percent-encoded, as Open WebUI sends it.
+const USER_NAME: &str = "x-openwebui-user-name";
 const USER_GROUPS: &str = "x-openwebui-user-groups";
 const USER_TOKEN: &str = "x-openwebui-user-jwt";
 const MODEL: &str = "x-openwebui-model-id";
@@ -190,7 +193,8 @@ impl Admission {
         let Some(id) = text(headers, USER_ID)? else { return Ok(None) };
         let groups = text(headers, USER_GROUPS)?.unwrap_or_default();
         let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
-        Ok(Some(User { id, email: text(headers, USER_EMAIL)?, groups }))
+        let name = text(headers, USER_NAME)?.map(|name| percent_decode_str(&name).decode_utf8_lossy().into_owned());
+        Ok(Some(User { id, email: text(headers, USER_EMAIL)?, name, groups }))
     }
 
     fn on_behalf_of(&self, principal: &Principal, user: User) -> Principal {
@@ -259,14 +263,19 @@ impl Access {
 }
 
 fn is_bounded(user: &User) -> bool {
-    let texts: BTreeSet<&String> = user.groups.iter().chain(&user.email).chain([&user.id]).collect();
+    let texts: BTreeSet<&String> = user.groups.iter().chain(&user.email).chain(&user.name).chain([&user.id]).collect();
     !user.id.is_empty() && texts.iter().all(|text| text.len() <= MAX_ID_BYTES)
 }
 
 /// A header that says something, in a length that can be kept.
 fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(name) else { return Ok(None) };
-    let longest = if name == USER_GROUPS { 16 * MAX_ID_BYTES } else { MAX_ID_BYTES };
+    let longest = match name {
+        USER_GROUPS => 16 * MAX_ID_BYTES,
+        // Three bytes for one.
+        USER_NAME => 3 * MAX_ID_BYTES,
+        _ => MAX_ID_BYTES,
+    };
     match std::str::from_utf8(value.as_bytes()) {
         Ok(text) if text.len() <= longest => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
         _ => Err(Problem::new(Code::InvalidRequest, format!("The header {name} is too long, or no text."))),

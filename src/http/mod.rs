@@ -27,6 +27,7 @@ use crate::domain::layout::Layout;
         (name = "tools", description = "Find and run tools"),
         (name = "toolsets", description = "Named lists of tools. Below /toolsets/NAME stand the same routes as below /, and know only its tools"),
         (name = "sessions", description = "Documents of one's own. Below /s/ID stand the same routes as below /"),
+        (name = "secrets", description = "What callers keep here for MCP servers that are called in their names"),
         (name = "files", description = "Files that tools returned"),
         (name = "administration", description = "For the key of administration alone; for every other caller there are no such routes"),
         (name = "documents", description = "What a caller may see, as OpenAPI documents")
@@ -44,6 +45,9 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::tools::search)
         .service(routes::tools::call)
         .service(routes::files::file)
+        .service(routes::secrets::list)
+        .service(routes::secrets::put)
+        .service(routes::secrets::remove)
         .service(routes::smart_select::smart_select)
         .service(routes::toolsets::list)
         .configure(routes::sessions::configure)

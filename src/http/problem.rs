@@ -16,6 +16,7 @@ use crate::service::execute::ExecuteError;
 use crate::service::keys::KeyError;
 use crate::service::policies::PolicyError;
 use crate::service::ports::{CallError, StoreError};
+use crate::service::secrets::{CredentialError, SecretError};
 use crate::service::sessions::SessionError;
 use crate::service::tool_facts::FactsError;
 use crate::service::toolsets::ToolsetError;
@@ -61,6 +62,9 @@ codes! {
     Unauthorized       "unauthorized"        UNAUTHORIZED           Caller "No key, or a wrong one",
     WrongKey           "wrong_key"           FORBIDDEN              Caller "The key is wrong",
     ForeignOrigin      "foreign_origin"      FORBIDDEN              Caller "The request comes from another site",
+    UserNeeded         "user_needed"         FORBIDDEN              Caller "This needs a user or a named key",
+    CredentialsMissing "credentials_missing" FORBIDDEN              Caller "The MCP server needs something of the caller",
+    SecretsOff         "secrets_off"         NOT_IMPLEMENTED        Caller "The service keeps no secrets",
     NotFound           "not_found"           NOT_FOUND              Caller "There is no such thing here",
     MethodNotAllowed   "method_not_allowed"  METHOD_NOT_ALLOWED     Caller "This address answers another method",
     Conflict           "conflict"           CONFLICT               Caller "It is there already",
@@ -170,6 +174,31 @@ impl From<ExecuteError> for Problem {
             }
             ExecuteError::Tool(text) => Self::new(Code::ToolError, text),
             ExecuteError::Call(error) => Self::from(error),
+            ExecuteError::Credentials(error) => Self::from(error),
+        }
+    }
+}
+
+impl From<CredentialError> for Problem {
+    fn from(error: CredentialError) -> Self {
+        match error {
+            CredentialError::NoUser(_) | CredentialError::Nobody(_) => Self::new(Code::UserNeeded, format!("{error}.")),
+            CredentialError::NoKey(_) => Self::new(Code::SecretsOff, format!("{error}.")),
+            CredentialError::Unfilled { .. } => Self::new(Code::CredentialsMissing, format!("{error}.")),
+            CredentialError::Store(error) => Self::from(error),
+        }
+    }
+}
+
+impl From<SecretError> for Problem {
+    fn from(error: SecretError) -> Self {
+        match error {
+            SecretError::NoKey => Self::new(Code::SecretsOff, format!("{error}.")),
+            SecretError::Nobody => Self::new(Code::UserNeeded, format!("{error}.")),
+            SecretError::NotFound => Self::not_found(),
+            SecretError::Invalid(reason) => Self::new(Code::InvalidRequest, format!("{reason}.")),
+            SecretError::Seal(error) => Self::new(Code::Internal, error.to_string()),
+            SecretError::Store(error) => Self::from(error),
         }
     }
 }
@@ -261,6 +290,18 @@ impl From<CallError> for Problem {
             CallError::Unavailable { retry_after, .. } => Self {
                 retry_after: Some(whole_seconds(retry_after)),
                 ..Self::new(Code::ServerUnavailable, format!("{detail}. It is being connected; try again."))
+            },
+            CallError::NoCredentials => Self::new(Code::UserNeeded, detail),
+            CallError::NotLetIn { retry_after, .. } => Self {
+                retry_after: Some(whole_seconds(retry_after)),
+                ..Self::new(Code::ServerUnavailable, format!("{detail}. Where it refuses a secret, give another one; or try again."))
+            },
+            CallError::TooManyUsers { retry_after, .. } => Self {
+                retry_after: Some(whole_seconds(retry_after)),
+                ..Self::new(
+                    Code::ServerUnavailable,
+                    format!("{detail}. Try again; an administrator can raise it under [user_connections]."),
+                )
             },
             CallError::Timeout(_) => Self::new(Code::Timeout, detail),
             CallError::Refused { .. } | CallError::Protocol { .. } => Self::new(Code::ServerError, detail),

@@ -12,6 +12,7 @@ use crate::service::keys::Keys;
 use crate::service::meta::Meta;
 use crate::service::policies::Policies;
 use crate::service::publish::Publish;
+use crate::service::secrets::Secrets;
 use crate::service::select::Select;
 use crate::service::sessions::Sessions;
 use crate::service::smart_select::SmartSelect;
@@ -31,6 +32,7 @@ pub struct State {
     pub files: Option<Arc<Files>>,
     pub audit: Audit,
     pub keys: Arc<Keys>,
+    pub secrets: Arc<Secrets>,
     pub meta: Meta,
     /// The address under which callers reach this service, for links.
     pub public_url: Option<String>,

@@ -22,6 +22,7 @@ pub mod refresh;
 pub mod reload;
 mod rerank;
 pub mod retrieve;
+pub mod secrets;
 pub mod select;
 pub mod sessions;
 pub mod smart_select;

@@ -268,7 +268,7 @@ impl Policies {
             Some(("user", id)) => {
                 // People are mostly known by their address, which rules take for their id.
                 let email = asked.email.clone().or_else(|| id.contains('@').then(|| id.to_owned()));
-                let user = User { id: id.to_owned(), email, groups: asked.groups.iter().cloned().collect() };
+                let user = User { id: id.to_owned(), email, name: None, groups: asked.groups.iter().cloned().collect() };
                 Principal::service_key().on_behalf_of(user, table)
             }
             None if asked.principal == "service-key" => Principal::service_key(),
@@ -289,7 +289,7 @@ impl Policies {
         known.extend(self.keys.active().iter().map(|key| (format!("key:{}", key.name), Principal::api_key(key))));
         let user = |groups: &[&str]| {
             let groups = groups.iter().map(|group| (*group).to_owned()).collect();
-            Principal::service_key().on_behalf_of(User { id: "?".to_owned(), email: None, groups }, &GroupTable::default())
+            Principal::service_key().on_behalf_of(User { id: "?".to_owned(), groups, ..User::default() }, &GroupTable::default())
         };
         known.push(("a user of no group".to_owned(), user(&[])));
         known.extend(table.names().map(|group| (format!("a user of {group}"), user(&[group]))));

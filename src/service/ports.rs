@@ -1,14 +1,16 @@
 //! The seams to the outside: the only traits of the crate, implemented by `adapters` and held as `Arc<dyn _>`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -22,6 +24,7 @@ use crate::domain::judgement::{AnswerProblem, Choice, Provider, Question};
 use crate::domain::policy::{Effect, RulePlace};
 use crate::domain::principal::{Principal, PrincipalId, Visibility, VisibilityClass};
 use crate::domain::relevance::SparseVector;
+use crate::domain::secret::{SealedSecret, SecretPlace};
 use crate::domain::session::{Session, SessionId};
 use crate::domain::tool::{ServerName, ToolId};
 use crate::domain::tool_facts::WrittenFacts;
@@ -59,6 +62,12 @@ pub trait ToolServers: Send + Sync {
         false
     }
 
+    /// Ends the connections that were made for this caller, to this server or to all.
+    fn disconnect(&self, _principal: &PrincipalId, _server: Option<&ServerName>, _parting: Parting) {}
+
+    /// Lists a server in the name of a caller who may, in the background, where nobody else has.
+    fn introduce(&self, _server: &ServerName, _principal: &PrincipalId, _credentials: Arc<Credentials>) {}
+
     /// Ends every connection and every child process.
     async fn shut_down(&self);
 }
@@ -69,10 +78,58 @@ pub struct CallContext {
     pub principal: Arc<Principal>,
     /// Headers of the caller that a server's configuration may let through. Never forwarded by default.
     pub headers: Arc<http::HeaderMap>,
+    /// What the server is given of the caller, where its configuration wants something.
+    pub credentials: Option<Arc<Credentials>>,
     /// `None`: the server's configured timeout counts from now.
     pub deadline: Option<Instant>,
     /// Where progress notifications go, if anybody listens.
     pub progress: Option<mpsc::Sender<Progress>>,
+}
+
+/// What a server is given of one caller, beside what is configured for all: headers, or variables of its process.
+pub struct Credentials {
+    values: BTreeMap<String, SecretString>,
+    fingerprint: Fingerprint,
+    /// Before what they were made of was read.
+    pub read_at: Instant,
+}
+
+impl Credentials {
+    #[must_use]
+    pub fn new(values: BTreeMap<String, SecretString>, read_at: Instant) -> Self {
+        let mut hash = Sha256::new();
+        for part in values.iter().flat_map(|(name, value)| [name.as_str(), value.expose_secret()]) {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Self { fingerprint: Fingerprint::from_bytes(hash.finalize().into()), values, read_at }
+    }
+
+    #[must_use]
+    pub fn values(&self) -> &BTreeMap<String, SecretString> {
+        &self.values
+    }
+
+    /// Other values have another one.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
+
+/// Names alone.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_set().entries(self.values.keys()).finish()
+    }
+}
+
+/// How connections of a caller end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parting {
+    /// When the calls under way are over, within bounds.
+    AfterCalls,
+    AtOnce,
 }
 
 /// A progress notification (MCP specification, "Progress").
@@ -125,6 +182,9 @@ pub struct ServerState {
     pub error: Option<String>,
     /// Protocol version that was agreed on.
     pub protocol: Option<String>,
+    /// Connections in the name of single users, where the server is given something of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_connections: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -144,6 +204,14 @@ pub enum CallError {
     UnknownServer,
     #[error("the server is not connected: {reason}")]
     Unavailable { reason: String, retry_after: Duration },
+    /// The server is only called in the name of somebody, and this call has nobody's credentials.
+    #[error("the server is called in the name of a user or a named key, and this call is of neither")]
+    NoCredentials,
+    /// No connection could be made with the caller's own credentials. The reason is free of them.
+    #[error("no connection with your own credentials: {reason}")]
+    NotLetIn { reason: String, retry_after: Duration },
+    #[error("all {limit} connections that users may have {of} are in use")]
+    TooManyUsers { limit: usize, of: &'static str, retry_after: Duration },
     #[error("no answer within {} s", in_hundredths(*.0))]
     Timeout(Duration),
     /// A status of HTTP without an answer to the call.
@@ -558,6 +626,24 @@ pub trait Store: Send + Sync {
     /// When each server was listed last.
     async fn listing_times(&self) -> Result<HashMap<ServerName, SystemTime>, StoreError>;
 
+    /// All secrets of one owner.
+    async fn secrets(&self, owner: &PrincipalId) -> Result<Vec<SealedSecret>, StoreError>;
+
+    /// All secrets that were not sealed with this key.
+    async fn secrets_of_other_keys(&self, key_id: &str) -> Result<Vec<SealedSecret>, StoreError>;
+
+    /// Adds a secret, or replaces the one in its place. What was acknowledged survives a power cut.
+    async fn save_secret(&self, secret: &SealedSecret) -> Result<(), StoreError>;
+
+    /// Puts the second in the place of the first, if that is still as it is given here; returns whether it was.
+    async fn reseal_secret(&self, former: &SealedSecret, new: &SealedSecret) -> Result<bool, StoreError>;
+
+    /// Returns whether there was one. What was acknowledged survives a power cut.
+    async fn remove_secret(&self, place: &SecretPlace) -> Result<bool, StoreError>;
+
+    /// Removes all of one owner; returns how many went. What was acknowledged survives a power cut.
+    async fn remove_secrets(&self, owner: &PrincipalId) -> Result<u64, StoreError>;
+
     async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError>;
 
     /// Entries of the audit log, newest first.
@@ -718,10 +804,13 @@ pub enum AuditAction {
     ToolFactsReplace,
     ToolFactsRemove,
     DefinitionApprove,
+    SecretReplace,
+    SecretRemove,
+    SecretsForget,
 }
 
 impl AuditAction {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 15] = [
         Self::Call,
         Self::KeyCreate,
         Self::KeyRotate,
@@ -734,6 +823,9 @@ impl AuditAction {
         Self::ToolFactsReplace,
         Self::ToolFactsRemove,
         Self::DefinitionApprove,
+        Self::SecretReplace,
+        Self::SecretRemove,
+        Self::SecretsForget,
     ];
 
     #[must_use]
@@ -751,6 +843,9 @@ impl AuditAction {
             Self::ToolFactsReplace => "tool_facts_replace",
             Self::ToolFactsRemove => "tool_facts_remove",
             Self::DefinitionApprove => "definition_approve",
+            Self::SecretReplace => "secret_replace",
+            Self::SecretRemove => "secret_remove",
+            Self::SecretsForget => "secrets_forget",
         }
     }
 

@@ -33,8 +33,16 @@ const OWN: [&str; 22] = [
     "x-toolsieve-selection-id",
 ];
 /// Headers that let somebody in: only who names one in full means it.
-const CREDENTIALS: [&str; 7] =
-    ["authorization", "cookie", "proxy-authorization", "x-anthropic-api-key", "x-gemini-api-key", "x-llm-api-key", "x-openai-api-key"];
+const CREDENTIALS: [&str; 8] = [
+    "authorization",
+    "cookie",
+    "proxy-authorization",
+    "x-anthropic-api-key",
+    "x-gemini-api-key",
+    "x-llm-api-key",
+    "x-openai-api-key",
+    "x-openwebui-user-jwt",
+];
 
 /// The rules of one server. Names are compared without regard to case; a `*` ends a pattern for every header that begins
 /// so.
@@ -138,9 +146,17 @@ mod tests {
     #[test]
     fn credentials_must_be_named_and_headers_of_the_connection_never_pass() {
         let everything = rules(&["*"], &[]);
-        for header in
-            ["authorization", "Cookie", "X-LLM-Api-Key", "x-openai-api-key", "host", "content-length", "Mcp-Session-Id", "connection"]
-        {
+        for header in [
+            "authorization",
+            "Cookie",
+            "X-LLM-Api-Key",
+            "x-openai-api-key",
+            "X-OpenWebUI-User-Jwt",
+            "host",
+            "content-length",
+            "Mcp-Session-Id",
+            "connection",
+        ] {
             assert!(!everything.passes(header) && !rules(&[], &[]).passes(header), "{header}");
         }
         assert!(everything.passes("x-anything") && rules(&[], &[]).passes("x-anything"));

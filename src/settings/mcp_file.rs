@@ -23,10 +23,11 @@ use crate::settings::interpolate::{self, Environment};
 use crate::settings::json_text::{JsonText, child, item};
 use crate::settings::mcpo::McpoSettings;
 use crate::settings::oauth::OAuthSettings;
+use crate::settings::per_user::PerUserSettings;
 use crate::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
 /// What this version reads of a server's entry.
-const SERVER_KEYS: [&str; 24] = [
+const SERVER_KEYS: [&str; 26] = [
     "args",
     "client_header_forwarding",
     "command",
@@ -37,6 +38,8 @@ const SERVER_KEYS: [&str; 24] = [
     "enabled",
     "env",
     "headers",
+    "listWith",
+    "list_with",
     "maxResultBytes",
     "max_result_bytes",
     "maxTextBytes",
@@ -200,8 +203,9 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
     }
     let before = entry.file.findings.problems.len();
     entry.check_keys();
-    let transport = entry.transport();
+    let mut transport = entry.transport();
     let remote = entry.remote_settings(name, transport.as_ref());
+    let per_user = transport.as_mut().map(|transport| PerUserSettings::read(&mut entry, transport, &remote)).unwrap_or_default();
     let name = &*entry.published_name(name, context.mcpo);
     entry.check_name(name);
     let call_timeout = entry.first_of(["timeout", "timeout"], timeout).unwrap_or(calls.timeout);
@@ -224,6 +228,7 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
         max_text_bytes,
         validation,
         remote,
+        per_user,
     })
 }
 
@@ -354,7 +359,7 @@ impl Entry<'_, '_> {
         url
     }
 
-    fn get(&self, key: &str) -> Option<&Value> {
+    pub(super) fn get(&self, key: &str) -> Option<&Value> {
         self.keys.get(key).filter(|value| !value.is_null())
     }
 
@@ -457,7 +462,7 @@ impl Entry<'_, '_> {
     }
 
     /// Numbers are taken as their text and `null` as absent: editors allow both in `env`.
-    fn text_map(&mut self, key: &str) -> IndexMap<String, SecretString> {
+    pub(super) fn text_map(&mut self, key: &str) -> IndexMap<String, SecretString> {
         let path = child(self.path, key);
         let Some(value) = self.get(key) else { return IndexMap::new() };
         let Some(map) = value.as_object().cloned() else {

@@ -20,8 +20,10 @@ mod logging;
 mod mcp_file;
 pub mod mcpo;
 mod oauth;
+mod per_user;
 mod policy;
 mod reload;
+mod secrets;
 mod selection;
 pub mod servers;
 mod sessions;
@@ -54,8 +56,10 @@ pub use self::llm::LlmSettings;
 pub use self::logging::{LogFormat, LoggingSettings};
 pub use self::mcpo::McpoSettings;
 pub use self::oauth::OAuthSettings;
+pub use self::per_user::PerUserSettings;
 pub use self::policy::PolicySettings;
 pub use self::reload::ReloadSettings;
+pub use self::secrets::{SecretSettings, UserConnectionSettings};
 pub use self::selection::{Rerank, SelectionSettings};
 pub use self::servers::{RemoteSettings, ServerSettings, TransportSettings};
 pub use self::sessions::SessionSettings;
@@ -103,6 +107,8 @@ pub struct StartSettings {
     pub llm: LlmSettings,
     pub logging: LoggingSettings,
     pub reload: ReloadSettings,
+    pub secrets: SecretSettings,
+    pub user_connections: UserConnectionSettings,
     /// Set by mcpo's command line alone.
     pub mcpo: Option<McpoSettings>,
 }
@@ -227,6 +233,7 @@ impl Settings {
         }
         let mut reader = Reader::new(&mut values, &mut findings);
         calls.check_exceptions(&servers, &mut reader);
+        start.secrets.check(&servers, &mut reader);
         let definitions = DefinitionChanges::read(&mut reader);
         let tags = tags::read(&values, &mut findings);
 
@@ -281,6 +288,8 @@ impl StartSettings {
             llm: LlmSettings::read(reader),
             logging: LoggingSettings::read(reader),
             reload: ReloadSettings::read(reader),
+            secrets: SecretSettings::read(reader),
+            user_connections: UserConnectionSettings::read(reader),
             mcpo: None,
         }
     }

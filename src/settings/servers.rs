@@ -12,6 +12,7 @@ use crate::domain::tool::ServerName;
 use crate::settings::calls::Validation;
 use crate::settings::forwarding::HeaderForwarding;
 use crate::settings::oauth::OAuthSettings;
+use crate::settings::per_user::PerUserSettings;
 
 /// A server of the `mcpServers` map, checked and with every `${VAR}` replaced.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct ServerSettings {
     pub validation: Validation,
     /// For a server over HTTP.
     pub remote: RemoteSettings,
+    /// What it is given of each caller.
+    pub per_user: PerUserSettings,
 }
 
 /// What requests to a server over HTTP carry beside its configured headers.
@@ -96,6 +99,7 @@ impl ServerSettings {
             max_text_bytes,
             validation,
             remote,
+            per_user,
         } = self;
         let mut found = transport.differences(&other.transport);
         let others = [
@@ -108,9 +112,27 @@ impl ServerSettings {
             ("oauth", remote.oauth != other.remote.oauth),
             ("maxTextBytes", *max_text_bytes != other.max_text_bytes),
             ("validation", *validation != other.validation),
+            (self.transport.values_key(), per_user.templates != other.per_user.templates),
+            ("listWith", !same_secrets(&per_user.list_with, &other.per_user.list_with)),
         ];
-        found.extend(others.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key));
+        for (key, _) in others.into_iter().filter(|(_, differs)| *differs) {
+            if !found.contains(&key) {
+                found.push(key);
+            }
+        }
         found
+    }
+
+    /// The same server with these headers, or variables of its process, beside the configured ones.
+    #[must_use]
+    pub fn with<'a>(&self, values: impl IntoIterator<Item = (&'a String, &'a SecretString)>) -> Self {
+        let mut with = self.clone();
+        let into = match &mut with.transport {
+            TransportSettings::Stdio { env, .. } => env,
+            TransportSettings::StreamableHttp { headers, .. } | TransportSettings::Sse { headers, .. } => headers,
+        };
+        into.extend(values.into_iter().map(|(name, value)| (name.clone(), value.clone())));
+        with
     }
 
     /// Whether a change of this key can be taken over by a connection that stands.
@@ -121,6 +143,15 @@ impl ServerSettings {
 }
 
 impl TransportSettings {
+    /// The key under which its headers or variables stand.
+    #[must_use]
+    pub fn values_key(&self) -> &'static str {
+        match self {
+            Self::Stdio { .. } => "env",
+            Self::StreamableHttp { .. } | Self::Sse { .. } => "headers",
+        }
+    }
+
     fn differences(&self, other: &Self) -> Vec<&'static str> {
         let found = match (self, other) {
             (
@@ -180,6 +211,7 @@ mod tests {
             remote: RemoteSettings::default(),
             max_text_bytes: None,
             validation: Validation::Strict,
+            per_user: PerUserSettings::default(),
         };
         let one = server("hunter22", &[], 1);
         assert_eq!(one.differences(&server("hunter22", &[], 1)), Vec::<&str>::new());

@@ -21,7 +21,7 @@ pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 const PREFIX: &str = "TOOLSIEVE_";
 /// Short names for what is set most often.
-const SHORT_NAMES: [(&str, &str); 12] = [
+const SHORT_NAMES: [(&str, &str); 13] = [
     ("EMBEDDER_API_KEY", "embedder.api_key"),
     ("EMBEDDER_FOLDER", "embedder.folder"),
     ("EMBEDDER_MODEL", "embedder.model"),
@@ -34,6 +34,7 @@ const SHORT_NAMES: [(&str, &str); 12] = [
     ("TOOLSIEVE_HOST", "http.host"),
     ("TOOLSIEVE_LOG", "logging.level"),
     ("TOOLSIEVE_PORT", "http.port"),
+    ("TOOLSIEVE_SECRETS_KEY", "secrets.key"),
 ];
 /// Variables that are no settings: flags of the command line (`env = …` in `cli`), and what the project's own scripts
 /// and tests hand on. A program that they start inherits them.

@@ -188,6 +188,7 @@ fn execute(criterion: &mut Criterion) {
             inherit_environment: false,
             oauth: None,
             timing: mcp::Timing::default(),
+            users: toolsieve::settings::UserConnectionSettings::default(),
         };
         let servers = mcp::McpServers::start(direct.live.servers, options);
         loop {
@@ -204,6 +205,7 @@ fn execute(criterion: &mut Criterion) {
     let context = || toolsieve::service::ports::CallContext {
         principal: Arc::new(Principal::anyone()),
         headers: Arc::default(),
+        credentials: None,
         deadline: None,
         progress: None,
     };

@@ -7,6 +7,7 @@ mod bench;
 mod chat_set;
 mod cli;
 mod conformance;
+mod credentials;
 mod definitions;
 mod deploy;
 mod embedders;

@@ -19,8 +19,8 @@ use toolsieve::adapters::mcp::{McpServers, Options, Timing, client_builder};
 use toolsieve::domain::principal::Principal;
 use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::service::ports::{CallContext, CallError, Progress, ServerEvent, ServerListing, ServerPhase, ServerState, ToolServers};
-use toolsieve::settings::Validation;
 use toolsieve::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
+use toolsieve::settings::{PerUserSettings, UserConnectionSettings, Validation};
 
 /// Long enough for a loaded machine; nothing waits for it unless it fails.
 const LONG: Duration = Duration::from_secs(30);
@@ -56,6 +56,7 @@ fn settings(name: &str, transport: TransportSettings) -> ServerSettings {
         remote: RemoteSettings::default(),
         max_text_bytes: None,
         validation: Validation::Strict,
+        per_user: PerUserSettings::default(),
     }
 }
 
@@ -138,7 +139,8 @@ fn start_with(settings: Vec<ServerSettings>, timing: Timing, inherit_environment
 }
 
 fn start_over(client: reqwest::Client, settings: Vec<ServerSettings>, timing: Timing, inherit_environment: bool) -> Running {
-    let servers = McpServers::start(settings, Options { client, inherit_environment, oauth: None, timing });
+    let servers =
+        McpServers::start(settings, Options { client, inherit_environment, oauth: None, timing, users: UserConnectionSettings::default() });
     let events = servers.events();
     Running { servers, events, kind: "", _http: None }
 }
@@ -171,7 +173,7 @@ async fn connected(kind: &'static str, settings: ServerSettings, http: Option<Ht
 }
 
 fn context() -> CallContext {
-    CallContext { principal: Arc::new(Principal::anyone()), headers: Arc::default(), deadline: None, progress: None }
+    CallContext { principal: Arc::new(Principal::anyone()), headers: Arc::default(), credentials: None, deadline: None, progress: None }
 }
 
 fn raw(json: &str) -> Arc<RawValue> {

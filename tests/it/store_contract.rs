@@ -13,6 +13,7 @@ use toolsieve::domain::chat::{ChatKey, ChatSet};
 use toolsieve::domain::enrichment::{Author, Enrichment, Written};
 use toolsieve::domain::policy::{Effect, RulePlace, RuleSource};
 use toolsieve::domain::principal::{Principal, PrincipalId};
+use toolsieve::domain::secret::{SealedSecret, SecretName, SecretPlace};
 use toolsieve::domain::session::{ID_BYTES, Session, SessionContents, SessionId};
 use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::domain::tool_facts::WrittenFacts;
@@ -49,7 +50,9 @@ macro_rules! store_contract {
             the_audit_log_is_found_by_what_it_says,
             of_two_writings_about_one_tool_one_is_too_late,
             definitions_are_kept_as_they_were_seen_first,
-            servers_say_when_they_were_listed
+            servers_say_when_they_were_listed,
+            secrets_are_kept_by_owner_server_and_name,
+            a_secret_is_sealed_anew_only_if_it_is_still_the_same
         }
     };
     ($factory:path: $($name:ident),* $(,)?) => {
@@ -526,4 +529,46 @@ pub(crate) async fn servers_say_when_they_were_listed(store: &dyn Store) {
     let times = store.listing_times().await.unwrap();
     assert_eq!(times.len(), 1);
     assert!(times[&ServerName::from("alpha")] > before && times[&ServerName::from("alpha")] < before + Duration::from_mins(5));
+}
+
+fn secret(owner: &str, server: &str, name: &str, key_id: &str, nonce: u8) -> SealedSecret {
+    let place = SecretPlace { owner: PrincipalId::new(owner), server: server.into(), name: SecretName::new(name).unwrap() };
+    let updated_at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+    SealedSecret { place, key_id: key_id.into(), nonce: [nonce; 12], sealed: vec![0, 255, nonce], updated_at }
+}
+
+pub(crate) async fn secrets_are_kept_by_owner_server_and_name(store: &dyn Store) {
+    let owner = PrincipalId::new("user:日本 '");
+    let saved = ["a/token", "b/key", "b/token"].map(|place| {
+        let (server, name) = place.split_once('/').unwrap();
+        secret(owner.as_str(), server, name, "k1", 1)
+    });
+    for secret in saved.iter().rev().chain([&secret("user:bob", "a", "token", "k2", 2)]) {
+        store.save_secret(secret).await.unwrap();
+    }
+    assert_eq!(store.secrets(&owner).await.unwrap(), saved);
+    assert_eq!(store.secrets(&PrincipalId::new("user:nobody")).await.unwrap(), []);
+    let replaced = secret(owner.as_str(), "a", "token", "k2", 3);
+    store.save_secret(&replaced).await.unwrap();
+    assert_eq!(store.secrets(&owner).await.unwrap()[0], replaced);
+    let of_others = store.secrets_of_other_keys("k2").await.unwrap();
+    assert_eq!(of_others, saved[1..]);
+
+    assert!(store.remove_secret(&saved[1].place).await.unwrap());
+    assert!(!store.remove_secret(&saved[1].place).await.unwrap());
+    assert_eq!(store.secrets(&owner).await.unwrap(), [replaced, saved[2].clone()]);
+    assert_eq!((store.remove_secrets(&owner).await.unwrap(), store.remove_secrets(&owner).await.unwrap()), (2, 0));
+    assert_eq!(store.secrets(&PrincipalId::new("user:bob")).await.unwrap().len(), 1);
+}
+
+pub(crate) async fn a_secret_is_sealed_anew_only_if_it_is_still_the_same(store: &dyn Store) {
+    let former = secret("user:anna", "a", "token", "k1", 1);
+    store.save_secret(&former).await.unwrap();
+    let new = secret("user:anna", "a", "token", "k2", 2);
+    assert!(store.reseal_secret(&former, &new).await.unwrap());
+    assert_eq!(store.secrets(&former.place.owner).await.unwrap(), std::slice::from_ref(&new));
+    assert!(!store.reseal_secret(&former, &secret("user:anna", "a", "token", "k3", 3)).await.unwrap(), "it was changed meanwhile");
+    store.remove_secret(&new.place).await.unwrap();
+    assert!(!store.reseal_secret(&new, &former).await.unwrap(), "it was removed meanwhile");
+    assert_eq!(store.secrets(&former.place.owner).await.unwrap(), []);
 }

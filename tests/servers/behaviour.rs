@@ -161,6 +161,9 @@ impl Behaviour {
         if self.options.has("odd-names") {
             tools.extend(["docs", "openapi.json", "a/b", "100%", "a+b {c}"].map(tool));
         }
+        if self.options.has("headers") {
+            tools.extend(["request_headers", "sessions"].map(tool));
+        }
         if self.options.has("typed") {
             tools.push(json!({"name": "typed", "description": "Takes a number and a mode.", "inputSchema": {
                 "type": "object", "required": ["count"],

@@ -1,7 +1,8 @@
 //! An MCP server over streamable HTTP. See `behaviour.rs`; besides: `port=N`, `json` answers in one piece instead of
 //! a stream of events, `no-get` has no stream for news, `bad-session=400` answers as servers of the TypeScript SDK
 //! do, `status=N` says no to everything, `call-status=N` to calls only, `quote-refusal` quotes the secrets it was sent,
-//! `redirect=URL` sends everybody away. The port it listens on is its first line of output.
+//! `redirect=URL` sends everybody away, `headers` has tools that tell the headers of the very request and how many sessions
+//! there are. The port it listens on is its first line of output.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test server may panic")]
 #![allow(clippy::pedantic, unreachable_pub, dead_code, reason = "shared with the other test server")]
 
@@ -56,6 +57,18 @@ fn refused(request: &HttpRequest, options: &Options, sessions: &Sessions) -> Opt
     Some(HttpResponse::NotFound().body("Session not found"))
 }
 
+/// What this transport alone knows.
+fn told(tool: &str, request: &HttpRequest, sessions: &Sessions) -> Option<Value> {
+    let text = |(name, value): (&actix_web::http::header::HeaderName, &actix_web::http::header::HeaderValue)| {
+        (name.to_string(), json!(value.to_str().unwrap()))
+    };
+    match tool {
+        "request_headers" => Some(Value::Object(request.headers().iter().map(text).collect())),
+        "sessions" => Some(json!({"sessions": sessions.0.lock().unwrap().len()})),
+        _ => None,
+    }
+}
+
 async fn post(request: HttpRequest, body: web::Bytes, behaviour: web::Data<Arc<Behaviour>>, sessions: web::Data<Sessions>) -> HttpResponse {
     let options = &behaviour.options;
     if let Some(response) = refused(&request, options, &sessions) {
@@ -67,6 +80,11 @@ async fn post(request: HttpRequest, body: web::Bytes, behaviour: web::Data<Arc<B
     let method = message["method"].as_str().unwrap_or_default().to_owned();
     if let Some(status) = options.value("call-status").filter(|_| method == "tools/call") {
         return HttpResponse::build(StatusCode::from_u16(status.parse().unwrap()).unwrap()).body("no secret");
+    }
+    let tool = message["params"]["name"].as_str().filter(|_| options.has("headers") && method == "tools/call");
+    if let Some(told) = tool.and_then(|tool| told(tool, &request, &sessions)) {
+        let result = json!({"content": [], "structuredContent": told});
+        return HttpResponse::Ok().json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}));
     }
     if options.has("quote-refusal") {
         let quoted = request.headers().get("authorization").map(|value| value.to_str().unwrap());

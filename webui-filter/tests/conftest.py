@@ -57,6 +57,7 @@ class Service:
         self.questions: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.llm_keys: list[str | None] = []
+        self.signed_users: list[str | None] = []
         self.paths: list[str] = []
         self.delay = 0.0
         self.answer: Callable[[dict[str, Any]], Any] = lambda _: selection()
@@ -68,6 +69,7 @@ class Service:
                 service.paths.append(self.path)
                 service.keys.append(self.headers["Authorization"])
                 service.llm_keys.append(self.headers["X-LLM-Api-Key"])
+                service.signed_users.append(self.headers["X-OpenWebUI-User-Jwt"])
                 service.questions.append(question)
                 reply = service.answer(question)
                 time.sleep(service.delay)
@@ -153,6 +155,25 @@ class OpenWebUI:
             module = types.ModuleType(name)
             module.__dict__.update(members)
             monkeypatch.setitem(sys.modules, name, module)
+
+    def sign(self, monkeypatch: pytest.MonkeyPatch, token: object, *, forwards: bool = True) -> list[dict[str, object]]:
+        """What Open WebUI makes headers of users with; returns the users that it was asked about."""
+        asked: list[dict[str, object]] = []
+
+        def include_user_info_headers(headers: dict[str, object], user: Any = None) -> dict[str, object]:
+            asked.append({**vars(user)})
+            if isinstance(token, Exception):
+                raise token
+            return {**headers, "X-Signed": token} if token else {**headers, "X-OpenWebUI-User-Id": user.id}
+
+        module = types.ModuleType("open_webui.utils.headers")
+        module.__dict__.update(
+            ENABLE_FORWARD_USER_INFO_HEADERS=forwards,
+            FORWARD_USER_INFO_HEADER_JWT="X-Signed",
+            include_user_info_headers=include_user_info_headers,
+        )
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        return asked
 
     def connect(self, tool_id: str, url: str, path: str = "openapi.json", grant: str = "*", **config: Any) -> None:
         grants = [{"principal_type": "user", "principal_id": grant, "permission": "read"}] if grant else []

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import json
 import logging
+import sys
 import time
 from types import ModuleType
 from typing import Any
@@ -118,6 +119,21 @@ class TestRequest:
                 "token_budget": 900,
             }
         ]
+
+    def test_the_user_goes_along_as_open_webui_signs_it(
+        self, plugin: ModuleType, service: Service, open_webui: OpenWebUI, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = open_webui.sign(monkeypatch, "a.b.c")
+        Turn(plugin, service).names()
+        assert asked == [{"id": "u1", "email": "u@example.com", "name": "U", "role": "user"}]
+        # Not signed; no token; two lines; forwarding switched off; failing: the user in the question remains.
+        for token, forwards in [("", True), (7, True), ("a\r\nb", True), ("a.b.c", False), (RuntimeError(), True)]:
+            open_webui.sign(monkeypatch, token, forwards=forwards)
+            Turn(plugin, service).names()
+        monkeypatch.delitem(sys.modules, "open_webui.utils.headers")
+        Turn(plugin, service).names()
+        assert service.signed_users == ["a.b.c", None, None, None, None, None, None]
+        assert [question["user"]["id"] for question in service.questions] == ["u1"] * 7
 
     def test_a_persons_own_llm_key_goes_along_as_a_header_only(
         self, plugin: ModuleType, service: Service, caplog: pytest.LogCaptureFixture

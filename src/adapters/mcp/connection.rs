@@ -59,6 +59,17 @@ pub(super) enum Era {
     Either,
 }
 
+impl Era {
+    /// What is tried first where nothing is known.
+    pub(super) fn usual(transport: &TransportSettings) -> Self {
+        match Wire::of(transport) {
+            // Asking for the newer era first would cost a slow starter its start: rmcp gives it 10 s.
+            Wire::Stdio => Self::Initialize,
+            Wire::StreamableHttp | Wire::Sse => Self::Either,
+        }
+    }
+}
+
 /// What a connection goes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wire {

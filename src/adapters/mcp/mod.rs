@@ -4,6 +4,7 @@
 //! another. Calls read a shared link and never wait for a supervisor while the server is up. Absent on purpose:
 //! everything of MCP but tools.
 
+mod attempt;
 mod call;
 mod child;
 mod connection;
@@ -12,6 +13,7 @@ mod exchange;
 mod http;
 mod list;
 mod oauth;
+mod per_user;
 mod server;
 mod sse;
 mod stdio;
@@ -35,12 +37,18 @@ use tokio_util::task::TaskTracker;
 pub use self::http::client_builder;
 pub use self::supervisor::Timing;
 
+use self::attempt::Surroundings;
 use self::connection::LinkError;
 use self::http::Forwarded;
+use self::per_user::UserConnections;
 use self::server::{NoLink, Outlet, Patience, Server};
 use self::supervisor::Supervisor;
+use crate::domain::principal::PrincipalId;
 use crate::domain::tool::{ServerName, ToolId};
-use crate::service::ports::{CallContext, CallError, ServerChange, ServerChangeKind, ServerEvent, ServerState, ToolServers};
+use crate::service::ports::{
+    CallContext, CallError, Credentials, Parting, ServerChange, ServerChangeKind, ServerEvent, ServerState, ToolServers,
+};
+use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
 
 /// Events on their way to who follows them.
@@ -64,6 +72,8 @@ pub struct Options {
     /// The folder for renewed OAuth tokens; without one they are forgotten.
     pub oauth: Option<PathBuf>,
     pub timing: Timing,
+    /// How many connections users may have.
+    pub users: UserConnectionSettings,
 }
 
 /// The configured MCP servers. Dropping it ends their connections and processes too, without waiting for it.
@@ -73,6 +83,8 @@ pub struct McpServers {
     tasks: Mutex<IndexMap<ServerName, Task>>,
     /// Every task of a server, those too that are no longer configured and wait for their last calls.
     supervisors: TaskTracker,
+    /// Those that are made in the names of callers.
+    users: Arc<UserConnections>,
     outlet: Arc<Outlet>,
     stop: CancellationToken,
     _stop_on_drop: DropGuard,
@@ -88,11 +100,14 @@ impl McpServers {
     #[must_use]
     pub fn start(settings: Vec<ServerSettings>, options: Options) -> Arc<Self> {
         let stop = CancellationToken::new();
+        let supervisors = TaskTracker::new();
+        let users = UserConnections::new(&options, supervisors.clone(), stop.child_token());
         let servers = Arc::new(Self {
             options,
             servers: ArcSwap::default(),
             tasks: Mutex::default(),
-            supervisors: TaskTracker::new(),
+            supervisors,
+            users,
             outlet: Arc::default(),
             stop: stop.clone(),
             _stop_on_drop: stop.drop_guard(),
@@ -106,9 +121,7 @@ impl McpServers {
         let stop = self.stop.child_token();
         let supervisor = Supervisor {
             server,
-            client: self.options.client.clone(),
-            inherit_environment: self.options.inherit_environment,
-            oauth: self.options.oauth.clone(),
+            surroundings: Surroundings::of(&self.options),
             timing: self.options.timing,
             stop: stop.clone(),
             shutdown: self.stop.clone(),
@@ -189,6 +202,7 @@ impl ToolServers for McpServers {
         self.servers.store(Arc::new(next));
         for (name, server) in gone {
             server.retire(true);
+            self.users.retire(server);
             if let Some(task) = tasks.shift_remove(name) {
                 task.stop.cancel();
             }
@@ -196,6 +210,7 @@ impl ToolServers for McpServers {
         for server in begin {
             if let Some(former) = present.get(&server.name) {
                 former.retire(false);
+                self.users.retire(former);
             }
             let former = tasks.shift_remove(&server.name);
             tasks.insert(server.name.clone(), self.supervise(server, former));
@@ -204,7 +219,11 @@ impl ToolServers for McpServers {
     }
 
     fn states(&self) -> Vec<ServerState> {
-        self.servers.load().values().map(|server| server.state()).collect()
+        let with_users = |server: &Arc<Server>| {
+            let is_per_user = !server.settings().per_user.is_empty();
+            ServerState { user_connections: is_per_user.then(|| self.users.count(server)), ..server.state() }
+        };
+        self.servers.load().values().map(with_users).collect()
     }
 
     async fn call(&self, tool: &ToolId, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, CallError> {
@@ -218,18 +237,42 @@ impl ToolServers for McpServers {
             let limit = context.deadline.map_or(call_timeout, |deadline| deadline.saturating_duration_since(start));
             let deadline = start + limit;
             let patience = Patience { started: deadline.min(start + timing.start_patience), back: deadline.min(start + timing.patience) };
-            let held = match server.link(failed.as_ref(), patience).await {
+            let settings = server.settings();
+            let linked = if settings.per_user.is_empty() {
+                server.link(failed.as_ref(), patience).await
+            } else {
+                let credentials = context.credentials.as_deref().ok_or(CallError::NoCredentials)?;
+                self.users.link(&server, &context.principal.id, credentials, failed.as_ref(), deadline).await
+            };
+            let held = match linked {
                 Ok(held) => held,
                 // It was configured anew in this moment: the call goes to what is there now.
                 Err(NoLink::Retired) => continue,
                 Err(NoLink::Unavailable { reason, retry_after }) => return Err(CallError::Unavailable { reason, retry_after }),
+                Err(NoLink::NotLetIn { reason }) => return Err(CallError::NotLetIn { reason, retry_after: server::SHORT_RETRY }),
+                Err(NoLink::TooManyUsers { limit, of }) => {
+                    return Err(CallError::TooManyUsers { limit, of, retry_after: server::START_RETRY });
+                }
             };
-            let forwarded = server.settings().remote.forwarding.as_ref().map(|rules| Forwarded(rules.select(&context.headers)));
+            let forwarded = settings.remote.forwarding.as_ref().map(|rules| {
+                let mut headers = rules.select(&context.headers);
+                // What is filled in for a user is not theirs to choose.
+                for name in settings.per_user.templates.keys() {
+                    headers.remove(name.to_lowercase());
+                }
+                Forwarded(headers)
+            });
             let call = call::call(&held.link, &tool.name, Arc::clone(&arguments), context.progress.clone(), forwarded);
             let error = match timeout_at(deadline, call).await {
                 Ok(Ok(result)) => return Ok(result),
                 Ok(Err(error)) => error,
-                Err(_) => return Err(CallError::Timeout(limit)),
+                Err(_) => {
+                    if !settings.per_user.is_empty() {
+                        // Nothing else would tell that such a connection is dead.
+                        held.link.exchange.suspect.notify_one();
+                    }
+                    return Err(CallError::Timeout(limit));
+                }
             };
             let reason = match error {
                 LinkError::Protocol { code, message } => return Err(CallError::Protocol { code, message }),
@@ -251,6 +294,21 @@ impl ToolServers for McpServers {
 
     fn forwards_headers(&self, server: &ServerName) -> bool {
         self.servers.load().get(server).is_some_and(|server| server.settings().remote.forwarding.is_some())
+    }
+
+    fn disconnect(&self, principal: &PrincipalId, server: Option<&ServerName>, parting: Parting) {
+        self.users.disconnect(principal, server, parting);
+    }
+
+    fn introduce(&self, server: &ServerName, principal: &PrincipalId, credentials: Arc<Credentials>) {
+        let Some(server) = self.servers.load().get(server).filter(|server| !server.is_linked()).cloned() else { return };
+        let (users, owner) = (Arc::clone(&self.users), principal.clone());
+        self.supervisors.spawn(async move {
+            let until = Instant::now() + server.settings().start_timeout;
+            if let Err(error) = users.link(&server, &owner, &credentials, None, until).await {
+                tracing::info!(server = %server.name, ?error, "its tools could not be listed in the name of a user");
+            }
+        });
     }
 
     async fn shut_down(&self) {

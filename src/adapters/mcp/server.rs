@@ -8,19 +8,20 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::adapters::mcp::connection::{About, Link};
+use crate::adapters::mcp::connection::{About, Era, Link, Wire};
 use crate::adapters::mcp::list::Tools;
+use crate::adapters::mcp::per_user::Use;
 use crate::adapters::mcp::text::{Secrets, plain};
 use crate::domain::tool::ServerName;
 use crate::service::ports::{ServerEvent, ServerListing, ServerPhase, ServerState};
 use crate::settings::servers::ServerSettings;
 
 /// What a caller is told to wait where nothing better is known.
-const SHORT_RETRY: Duration = Duration::from_secs(1);
+pub(super) const SHORT_RETRY: Duration = Duration::from_secs(1);
 /// What a caller is told to wait for a server in its first start.
-const START_RETRY: Duration = Duration::from_secs(5);
+pub(super) const START_RETRY: Duration = Duration::from_secs(5);
 /// Bytes of the reason of a failure that are kept.
-const REASON_LIMIT: usize = 2000;
+pub(super) const REASON_LIMIT: usize = 2000;
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -28,6 +29,7 @@ pub(super) struct Server {
     settings: ArcSwap<ServerSettings>,
     pub(super) secrets: Arc<Secrets>,
     status: watch::Sender<Status>,
+    approach: Mutex<(Era, Wire)>,
     outlet: Arc<Outlet>,
 }
 
@@ -43,7 +45,20 @@ pub(super) struct Patience {
 /// A link in use. The connection is kept until it is dropped, within bounds.
 pub(super) struct Held {
     pub(super) link: Arc<Link>,
-    _call: TaskTrackerToken,
+    _call: Hold,
+}
+
+/// What keeps a connection while it is used.
+enum Hold {
+    Shared { _call: TaskTrackerToken },
+    Own { _use: Use },
+}
+
+impl Held {
+    /// Of a connection that was made for one caller.
+    pub(super) fn own(link: Arc<Link>, usage: Use) -> Self {
+        Self { link, _call: Hold::Own { _use: usage } }
+    }
 }
 
 /// Why there is no link to call over.
@@ -54,6 +69,14 @@ pub(super) enum NoLink {
     Unavailable {
         reason: String,
         retry_after: Duration,
+    },
+    /// No connection could be made with the caller's own credentials.
+    NotLetIn {
+        reason: String,
+    },
+    TooManyUsers {
+        limit: usize,
+        of: &'static str,
     },
 }
 
@@ -92,9 +115,10 @@ impl Server {
             next_attempt: None,
             retired: false,
         };
-        let secrets = Arc::new(Secrets::of(&settings));
+        let secrets = Arc::new(Secrets::of(&settings.with(&settings.per_user.list_with)));
+        let approach = Mutex::new((Era::usual(&settings.transport), Wire::of(&settings.transport)));
         let name = settings.name.clone();
-        Self { name, settings: ArcSwap::from_pointee(settings), secrets, status: watch::Sender::new(status), outlet }
+        Self { name, settings: ArcSwap::from_pointee(settings), secrets, status: watch::Sender::new(status), approach, outlet }
     }
 
     pub(super) fn settings(&self) -> Arc<ServerSettings> {
@@ -114,6 +138,7 @@ impl Server {
             tools: status.listing.as_ref().map_or(0, |listing| listing.tools.len()),
             error: status.error.clone(),
             protocol: status.protocol.clone(),
+            user_connections: None,
         }
     }
 
@@ -138,6 +163,36 @@ impl Server {
             status.listing = Some(listing);
             status.error = None;
         });
+    }
+
+    /// The handshake and the transport to try first, as far as it is known what works.
+    pub(super) fn approach(&self) -> (Era, Wire) {
+        *self.approach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn approach_by(&self, era: Era, wire: Wire) {
+        *self.approach.lock().unwrap_or_else(PoisonError::into_inner) = (era, wire);
+    }
+
+    /// Whether its tools are listed in nobody's name.
+    pub(super) fn is_linked(&self) -> bool {
+        self.status.borrow().link.is_some()
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.status.borrow().retired
+    }
+
+    /// A list over the connection of a user, where there is no other.
+    pub(super) fn introduced(&self, about: About, tools: Tools) {
+        let Tools { tools, skipped } = tools;
+        let About { title, program, version, instructions } = about;
+        let listing = ServerListing { server: self.name.clone(), title, program, version, instructions, tools, skipped };
+        let is_news = self.status.borrow().listing.as_deref() != Some(&listing);
+        if is_news && !self.is_linked() {
+            let listing = Arc::new(listing);
+            self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| status.listing = Some(listing));
+        }
     }
 
     /// Another list over the same connection. Returns whether it differs from the last one.
@@ -233,7 +288,7 @@ impl Server {
         // The call is counted while the status is held, so that none begins unseen after the server was retired.
         let usable = |status: &Status| {
             let link = status.link.as_ref().filter(|link| !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)));
-            link.map(|link| Held { link: Arc::clone(link), _call: link.calls.token() })
+            link.map(|link| Held { link: Arc::clone(link), _call: Hold::Shared { _call: link.calls.token() } })
         };
         if let Some(held) = usable(&self.status.borrow()) {
             return Ok(held);

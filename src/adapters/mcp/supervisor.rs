@@ -1,6 +1,5 @@
 //! Keeps one server connected: connect, list, follow changes, and again after a failure, until it is told to stop.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +7,9 @@ use futures::FutureExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::adapters::mcp::attempt::{Attempt, Failure, Surroundings};
 use crate::adapters::mcp::child::Manners;
-use crate::adapters::mcp::connection::{ConnectError, Connection, Connector, Era, LinkError, Wire};
+use crate::adapters::mcp::connection::{Connection, Era, LinkError, Wire};
 use crate::adapters::mcp::list::{ListError, Tools, list};
 use crate::adapters::mcp::server::Server;
 
@@ -53,9 +53,7 @@ impl Default for Timing {
 
 pub(super) struct Supervisor {
     pub(super) server: Arc<Server>,
-    pub(super) client: reqwest::Client,
-    pub(super) inherit_environment: bool,
-    pub(super) oauth: Option<PathBuf>,
+    pub(super) surroundings: Surroundings,
     pub(super) timing: Timing,
     /// Ends this server.
     pub(super) stop: CancellationToken,
@@ -63,22 +61,12 @@ pub(super) struct Supervisor {
     pub(super) shutdown: CancellationToken,
 }
 
-/// How an attempt failed.
-struct Failure {
-    reason: String,
-    /// The handshake to try next.
-    era: Era,
-    /// Another handshake is worth an attempt at once.
-    at_once: bool,
-}
-
 impl Supervisor {
     pub(super) async fn run(self) {
         let server = &self.server;
         let name = &server.name;
         let mut backoff = Backoff::new(self.timing);
-        let mut era = self.usual_era();
-        let mut wire = Wire::of(&server.settings().transport);
+        let (mut era, mut wire) = server.approach();
         while !self.stop.is_cancelled() {
             server.attempts();
             let attempt = tokio::select! {
@@ -90,6 +78,7 @@ impl Supervisor {
                     let (count, skipped) = (tools.tools.len(), tools.skipped.len());
                     tracing::info!(server = %name, tools = count, skipped, protocol = connection.link.protocol, "connected");
                     wire = connection.link.wire;
+                    server.approach_by(era, wire);
                     let since = Instant::now();
                     server.connected(&connection.link, connection.about.clone(), tools);
                     let reason = self.serve(&mut connection).await;
@@ -109,7 +98,7 @@ impl Supervisor {
                     if failure.at_once {
                         continue;
                     }
-                    failure.reason
+                    self.with_hint(failure.reason)
                 }
             };
             let pause = backoff.next();
@@ -118,14 +107,6 @@ impl Supervisor {
                 () = self.stop.cancelled() => return,
                 () = sleep(pause) => {}
             }
-        }
-    }
-
-    fn usual_era(&self) -> Era {
-        match Wire::of(&self.server.settings().transport) {
-            // Asking for the newer era first would cost a slow starter its start: rmcp gives it 10 s.
-            Wire::Stdio => Era::Initialize,
-            Wire::StreamableHttp | Wire::Sse => Era::Either,
         }
     }
 
@@ -154,45 +135,10 @@ impl Supervisor {
     /// Connects and lists within the time for the start.
     async fn attempt(&self, era: Era, wire: Wire) -> Result<(Connection, Tools), Failure> {
         let settings = self.server.settings();
+        let settings = settings.with(&settings.per_user.list_with);
         let deadline = Instant::now() + settings.start_timeout;
-        let connector = Connector {
-            settings: &settings,
-            secrets: &self.server.secrets,
-            client: &self.client,
-            inherit_environment: self.inherit_environment,
-            wire,
-            oauth: self.oauth.as_deref(),
-        };
-        let mut child = None;
-        let mut connection = match timeout_at(deadline, connector.connect(era, &mut child)).await {
-            Ok(Ok(connection)) => connection,
-            result => {
-                let (mut next, mut at_once) = (self.usual_era(), false);
-                let mut reason = if let Ok(Err(error)) = result {
-                    if era == Era::Initialize && matches!(error, ConnectError::Refused(_)) {
-                        (next, at_once) = (Era::Discover, true);
-                    }
-                    error.to_string()
-                } else {
-                    // It may be that it hung on the question of the newer era.
-                    if era == Era::Either {
-                        next = Era::Initialize;
-                    }
-                    format!("no answer within {} s", settings.start_timeout.as_secs_f64())
-                };
-                if let Some(child) = &mut child {
-                    // Its end says more than the closed pipe that it caused.
-                    if let Ok(how) = timeout(Duration::from_millis(300), child.exited()).await {
-                        reason = how;
-                        at_once = false;
-                    }
-                    if let Some(words) = child.last_words().await {
-                        reason = format!("{reason}: {words}");
-                    }
-                }
-                return Err(Failure { reason, era: next, at_once });
-            }
-        };
+        let attempt = Attempt { settings: &settings, secrets: &self.server.secrets, surroundings: &self.surroundings };
+        let mut connection = attempt.connect(era, wire, deadline).await?;
         let result = timeout_at(deadline, list(&connection.link)).await;
         let reason = match result {
             Ok(Ok(tools)) => return Ok((connection, tools)),
@@ -204,6 +150,20 @@ impl Supervisor {
         };
         connection.close(self.manners()).await;
         Err(Failure { reason, era, at_once: false })
+    }
+
+    /// Where a server is given something of each user, what else may have kept it from being listed.
+    fn with_hint(&self, reason: String) -> String {
+        let settings = self.server.settings();
+        if settings.per_user.is_empty() {
+            reason
+        } else if settings.per_user.takes_secrets() {
+            format!(
+                "{reason}. Where it lists no tools in nobody's name, they come once a user has given all secrets for it, or with `listWith`"
+            )
+        } else {
+            format!("{reason}. Where it lists no tools in nobody's name, say in `listWith` what it is given then")
+        }
     }
 
     /// Follows a connection. Returns why it is lost, or `None` where it is to stop.

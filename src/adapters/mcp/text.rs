@@ -160,6 +160,7 @@ mod tests {
             remote: crate::settings::RemoteSettings::default(),
             max_text_bytes: None,
             validation: crate::settings::Validation::Off,
+            per_user: crate::settings::PerUserSettings::default(),
         })
     }
 

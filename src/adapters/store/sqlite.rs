@@ -18,6 +18,7 @@ mod events;
 mod keys;
 mod listings;
 mod policy;
+mod secrets;
 mod sessions;
 mod tool_facts;
 mod toolsets;
@@ -41,6 +42,7 @@ use crate::domain::canonical::Fingerprint;
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Written};
 use crate::domain::principal::PrincipalId;
+use crate::domain::secret::{SealedSecret, SecretPlace};
 use crate::domain::session::{Session, SessionId};
 use crate::domain::tool::{ServerName, ToolId};
 use crate::domain::tool_facts::WrittenFacts;
@@ -373,6 +375,54 @@ impl Store for SqliteStore {
 
     async fn listing_times(&self) -> Result<HashMap<ServerName, SystemTime>, StoreError> {
         listings::times(&self.readers).await.map_err(self.failed("read when servers were listed"))
+    }
+
+    async fn secrets(&self, owner: &PrincipalId) -> Result<Vec<SealedSecret>, StoreError> {
+        secrets::of(&self.readers, owner).await.map_err(self.failed("read a caller's secrets"))
+    }
+
+    async fn secrets_of_other_keys(&self, key_id: &str) -> Result<Vec<SealedSecret>, StoreError> {
+        secrets::of_other_keys(&self.readers, key_id).await.map_err(self.failed("read the secrets of former keys"))
+    }
+
+    async fn save_secret(&self, secret: &SealedSecret) -> Result<(), StoreError> {
+        let save = async {
+            let mut connection = self.durably().await?;
+            let saved = secrets::save(&mut connection, secret).await;
+            as_usual(&mut connection).await?;
+            saved
+        };
+        save.await.map_err(self.failed("save a secret"))
+    }
+
+    async fn reseal_secret(&self, former: &SealedSecret, new: &SealedSecret) -> Result<bool, StoreError> {
+        let reseal = async {
+            let mut connection = self.durably().await?;
+            let resealed = secrets::reseal(&mut connection, former, new).await;
+            as_usual(&mut connection).await?;
+            resealed
+        };
+        reseal.await.map_err(self.failed("seal a secret with another key"))
+    }
+
+    async fn remove_secret(&self, place: &SecretPlace) -> Result<bool, StoreError> {
+        let remove = async {
+            let mut connection = self.durably().await?;
+            let removed = secrets::remove(&mut connection, place).await;
+            as_usual(&mut connection).await?;
+            removed
+        };
+        remove.await.map_err(self.failed("remove a secret"))
+    }
+
+    async fn remove_secrets(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
+        let remove = async {
+            let mut connection = self.durably().await?;
+            let removed = secrets::remove_all(&mut connection, owner).await;
+            as_usual(&mut connection).await?;
+            removed
+        };
+        remove.await.map_err(self.failed("remove a caller's secrets"))
     }
 
     async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {

@@ -7,6 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, ResponseError, web};
 use serde_json::value::RawValue;
 
 use crate::domain::arguments::Repair;
+use crate::domain::principal::PrincipalKind;
 use crate::domain::tool::{Tool, ToolId};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
@@ -68,7 +69,12 @@ async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId
 pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpRequest) -> execute::Caller {
     let mut context = context(caller, request);
     if state.execute.forwards_headers(tool) {
-        context.headers = Arc::new(headers(request));
+        let mut headers = headers(request);
+        if caller.0.kind != PrincipalKind::Anyone {
+            // It is the key of this service, with which the caller was let in, and nobody else's.
+            headers.remove(http::header::AUTHORIZATION);
+        }
+        context.headers = Arc::new(headers);
     }
     context
 }

@@ -184,7 +184,7 @@ fn person(user: &Value) -> Option<User> {
     let text = |key: &str| user.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
     let groups = user.get("groups").and_then(Value::as_array).into_iter().flatten();
     let groups = groups.filter_map(Value::as_str).map(str::to_owned).collect();
-    Some(User { id: text("id")?, email: text("email"), groups })
+    Some(User { id: text("id")?, email: text("email"), name: text("name"), groups })
 }
 
 impl FilterBody {

@@ -7,6 +7,7 @@ pub mod execute;
 pub mod files;
 pub mod filter;
 pub mod health;
+pub mod secrets;
 pub mod sessions;
 pub mod smart_select;
 pub mod tools;

@@ -23,6 +23,7 @@ use crate::service::ports::{
     AuditAction, AuditEntry, CallContext, CallError, CallOutcome, SelectionEvent, SelectionEventKind, ToolServers,
 };
 use crate::service::record::Recorder;
+use crate::service::secrets::{CredentialError, Secrets};
 use crate::settings::{LiveSettings, Validation};
 
 /// Who calls, in which chat.
@@ -50,6 +51,9 @@ pub enum ExecuteError {
     Tool(String),
     #[error(transparent)]
     Call(#[from] CallError),
+    /// The server takes something of the caller that is not there.
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
 }
 
 /// How an execution ended.
@@ -68,6 +72,7 @@ pub struct Execute {
     audit: Audit,
     /// `None`: there is no address for links.
     files: Option<Arc<Files>>,
+    secrets: Arc<Secrets>,
     policies: Policies,
 }
 
@@ -79,8 +84,9 @@ impl Execute {
         recorder: Recorder,
         audit: Audit,
         files: Option<Arc<Files>>,
+        secrets: Arc<Secrets>,
     ) -> Self {
-        Self { current, servers, recorder, audit, files, policies: Policies::default() }
+        Self { current, servers, recorder, audit, files, secrets, policies: Policies::default() }
     }
 
     /// What holds for calls from now on.
@@ -182,7 +188,8 @@ impl Execute {
     ) -> Result<String, ExecuteError> {
         let invalid = |error: serde_json::Error| ExecuteError::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]);
         let arguments: Box<RawValue> = serde_json::from_str(arguments).map_err(invalid)?;
-        let context = CallContext { principal, headers, deadline: None, progress: None };
+        let credentials = self.secrets.credentials(&principal, &tool.id.server).await?;
+        let context = CallContext { principal, headers, credentials, deadline: None, progress: None };
         let result = self.servers.call(&tool.id, arguments.into(), context).await?;
         match outcome::answer(&result, tool.output.is_some()) {
             ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), policy.max_text_bytes).await),
@@ -259,7 +266,7 @@ fn outcome(result: &Result<String, ExecuteError>) -> CallOutcome {
     match result {
         Ok(_) => CallOutcome::Success,
         Err(ExecuteError::Tool(_)) => CallOutcome::ToolError,
-        Err(ExecuteError::Invalid(_) | ExecuteError::NotFound { .. }) => CallOutcome::Rejected,
+        Err(ExecuteError::Invalid(_) | ExecuteError::NotFound { .. } | ExecuteError::Credentials(_)) => CallOutcome::Rejected,
         Err(ExecuteError::Call(_)) => CallOutcome::Failed,
     }
 }
@@ -273,6 +280,7 @@ fn log(tool: &Tool, result: &Result<String, ExecuteError>, took: Duration) {
         Err(ExecuteError::Invalid(problems)) => {
             tracing::info!(tool = %tool.id, outcome = "invalid_arguments", problems = problems.len(), took_ms, "call");
         }
+        Err(ExecuteError::Credentials(_)) => tracing::info!(tool = %tool.id, outcome = "credentials_missing", took_ms, "call"),
         Err(ExecuteError::NotFound { .. }) => {}
         // The server's own words may quote the arguments.
         Err(ExecuteError::Call(CallError::Protocol { code, .. })) => {

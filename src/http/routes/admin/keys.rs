@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::time;
 use crate::domain::api_key::{ApiKey, KeyId};
+use crate::domain::principal::PrincipalId;
 use crate::domain::tool::ServerName;
 use crate::domain::toolset::ToolsetName;
 use crate::http::body::Body;
@@ -177,6 +178,8 @@ pub async fn rotate(state: web::Data<State>, caller: Administrator, id: web::Pat
 #[delete("/v1/admin/keys/{id}")]
 pub async fn revoke(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Result<HttpResponse, Problem> {
     let key = state.keys.revoke(&KeyId::new(id.into_inner())).await?;
+    // The next key of this name is somebody else's.
+    state.secrets.forget(&PrincipalId::of_key(&key.name)).await?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key revoked");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRevoke, key.name.clone()));
     Ok(HttpResponse::Ok().json(KeyBody::from(&key)))

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod enrichment;
 pub mod keys;
 pub mod policy;
+pub mod secrets;
 pub mod servers;
 pub mod tools;
 pub mod toolsets;
@@ -21,6 +22,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(keys::create).service(keys::list).service(keys::rotate).service(keys::revoke);
     config.service(policy::show).service(policy::replace).service(policy::check).service(audit::find);
     config.service(toolsets::list).service(toolsets::show).service(toolsets::replace).service(toolsets::remove);
+    config.service(secrets::forget);
     config.service(enrichment::list).service(enrichment::show).service(enrichment::replace).service(enrichment::remove);
     // Before the tool of any name.
     config.service(tools::list).service(tools::duplicates).service(tools::approve);
@@ -28,7 +30,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
 }
 
 /// RFC 3339, to the second, in universal time.
-fn time(at: SystemTime) -> String {
+pub fn time(at: SystemTime) -> String {
     format!("{:.0}", Timestamp::try_from(at).unwrap_or_default())
 }
 

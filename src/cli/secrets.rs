@@ -1,0 +1,39 @@
+//! `toolsieve secrets`: the key that seals users' secrets, and the end of a user's.
+
+use clap::Subcommand;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Method;
+use secrecy::ExposeSecret;
+
+use crate::cli::admin::ServiceAccess;
+use crate::cli::{Outcome, print};
+use crate::domain::secret::{KEY_BYTES, SecretKey};
+
+#[derive(Subcommand)]
+pub(super) enum Secrets {
+    /// Print a new key for `secrets.key` (`TOOLSIEVE_SECRETS_KEY`) or for a file that `secrets.key_file` names
+    NewKey,
+    /// Remove all secrets of a user or a named key, as when they are gone
+    Forget {
+        /// user:ID or key:NAME
+        principal: String,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+}
+
+impl Secrets {
+    pub(super) fn run(self) -> Outcome {
+        match self {
+            Self::NewKey => {
+                eprintln!("Keep it: without it, what it has sealed can't be read.");
+                print(SecretKey::write(&rand::random::<[u8; KEY_BYTES]>()).expose_secret())
+            }
+            Self::Forget { principal, access } => {
+                let path = format!("/v1/admin/secrets/{}", utf8_percent_encode(&principal, NON_ALPHANUMERIC));
+                let answer = access.ask(Method::DELETE, &path, None)?;
+                print(&format!("{} of {principal} removed.", answer["removed"]))
+            }
+        }
+    }
+}

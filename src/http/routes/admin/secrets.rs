@@ -1,0 +1,36 @@
+//! Secrets of users, as far as an administrator gets to them: to remove them.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use actix_web::{HttpResponse, delete, web};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::domain::principal::PrincipalId;
+use crate::http::caller::Administrator;
+use crate::http::problem::Problem;
+use crate::http::state::State;
+use crate::service::ports::{AuditAction, AuditEntry};
+
+#[derive(Serialize, ToSchema)]
+struct RemovedSecretsBody {
+    removed: u64,
+}
+
+/// Removes all secrets of a user or a named key, as when they are gone, and ends their connections.
+#[utoipa::path(
+    operation_id = "forget_secrets",
+    tag = "administration",
+    params(("principal" = String, Path, description = "`user:ID` or `key:NAME`")),
+    responses(
+        (status = 200, description = "How many there were", body = RemovedSecretsBody),
+        (status = 404, description = "The caller does not administer")
+    )
+)]
+#[delete("/v1/admin/secrets/{principal}")]
+pub async fn forget(state: web::Data<State>, caller: Administrator, principal: web::Path<String>) -> Result<HttpResponse, Problem> {
+    let owner = PrincipalId::new(principal.into_inner());
+    let removed = state.secrets.forget(&owner).await?;
+    tracing::info!(owner = owner.as_str(), removed, "the secrets of a caller were removed");
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretsForget, owner.as_str().to_owned()));
+    Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed }))
+}

@@ -1,0 +1,134 @@
+//! Secrets that callers keep here for MCP servers. What was given is never told again.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use actix_web::{HttpResponse, delete, get, put, web};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::domain::tool::ServerName;
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::problem::{Code, Problem, read_json};
+use crate::http::routes::admin::time;
+use crate::http::state::State;
+use crate::service::ports::{AuditAction, AuditEntry};
+use crate::service::secrets::{KnownSecret, MAX_BYTES, SecretState};
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct SecretValueBody {
+    /// 1 to 16384 bytes. A server over HTTP gets it in a header: ASCII, in one line.
+    #[schema(value_type = String, format = Password)]
+    value: SecretString,
+}
+
+/// A secret without its value.
+#[derive(Serialize, ToSchema)]
+struct KeptSecretBody {
+    server: String,
+    name: String,
+    /// `set`; `missing`: the server needs it and it was not given; `unreadable`: the service has lost the key that it was sealed
+    /// with, so it has to be given again.
+    state: &'static str,
+    /// Whether the server, as it is configured now, needs it.
+    needed: bool,
+    updated_at: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct KeptSecretsBody {
+    secrets: Vec<KeptSecretBody>,
+}
+
+/// Keeps a secret of the caller for a server, sealed, in the place of a former one.
+#[utoipa::path(
+    operation_id = "give_secret",
+    tag = "secrets",
+    params(("server" = String, Path, description = "The server that needs it"), ("name" = String, Path, description = "Its name there")),
+    request_body = SecretValueBody,
+    responses(
+        (status = 200, description = "It is kept", body = KeptSecretBody),
+        (status = 400, description = "Not JSON"),
+        (status = 403, description = "The request is neither of a user nor of a named key"),
+        (status = 404, description = "No such server"),
+        (status = 413, description = "The body is too large"),
+        (status = 422, description = "The server needs no such secret, or the value does not fit"),
+        (status = 501, description = "The service has no key for secrets")
+    )
+)]
+#[put("/v1/secrets/{server}/{name}")]
+pub async fn put(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>, body: Body) -> Result<HttpResponse, Problem> {
+    let (server, name) = path.into_inner();
+    let server = ServerName::new(server);
+    let body: SecretValueBody = read_json(&body.0).map_err(|problem| match problem.code {
+        // What JSON readers say quotes what they read.
+        Code::InvalidRequest => Problem::new(Code::InvalidRequest, "Send {\"value\": \"…\"}: one text, and nothing else."),
+        _ => Problem::new(Code::NotJson, "Send {\"value\": \"…\"}."),
+    })?;
+    if !(1..=MAX_BYTES).contains(&body.value.expose_secret().len()) {
+        return Err(Problem::new(Code::InvalidRequest, format!("A secret has 1 to {MAX_BYTES} bytes.")));
+    }
+    if !state.current.shows_server(&caller.0, &server) {
+        return Err(Problem::not_found());
+    }
+    let updated_at = state.secrets.put(&caller.0, &server, &name, &body.value).await?;
+    tracing::info!(%server, "a secret was given");
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretReplace, format!("{server}/{name}")));
+    let updated_at = Some(time(updated_at));
+    Ok(HttpResponse::Ok().json(KeptSecretBody { server: server.to_string(), name, state: "set", needed: true, updated_at }))
+}
+
+/// The caller's secrets, and those that servers need and that are missing. Never a value.
+#[utoipa::path(
+    operation_id = "list_secrets",
+    tag = "secrets",
+    responses(
+        (status = 200, description = "By server and name", body = KeptSecretsBody),
+        (status = 403, description = "The request is neither of a user nor of a named key"),
+        (status = 501, description = "The service has no key for secrets")
+    )
+)]
+#[get("/v1/secrets")]
+pub async fn list(state: web::Data<State>, caller: Caller) -> Result<HttpResponse, Problem> {
+    let known = state.secrets.list(&caller.0, |server| state.current.shows_server(&caller.0, server)).await?;
+    Ok(HttpResponse::Ok().json(KeptSecretsBody { secrets: known.into_iter().map(KeptSecretBody::from).collect() }))
+}
+
+/// Removes a secret of the caller, and ends the connections that were made with it.
+#[utoipa::path(
+    operation_id = "remove_secret",
+    tag = "secrets",
+    params(("server" = String, Path, description = "The server that it is for"), ("name" = String, Path, description = "Its name there")),
+    responses(
+        (status = 204, description = "It is gone"),
+        (status = 403, description = "The request is neither of a user nor of a named key"),
+        (status = 404, description = "There is no such secret")
+    )
+)]
+#[delete("/v1/secrets/{server}/{name}")]
+pub async fn remove(state: web::Data<State>, caller: Caller, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
+    let (server, name) = path.into_inner();
+    let server = ServerName::new(server);
+    state.secrets.remove(&caller.0, &server, &name).await?;
+    tracing::info!(%server, "a secret was removed");
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretRemove, format!("{server}/{name}")));
+    Ok(HttpResponse::NoContent().finish())
+}
+
+impl From<KnownSecret> for KeptSecretBody {
+    fn from(known: KnownSecret) -> Self {
+        let state = match known.state {
+            SecretState::Set => "set",
+            SecretState::Missing => "missing",
+            SecretState::Unreadable => "unreadable",
+        };
+        Self {
+            server: known.server.to_string(),
+            name: known.name.to_string(),
+            state,
+            needed: known.is_taken,
+            updated_at: known.updated_at.map(time),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What a server is given of each caller: placeholders in its `headers`, or in its `env`; and `listWith`, what it gets in their
+//! place where its tools are listed in nobody's name.
+
+use std::collections::BTreeSet;
+
+use http::HeaderValue;
+use indexmap::IndexMap;
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::domain::secret::SecretName;
+use crate::domain::template::{FIELDS, Parsed, Place, Template, TemplateError};
+use crate::settings::finding::{nearest, suggestion};
+use crate::settings::json_text::{child, item};
+use crate::settings::mcp_file::Entry;
+use crate::settings::servers::{RemoteSettings, TransportSettings};
+
+/// By the names of headers or variables.
+#[derive(Clone, Debug, Default)]
+pub struct PerUserSettings {
+    pub templates: IndexMap<String, Template>,
+    /// Some of the same names.
+    pub list_with: IndexMap<String, SecretString>,
+}
+
+impl PerUserSettings {
+    /// Takes the values with placeholders out of the transport.
+    pub(super) fn read(entry: &mut Entry<'_, '_>, transport: &mut TransportSettings, remote: &RemoteSettings) -> Self {
+        warn_elsewhere(entry, transport);
+        let key = transport.values_key();
+        let place = if key == "env" { Place::Variable } else { Place::Header };
+        let values = match transport {
+            TransportSettings::Stdio { env, .. } => env,
+            TransportSettings::StreamableHttp { headers, .. } | TransportSettings::Sse { headers, .. } => headers,
+        };
+        let (mut templates, mut plain) = (IndexMap::new(), IndexMap::new());
+        for (name, value) in std::mem::take(values) {
+            let path = child(&child(entry.path(), key), &name);
+            match Template::parse(value.expose_secret()) {
+                Ok(Parsed { template, others }) => {
+                    warn_of_others(entry, &path, &others);
+                    match template {
+                        Some(template) => drop(templates.insert(name, template)),
+                        None => drop(plain.insert(name, value)),
+                    }
+                }
+                Err(error) => {
+                    let remedy = remedy(&error);
+                    entry.problem(&path, error.to_string(), remedy);
+                }
+            }
+        }
+        let is_same = |one: &str, other: &str| if place == Place::Header { one.eq_ignore_ascii_case(other) } else { one == other };
+        for (at, name) in templates.keys().enumerate() {
+            let twin = templates.keys().skip(at + 1).chain(plain.keys()).find(|other| is_same(name, other));
+            if let Some(twin) = twin {
+                let path = child(&child(entry.path(), key), twin);
+                entry.problem(&path, format!("the same header as `{name}`, which differs for each user"), "remove one of the two");
+            }
+            if remote.oauth.is_some() && is_same(name, "authorization") {
+                let path = child(&child(entry.path(), key), name);
+                entry.problem(&path, "both this and the token of `oauth`", "remove one of the two");
+            }
+        }
+        *values = plain;
+        let list_with = read_list_with(entry, &templates, place, is_same);
+        Self { templates, list_with }
+    }
+
+    /// Whether nobody's name and secrets matter to the server.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.templates.is_empty()
+    }
+
+    #[must_use]
+    pub fn names_user(&self) -> bool {
+        self.templates.values().any(Template::names_user)
+    }
+
+    #[must_use]
+    pub fn takes_secrets(&self) -> bool {
+        self.templates.values().any(|template| !template.secrets().is_empty())
+    }
+
+    /// The secrets that it takes.
+    #[must_use]
+    pub fn secrets(&self) -> BTreeSet<SecretName> {
+        self.templates.values().flat_map(Template::secrets).collect()
+    }
+}
+
+/// `listWith`, by the names as the templates have them.
+fn read_list_with(
+    entry: &mut Entry<'_, '_>,
+    templates: &IndexMap<String, Template>,
+    place: Place,
+    is_same: impl Fn(&str, &str) -> bool,
+) -> IndexMap<String, SecretString> {
+    let key = if entry.get("listWith").is_some() { "listWith" } else { "list_with" };
+    let given = entry.text_map(key);
+    let path = child(entry.path(), key);
+    if !given.is_empty() && templates.is_empty() {
+        entry.warning(
+            &path,
+            "without effect: nothing here differs for each user",
+            "remove it, or write {{user.…}} or {{secret.…}} where it does",
+        );
+        return IndexMap::new();
+    }
+    let mut list_with = IndexMap::new();
+    for (name, value) in given {
+        let path = child(&path, &name);
+        let known: Vec<&str> = templates.keys().map(String::as_str).collect();
+        let Some(known) = known.iter().find(|known| is_same(known, &name)) else {
+            entry.problem(&path, "nothing of this name differs for each user", suggestion(&name, &known));
+            continue;
+        };
+        if place == Place::Header && HeaderValue::from_str(value.expose_secret()).is_err() {
+            entry.problem(&path, "holds what a header can't carry", "remove line breaks and control characters");
+        } else if Template::parse(value.expose_secret()).is_ok_and(|parsed| parsed.template.is_none()) {
+            list_with.insert((*known).to_owned(), value);
+        } else {
+            entry.problem(&path, "holds a placeholder", "write a plain value: tools are listed in nobody's name");
+        }
+    }
+    list_with
+}
+
+/// Elsewhere nothing is filled in.
+fn warn_elsewhere(entry: &mut Entry<'_, '_>, transport: &TransportSettings) {
+    let path = entry.path().to_owned();
+    let mut texts: Vec<(String, String)> = Vec::new();
+    match transport {
+        TransportSettings::Stdio { command, args, directory, .. } => {
+            texts.push((child(&path, "command"), command.clone()));
+            texts.extend(args.iter().enumerate().map(|(at, arg)| (item(&child(&path, "args"), at), arg.clone())));
+            texts.extend(directory.iter().map(|directory| (child(&path, "cwd"), directory.display().to_string())));
+        }
+        TransportSettings::StreamableHttp { url, .. } | TransportSettings::Sse { url, .. } => {
+            let text = percent_encoding::percent_decode_str(url.as_str()).decode_utf8_lossy().into_owned();
+            texts.push((child(&path, "url"), text));
+        }
+    }
+    for (path, text) in texts {
+        if !matches!(Template::parse(&text), Ok(Parsed { template: None, .. })) {
+            let remedy = "write it in `headers`, or for a program in `env`: only there it is filled in";
+            entry.warning(&path, "a placeholder for users is sent as it stands", remedy);
+        }
+    }
+}
+
+/// What is written as Open WebUI writes it, or nearly as it is written here.
+fn warn_of_others(entry: &mut Entry<'_, '_>, path: &str, others: &[String]) {
+    for other in others {
+        let known: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
+        if let Some(meant) = nearest(&other.replace('_', "."), &known) {
+            entry.warning(path, format!("`{{{{{other}}}}}` is sent as it stands"), format!("did you mean {{{{{meant}}}}}?"));
+        }
+    }
+}
+
+fn remedy(error: &TemplateError) -> String {
+    let known: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
+    match error {
+        TemplateError::UnknownField(found) => suggestion(found, &known),
+        TemplateError::NoSecretName(_) => "write {{secret.NAME}} with 1 to 64 letters, digits, `-`, `_` and `.`".to_owned(),
+        TemplateError::Unclosed => "close it".to_owned(),
+    }
+}

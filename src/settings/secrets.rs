@@ -1,0 +1,129 @@
+//! What users keep here, and connections in their names.
+
+use std::path::Path;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::domain::secret::{SecretKey, SecretKeys};
+use crate::settings::servers::ServerSettings;
+use crate::settings::values::Reader;
+
+const REMEDY: &str = "take one that `toolsieve secrets new-key` prints: 32 bytes in base64";
+
+/// Section `[secrets]`.
+#[derive(Clone, Debug, Default)]
+pub struct SecretSettings {
+    /// `None`: nobody can keep secrets.
+    pub keys: Option<SecretKeys>,
+}
+
+impl SecretSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let (key, file) = (reader.optional_text("secrets.key"), reader.optional_text("secrets.key_file"));
+        let former = reader.list("secrets.former_keys");
+        if key.is_some() && file.is_some() {
+            reader.problem("secrets.key_file", "beside secrets.key", "keep one of the two");
+        }
+        let is_given = key.is_some() || file.is_some();
+        let present = match (key, file) {
+            (Some(key), _) => parsed(&SecretString::from(key), "secrets.key", reader),
+            (None, Some(file)) => read_file(Path::new(&file), reader),
+            (None, None) => None,
+        };
+        let former: Vec<SecretKey> = former
+            .into_iter()
+            .filter(|key| !key.is_empty())
+            .filter_map(|key| parsed(&SecretString::from(key), "secrets.former_keys", reader))
+            .collect();
+        if !former.is_empty() && !is_given {
+            reader.problem("secrets.former_keys", "without a key", "set secrets.key: a former one only opens what it once sealed");
+        }
+        Self { keys: present.map(|present| SecretKeys { present, former }) }
+    }
+
+    pub(super) fn check(&self, servers: &[ServerSettings], reader: &mut Reader<'_>) {
+        let taking: Vec<&str> =
+            servers.iter().filter(|server| server.per_user.takes_secrets()).map(|server| server.name.as_str()).collect();
+        if self.keys.is_none() && !taking.is_empty() {
+            reader.warning(
+                "secrets.key",
+                format!("not set, and these servers take secrets of their users: {}", taking.join(", ")),
+                "set it, so that users can keep them here; `toolsieve secrets new-key` prints one",
+            );
+        }
+    }
+}
+
+fn parsed(text: &SecretString, key: &str, reader: &mut Reader<'_>) -> Option<SecretKey> {
+    let parsed = SecretKey::parse(text.expose_secret());
+    if parsed.is_none() {
+        reader.problem(key, "no key", REMEDY);
+    }
+    parsed
+}
+
+fn read_file(path: &Path, reader: &mut Reader<'_>) -> Option<SecretKey> {
+    const KEY: &str = "secrets.key_file";
+    match std::fs::read_to_string(path) {
+        Ok(text) => {
+            if is_open(path) {
+                reader.warning(KEY, "others on this machine can read it", "take that right away: chmod 600");
+            }
+            parsed(&SecretString::from(text), KEY, reader)
+        }
+        Err(error) => {
+            reader.problem(KEY, format!("can't be read: {error}"), "check the path and its access rights");
+            None
+        }
+    }
+}
+
+/// Whether people can read it who are neither its owner nor of its group.
+#[cfg(unix)]
+fn is_open(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o007 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_open(_path: &Path) -> bool {
+    false
+}
+
+/// Section `[user_connections]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserConnectionSettings {
+    /// One that was not used for so long is ended.
+    pub idle: Duration,
+    pub per_server: usize,
+    pub total: usize,
+}
+
+impl UserConnectionSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        Self {
+            idle: reader.seconds("user_connections.idle_seconds", 1..=86_400),
+            per_server: reader.whole("user_connections.per_server", 1..=100_000),
+            total: reader.whole("user_connections.total", 1..=100_000),
+        }
+    }
+}
+
+impl Default for UserConnectionSettings {
+    /// For who has no settings; a test holds it against the reference.
+    fn default() -> Self {
+        Self { idle: Duration::from_mins(10), per_server: 100, total: 500 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::UserConnectionSettings;
+    use crate::settings::Settings;
+
+    #[test]
+    fn the_defaults_are_those_of_the_reference() {
+        assert_eq!(Settings::defaults().unwrap().start.user_connections, UserConnectionSettings::default());
+    }
+}
