@@ -23,6 +23,7 @@ use crate::adapters::hangup::{Hangup, Hangups};
 use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions, RemoteIndex, RemoteIndexOptions, Spread, Timing};
 use crate::adapters::llm::{self, ChatModels};
 use crate::adapters::mcp::{self, McpServers};
+use crate::adapters::process;
 use crate::adapters::store::{OpenError, SqliteStore};
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::watch::FileWatch;
@@ -38,11 +39,15 @@ use crate::service::enrich::Enriching;
 use crate::service::enrich::admin::EnrichmentAdmin;
 use crate::service::enrich::feed::EnrichmentFeed;
 use crate::service::execute::Execute;
+use crate::service::exposition::{Exposition, Parts};
+use crate::service::feedback::Feedback;
 use crate::service::files::Files;
 use crate::service::judges::Judges;
 use crate::service::keys::Keys;
+use crate::service::limits::Limits;
 use crate::service::meta::Meta;
 use crate::service::meta_tokens::MetaTokens;
+use crate::service::meters::{CacheKind, Meters};
 use crate::service::policies::{Policies, PolicyError};
 use crate::service::ports::{IndexError, Store, StoreError, ToolIndex, ToolServers, recovered};
 use crate::service::publish::{Publish, PublishOptions};
@@ -53,6 +58,7 @@ use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
+use crate::service::usage::Usage;
 use crate::settings::{HttpSettings, LiveSettings, LlmSettings, McpoSettings, QdrantSettings, Settings, StartSettings};
 
 /// How long calls in flight may go on after the service was told to stop, in seconds.
@@ -122,7 +128,8 @@ impl Application {
         let data_dir = DataDir::open(&start.store.data_dir)?;
         let sqlite = Arc::new(SqliteStore::open(&data_dir.database()).await?);
         let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
-        let embedder = embed::open(&start.embedder)?;
+        let meters = Arc::new(Meters::new(start.metrics.per_tool));
+        let embedder = embed::open_metered(&start.embedder, meters.cache(CacheKind::Vectors))?;
         let index = open_index(&start, &data_dir, embedder.model())?;
         let (keys, noting) = Keys::start(Arc::clone(&store), stop.clone()).await.map_err(StartError::Keys)?;
         let current = Arc::new(CurrentCatalog::default());
@@ -139,8 +146,8 @@ impl Application {
         let known = refresh.load_last_good().await;
         let selection: LiveSelection = Arc::new(ArcSwap::from_pointee(live.selection.clone()));
 
-        let retention = Retention { chats: start.store.chat_retention, events: start.store.event_retention };
-        let (recorder, recording) = Recorder::start(Arc::clone(&store), retention, stop.clone());
+        let (recorder, recording) = Recorder::start(Arc::clone(&store), retention(&start), stop.clone());
+        let recorder = recorder.with_meters(Arc::clone(&meters)).with_texts(start.learning.message_text);
         let (audit, auditing) = Audit::start(Arc::clone(&store), start.store.audit_retention, stop.clone());
         let (chats, chat_writing) = Chats::start(Arc::clone(&store), Arc::clone(&selection), stop.clone());
         let events = servers.events();
@@ -158,13 +165,28 @@ impl Application {
         };
         let indexing = keep_indexed(indexing, stop.clone());
 
-        let retrieve = Arc::new(Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection)));
-        let judges = Arc::new(judges(&start.llm)?);
+        let retrieve = Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection));
+        let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)));
+        let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)));
         let teaching = teach(Arc::clone(&retrieve), Arc::clone(&store), embedder.recoveries(), stop.clone());
-        let execute = Arc::new(Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone()));
+        let limits = Arc::new(Limits::new(Arc::clone(&meters)));
+        limits.configure(&live);
+        let execute = Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone());
+        let execute = Arc::new(execute.with_limits(Arc::clone(&limits)));
         execute.configure(&live);
+        let parts = Parts {
+            current: Arc::clone(&current),
+            servers: Arc::clone(&servers),
+            index: Arc::clone(&index),
+            embedder: Arc::clone(&embedder),
+            recorder: recorder.clone(),
+            audit: audit.clone(),
+            process: Arc::new(process::read),
+        };
+        let exposition = Exposition::new(&meters, parts);
+        let publish = Publish::new(Arc::clone(&current), publish_options(&start)).with_meter(meters.cache(CacheKind::Documents));
         let admission = Arc::new(admission(&start, &live, &keys));
-        let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), Arc::clone(&policies));
+        let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), Arc::clone(&policies), Arc::clone(&limits));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
         let status = Status {
             current: Arc::clone(&current),
@@ -183,7 +205,7 @@ impl Application {
             current: Arc::clone(&current),
             keys,
             body_limit: start.http.max_body_bytes,
-            publish: Publish::new(Arc::clone(&current), publish_options(&start)),
+            publish,
             execute,
             files,
             meta: Meta { current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
@@ -193,6 +215,12 @@ impl Application {
                 judges: Arc::clone(&judges),
                 recorder: recorder.clone(),
             },
+            metrics: start.metrics,
+            meters,
+            exposition,
+            limits,
+            feedback: Feedback { current: Arc::clone(&current), store: Arc::clone(&store), recorder: recorder.clone() },
+            usage: Usage { store: Arc::clone(&store) },
             select: Select::new(current, retrieve, judges, chats, recorder, selection, MetaTokens::new(count_tokens)),
             enrichment,
             status,
@@ -376,13 +404,25 @@ fn enrichment(
 }
 
 /// Hands settings that can change to the use cases that go by them.
-fn apply(execute: Arc<Execute>, selection: LiveSelection, admission: Arc<Admission>, policies: Arc<Policies>) -> Apply {
+fn apply(
+    execute: Arc<Execute>,
+    selection: LiveSelection,
+    admission: Arc<Admission>,
+    policies: Arc<Policies>,
+    limits: Arc<Limits>,
+) -> Apply {
     Box::new(move |live| {
+        limits.configure(live);
         admission.groups.store(Arc::new(live.groups.clone()));
         policies.configure(live);
         execute.configure(live);
         selection.store(Arc::new(live.selection.clone()));
     })
+}
+
+pub(crate) fn retention(start: &StartSettings) -> Retention {
+    let store = &start.store;
+    Retention { chats: store.chat_retention, events: store.event_retention, usage: store.usage_retention }
 }
 
 fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &str) -> Result<Arc<dyn ToolIndex>, IndexError> {
@@ -462,6 +502,7 @@ fn listen(settings: &StartSettings, listener: TcpListener, address: SocketAddr, 
                 app.app_data(state.clone())
                     .app_data(web::PayloadConfig::new(body_limit))
                     .wrap(middleware::from_fn(http::caller::admit))
+                    .wrap(middleware::from_fn(http::meter::count))
                     .wrap(http::cors(&origins, as_mcpo))
             })
             .configure(http::configure)

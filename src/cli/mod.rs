@@ -22,6 +22,7 @@ mod search;
 mod serve;
 mod table;
 mod tools;
+mod usage;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -74,6 +75,8 @@ enum Command {
     /// Say who may call what on a running service, and why
     #[command(subcommand)]
     Policy(policy::Policy),
+    /// Show what is used on a running service, how often and how well
+    Usage(usage::Usage),
     /// Measure how well tools are found for messages whose tools are known, at what cost
     Bench(Box<bench::Bench>),
 }
@@ -179,6 +182,7 @@ impl Command {
             Self::Openwebui(command) => command.run(),
             Self::Keys(command) => command.run(),
             Self::Policy(command) => command.run(),
+            Self::Usage(command) => command.run(),
             Self::Bench(command) => command.run(),
         }
     }

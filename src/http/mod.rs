@@ -3,6 +3,7 @@
 pub mod body;
 pub mod caller;
 pub mod llm_keys;
+pub mod meter;
 pub mod problem;
 pub mod routes;
 pub mod state;
@@ -42,6 +43,8 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::tools::call)
         .service(routes::files::file)
         .service(routes::smart_select::smart_select)
+        .service(routes::metrics::metrics)
+        .service(routes::feedback::feedback)
         .configure(routes::admin::configure);
 }
 

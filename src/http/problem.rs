@@ -13,6 +13,7 @@ use uuid::Uuid;
 use crate::domain::arguments::ArgumentProblem;
 use crate::service::execute::ExecuteError;
 use crate::service::keys::KeyError;
+use crate::service::limits::Limited;
 use crate::service::policies::PolicyError;
 use crate::service::ports::{CallError, StoreError};
 
@@ -163,7 +164,15 @@ impl From<ExecuteError> for Problem {
             }
             ExecuteError::Tool(text) => Self::new(Code::ToolError, text),
             ExecuteError::Call(error) => Self::from(error),
+            ExecuteError::Limited(limited) => Self::from(limited),
         }
+    }
+}
+
+impl From<Limited> for Problem {
+    fn from(limited: Limited) -> Self {
+        let seconds = whole_seconds(limited.retry_after);
+        Self { retry_after: Some(seconds), ..Self::new(Code::RateLimited, format!("{limited}. Try again in {seconds} s.")) }
     }
 }
 

@@ -14,10 +14,13 @@ mod http;
 mod index;
 mod interpolate;
 mod json_text;
+mod learning;
+mod limits;
 pub mod llm;
 mod logging;
 mod mcp_file;
 pub mod mcpo;
+mod metrics;
 mod oauth;
 mod policy;
 mod reload;
@@ -45,9 +48,12 @@ pub use self::forwarding::HeaderForwarding;
 pub use self::http::HttpSettings;
 pub use self::index::{IndexSettings, QdrantSettings};
 pub use self::interpolate::Environment;
+pub use self::learning::LearningSettings;
+pub use self::limits::LimitSettings;
 pub use self::llm::LlmSettings;
 pub use self::logging::{LogFormat, LoggingSettings};
 pub use self::mcpo::McpoSettings;
+pub use self::metrics::MetricsSettings;
 pub use self::oauth::OAuthSettings;
 pub use self::policy::PolicySettings;
 pub use self::reload::ReloadSettings;
@@ -94,6 +100,8 @@ pub struct StartSettings {
     pub llm: LlmSettings,
     pub logging: LoggingSettings,
     pub reload: ReloadSettings,
+    pub metrics: MetricsSettings,
+    pub learning: LearningSettings,
     /// Set by mcpo's command line alone.
     pub mcpo: Option<McpoSettings>,
 }
@@ -108,10 +116,11 @@ pub struct LiveSettings {
     /// Section `[groups]`: who is in which.
     pub groups: GroupTable,
     pub policy: PolicySettings,
+    pub limits: LimitSettings,
 }
 
 /// Sections that [`LiveSettings`] holds.
-const LIVE_SECTIONS: [&str; 4] = ["calls", "groups", "policy", "selection"];
+const LIVE_SECTIONS: [&str; 5] = ["calls", "groups", "limits", "policy", "selection"];
 /// Of the other sections, what it holds beside.
 const LIVE_KEYS: [&str; 1] = ["access.default"];
 
@@ -211,13 +220,18 @@ impl Settings {
         }
         let mut reader = Reader::new(&mut values, &mut findings);
         calls.check_exceptions(&servers, &mut reader);
+        let limits = LimitSettings::read(&mut reader);
+        limits.check_exceptions(&servers, &mut reader);
 
         let groups = GroupTable::new(values.groups.clone());
         let policy = PolicySettings::read(&mut values, &mut findings);
         let keys = values.fingerprints();
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
-            Ok((Self { start, live: LiveSettings { servers, calls, selection, groups, policy }, sources: sources.clone(), keys }, warnings))
+            Ok((
+                Self { start, live: LiveSettings { servers, calls, selection, groups, policy, limits }, sources: sources.clone(), keys },
+                warnings,
+            ))
         } else {
             Err(SettingsErrors { problems, warnings })
         }
@@ -260,6 +274,8 @@ impl StartSettings {
             llm: LlmSettings::read(reader),
             logging: LoggingSettings::read(reader),
             reload: ReloadSettings::read(reader),
+            metrics: MetricsSettings::read(reader),
+            learning: LearningSettings::read(reader),
             mcpo: None,
         }
     }
@@ -325,7 +341,9 @@ fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{CallSettings, DEFAULTS, Findings, PolicySettings, Reader, SelectionSettings, Settings, StartSettings, Values};
+    use super::{
+        CallSettings, DEFAULTS, Findings, LimitSettings, PolicySettings, Reader, SelectionSettings, Settings, StartSettings, Values,
+    };
 
     #[test]
     fn every_default_is_read() {
@@ -335,6 +353,7 @@ mod tests {
         StartSettings::read(&mut reader);
         CallSettings::read(&mut reader);
         SelectionSettings::read(&mut reader);
+        LimitSettings::read(&mut reader);
         PolicySettings::read(&mut values, &mut findings);
         assert_eq!(values.unread(), Vec::<&str>::new());
         assert_eq!(findings.problems, []);

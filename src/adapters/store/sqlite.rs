@@ -14,9 +14,11 @@ mod chats;
 mod enrichments;
 mod errors;
 mod events;
+mod feedback;
 mod keys;
 mod listings;
 mod policy;
+mod usage;
 mod vectors;
 
 use std::collections::HashMap;
@@ -37,7 +39,10 @@ use crate::domain::canonical::Fingerprint;
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Written};
 use crate::domain::tool::ServerName;
-use crate::service::ports::{AuditEntry, AuditQuery, SelectionEvent, ServerListing, Store, StoreError, StoredAuditEntry, StoredPolicy};
+use crate::service::ports::{
+    AuditEntry, AuditQuery, Feedback, SelectionEvent, SelectionName, ServerListing, Store, StoreError, StoredAuditEntry, StoredPolicy,
+    Usage, UsageQuery,
+};
 
 pub use errors::OpenError;
 
@@ -228,9 +233,32 @@ impl Store for SqliteStore {
         let record = async {
             let mut transaction = self.write().await?;
             events::insert(&mut transaction, events).await?;
+            usage::add(&mut transaction, events).await?;
             transaction.commit().await
         };
         record.await.map_err(self.failed("record events"))
+    }
+
+    async fn selection(&self, principal: &str, named: &SelectionName) -> Result<Option<String>, StoreError> {
+        events::selection(&self.readers, principal, named).await.map_err(self.failed("look for a selection"))
+    }
+
+    async fn save_feedback(&self, feedback: &Feedback) -> Result<(), StoreError> {
+        feedback::save(&self.writer, feedback).await.map_err(self.failed("save feedback"))
+    }
+
+    async fn usage(&self, query: &UsageQuery) -> Result<Usage, StoreError> {
+        usage::load(&self.readers, query).await.map_err(self.failed("read the usage"))
+    }
+
+    async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        let forget = async {
+            let mut transaction = self.write().await?;
+            let gone = usage::delete_before(&mut transaction, time).await?;
+            transaction.commit().await?;
+            Ok(gone)
+        };
+        forget.await.map_err(self.failed("forget old usage"))
     }
 
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
@@ -286,9 +314,10 @@ impl Store for SqliteStore {
         let forget = async {
             let mut transaction = self.write().await?;
             let chats = chats::delete_before(&mut transaction, chats).await?;
+            let feedback = feedback::delete_before(&mut transaction, events).await?;
             let events = events::delete_before(&mut transaction, events).await?;
             transaction.commit().await?;
-            Ok(chats + events)
+            Ok(chats + events + feedback)
         };
         forget.await.map_err(self.failed("forget old chats and events"))
     }

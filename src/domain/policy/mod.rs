@@ -14,6 +14,7 @@ pub use check::{contradictions, warnings};
 pub use compiled::{Assignment, Policy};
 pub use decision::{Decision, Decisions};
 pub use facts::ToolFacts;
+pub(crate) use pattern::glob;
 pub use rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
 
 #[cfg(test)]

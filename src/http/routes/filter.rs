@@ -138,7 +138,8 @@ struct TokensBody {
         (status = 400, description = "Not JSON"),
         (status = 401, description = "No key, or a wrong one"),
         (status = 413, description = "The body is too large"),
-        (status = 422, description = "No messages, or a value that does not fit")
+        (status = 422, description = "No messages, or a value that does not fit"),
+        (status = 429, description = "Over limits.selections_per_minute")
     )
 )]
 #[post("/v1/filter")]
@@ -148,6 +149,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     let user = body.user.as_ref().and_then(person);
     let request = SelectRequest { advisors, ..body.into_request()? };
     let principal = state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone());
+    state.limits.selection(&principal)?;
     let mut selection = state.select.select(request, &principal).await;
     selection.warnings.extend(warnings);
     Ok(HttpResponse::Ok().json(FilterAnswer::from(selection)))

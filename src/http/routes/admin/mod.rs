@@ -4,6 +4,7 @@ pub mod audit;
 pub mod enrichment;
 pub mod keys;
 pub mod policy;
+pub mod usage;
 
 use std::time::SystemTime;
 
@@ -13,6 +14,7 @@ use utoipa_actix_web::service_config::ServiceConfig;
 pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(keys::create).service(keys::list).service(keys::rotate).service(keys::revoke);
     config.service(policy::show).service(policy::replace).service(policy::check).service(audit::find);
+    config.service(usage::show);
     config.service(enrichment::list).service(enrichment::show).service(enrichment::replace).service(enrichment::remove);
 }
 
