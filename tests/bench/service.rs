@@ -251,5 +251,5 @@ fn meters(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, select, documents, execute, meters);
+criterion_group!(benches, meters, select, documents, execute);
 criterion_main!(benches);
