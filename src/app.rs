@@ -23,6 +23,7 @@ use crate::adapters::hangup::{Hangup, Hangups};
 use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions, RemoteIndex, RemoteIndexOptions, Spread, Timing};
 use crate::adapters::llm::{self, ChatModels};
 use crate::adapters::mcp::{self, McpServers};
+use crate::adapters::process;
 use crate::adapters::store::{OpenError, SqliteStore};
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::watch::FileWatch;
@@ -39,11 +40,15 @@ use crate::service::enrich::Enriching;
 use crate::service::enrich::admin::EnrichmentAdmin;
 use crate::service::enrich::feed::EnrichmentFeed;
 use crate::service::execute::Execute;
+use crate::service::exposition::{Exposition, Parts};
+use crate::service::feedback::Feedback;
 use crate::service::files::Files;
 use crate::service::judges::Judges;
 use crate::service::keys::Keys;
+use crate::service::limits::Limits;
 use crate::service::meta::Meta;
 use crate::service::meta_tokens::MetaTokens;
+use crate::service::meters::{CacheKind, Meters};
 use crate::service::policies::{Policies, PolicyError};
 use crate::service::ports::{IndexError, Store, StoreError, ToolIndex, ToolServers, recovered};
 use crate::service::publish::{Publish, PublishOptions};
@@ -60,6 +65,7 @@ use crate::service::status::Status;
 use crate::service::tool_admin::ToolAdmin;
 use crate::service::tool_facts::Facts;
 use crate::service::toolsets::Toolsets;
+use crate::service::usage::Usage;
 use crate::settings::{HttpSettings, LiveSettings, LlmSettings, McpoSettings, QdrantSettings, Settings, StartSettings};
 
 /// How long calls in flight may go on after the service was told to stop, in seconds.
@@ -133,7 +139,8 @@ impl Application {
         let data_dir = DataDir::open(&start.store.data_dir)?;
         let sqlite = Arc::new(SqliteStore::open(&data_dir.database()).await?);
         let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
-        let embedder = embed::open(&start.embedder)?;
+        let meters = Arc::new(Meters::new(start.metrics.per_tool));
+        let embedder = embed::open_metered(&start.embedder, meters.cache(CacheKind::Vectors))?;
         let index = open_index(&start, &data_dir, embedder.model())?;
         let (keys, noting) = Keys::start(Arc::clone(&store), stop.clone()).await.map_err(StartError::Keys)?;
         let current = Arc::new(CurrentCatalog::default());
@@ -157,8 +164,8 @@ impl Application {
         let known = refresh.load_last_good().await;
         let selection: LiveSelection = Arc::new(ArcSwap::from_pointee(live.selection.clone()));
 
-        let retention = Retention { chats: start.store.chat_retention, events: start.store.event_retention };
-        let (recorder, recording) = Recorder::start(Arc::clone(&store), retention, stop.clone());
+        let (recorder, recording) = Recorder::start(Arc::clone(&store), retention(&start), stop.clone());
+        let recorder = recorder.with_meters(Arc::clone(&meters)).with_texts(start.learning.message_text);
         let (audit, auditing) = Audit::start(Arc::clone(&store), start.store.audit_retention, stop.clone());
         let (chats, chat_writing) = Chats::start(Arc::clone(&store), Arc::clone(&selection), stop.clone());
         let events = servers.events();
@@ -176,17 +183,31 @@ impl Application {
         };
         let indexing = keep_indexed(indexing, stop.clone());
 
-        let retrieve = Arc::new(Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection)));
-        let judges = Arc::new(judges(&start.llm)?);
+        let retrieve = Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection));
+        let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)));
+        let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)));
         let teaching = teach(Arc::clone(&retrieve), Arc::clone(&store), embedder.recoveries(), stop.clone());
         let secrets = Arc::new(Secrets::new(Arc::clone(&store), Arc::clone(&servers), start.secrets.keys.clone(), &live));
         let resealing = reseal(Arc::clone(&secrets), stop.clone());
+        let limits = Arc::new(Limits::new(Arc::clone(&meters)));
+        limits.configure(&live);
         let execute =
             Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone(), Arc::clone(&secrets));
-        let execute = Arc::new(execute);
+        let execute = Arc::new(execute.with_limits(Arc::clone(&limits)));
         execute.configure(&live);
+        let parts = Parts {
+            current: Arc::clone(&current),
+            servers: Arc::clone(&servers),
+            index: Arc::clone(&index),
+            embedder: Arc::clone(&embedder),
+            recorder: recorder.clone(),
+            audit: audit.clone(),
+            process: Arc::new(process::read),
+        };
+        let exposition = Exposition::new(&meters, parts);
+        let publish = Publish::new(Arc::clone(&current), publish_options(&start)).with_meter(meters.cache(CacheKind::Documents));
         let admission = Arc::new(admission(&start, &live, &keys));
-        let takers = (Arc::clone(&toolsets), Arc::clone(&policies), Arc::clone(&secrets));
+        let takers = (Arc::clone(&toolsets), Arc::clone(&policies), Arc::clone(&secrets), Arc::clone(&limits));
         let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), takers);
         let apply = apply_to_tools(apply, Arc::clone(&facts), Arc::clone(&definitions));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
@@ -221,15 +242,21 @@ impl Application {
             keys,
             secrets,
             body_limit: start.http.max_body_bytes,
-            publish: Publish::new(Arc::clone(&current), publish_options(&start)),
+            publish,
             execute,
             files,
             meta: Meta { current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
-            smart_select: SmartSelect { current: Arc::clone(&current), retrieve, judges, recorder },
+            smart_select: SmartSelect { current: Arc::clone(&current), retrieve, judges, recorder: recorder.clone() },
             public_url: start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
             select,
             sessions,
             toolsets,
+            metrics: start.metrics,
+            meters,
+            exposition,
+            limits,
+            feedback: Feedback { current: Arc::clone(&current), store: Arc::clone(&store), recorder },
+            usage: Usage { store: Arc::clone(&store) },
             enrichment,
             tool_admin: ToolAdmin { current, facts, definitions, rebuilds, servers: Arc::clone(&servers), store: Arc::clone(&store) },
             status,
@@ -443,10 +470,11 @@ fn apply(
     execute: Arc<Execute>,
     selection: LiveSelection,
     admission: Arc<Admission>,
-    (toolsets, policies, secrets): (Arc<Toolsets>, Arc<Policies>, Arc<Secrets>),
+    (toolsets, policies, secrets, limits): (Arc<Toolsets>, Arc<Policies>, Arc<Secrets>, Arc<Limits>),
 ) -> Apply {
     Box::new(move |live| {
         secrets.configure(live);
+        limits.configure(live);
         admission.groups.store(Arc::new(live.groups.clone()));
         toolsets.configure(live);
         policies.configure(live);
@@ -462,6 +490,11 @@ fn apply_to_tools(apply: Apply, facts: Arc<Facts>, definitions: Arc<Definitions>
         facts.configure(live);
         definitions.configure(live.definitions);
     })
+}
+
+pub(crate) fn retention(start: &StartSettings) -> Retention {
+    let store = &start.store;
+    Retention { chats: store.chat_retention, events: store.event_retention, usage: store.usage_retention }
 }
 
 fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &str) -> Result<Arc<dyn ToolIndex>, IndexError> {
@@ -541,6 +574,7 @@ fn listen(settings: &StartSettings, listener: TcpListener, address: SocketAddr, 
                 app.app_data(state.clone())
                     .app_data(web::PayloadConfig::new(body_limit))
                     .wrap(middleware::from_fn(http::caller::admit))
+                    .wrap(middleware::from_fn(http::meter::count))
                     .wrap(http::cors(&origins, as_mcpo))
             })
             .configure(http::configure)

@@ -9,6 +9,7 @@ pub mod index;
 pub mod llm;
 pub mod mcp;
 pub mod openwebui;
+pub mod process;
 pub mod store;
 pub mod tokens;
 pub mod watch;

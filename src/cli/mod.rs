@@ -24,6 +24,7 @@ mod serve;
 mod table;
 mod tool_facts;
 mod tools;
+mod usage;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -79,6 +80,8 @@ enum Command {
     /// Make the key that seals users' secrets, and remove a user's from a running service
     #[command(subcommand)]
     Secrets(secrets::Secrets),
+    /// Show what is used on a running service, how often and how well
+    Usage(usage::Usage),
     /// Measure how well tools are found for messages whose tools are known, at what cost
     Bench(Box<bench::Bench>),
 }
@@ -185,6 +188,7 @@ impl Command {
             Self::Keys(command) => command.run(),
             Self::Policy(command) => command.run(),
             Self::Secrets(command) => command.run(),
+            Self::Usage(command) => command.run(),
             Self::Bench(command) => command.run(),
         }
     }

@@ -29,7 +29,7 @@ use crate::service::enrich::feed::EnrichmentFeed;
 use crate::service::enrich::in_force;
 use crate::service::meta_tokens::MetaTokens;
 use crate::service::ports::{Embedder, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store, ToolIndex};
-use crate::service::record::{Recorder, Retention};
+use crate::service::record::Recorder;
 use crate::service::refresh::{Indexing, OnProgress, passages};
 use crate::service::retrieve::Retrieve;
 use crate::service::select::Select;
@@ -149,7 +149,7 @@ async fn select(
     // Stopped before anything comes: what is asked here is nobody's use of a tool.
     let stop = CancellationToken::new();
     stop.cancel();
-    let retention = Retention { chats: settings.start.store.chat_retention, events: settings.start.store.event_retention };
+    let retention = app::retention(&settings.start);
     let (recorder, _) = Recorder::start(Arc::clone(&store), retention, stop.clone());
     let (chats, _) = Chats::start(store, Arc::clone(selection), stop);
     let judges = app::judges(&settings.start.llm).map_err(|error| Failure::failed(format!("error: {error}")))?;

@@ -73,6 +73,8 @@ const PUBLIC: [&str; 2] = ["/healthz", "/readyz"];
 /// What lies below is there for administrators alone.
 const ADMINISTRATION: &str = "/v1/admin/";
 const NOWHERE: &str = "/v1/admin/-";
+/// Answers without a key where the settings want it.
+const METRICS: &str = "/metrics";
 /// What lies below is public too: a link to a file is signed.
 const SIGNED: &str = "/v1/files/";
 
@@ -100,6 +102,7 @@ pub async fn admit(
     let reads_document = matches!(*request.method(), Method::GET | Method::HEAD) && layout.is_document(request.path()) && !is_session;
     let principal = match state.admission.decide(request.headers(), reads_document) {
         Err(_) if PUBLIC.contains(&request.path()) || request.path().starts_with(SIGNED) => Principal::nobody(),
+        Err(_) if request.path() == METRICS && state.metrics.public => Principal::nobody(),
         decided => decided?,
     };
     let entered = match below {

@@ -3,6 +3,7 @@
 pub mod body;
 pub mod caller;
 pub mod llm_keys;
+pub mod meter;
 pub mod place;
 pub mod problem;
 pub mod routes;
@@ -51,6 +52,8 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::smart_select::smart_select)
         .service(routes::toolsets::list)
         .configure(routes::sessions::configure)
+        .service(routes::metrics::metrics)
+        .service(routes::feedback::feedback)
         .configure(routes::admin::configure);
 }
 

@@ -14,6 +14,7 @@ use crate::domain::arguments::ArgumentProblem;
 use crate::service::definitions::ApproveError;
 use crate::service::execute::ExecuteError;
 use crate::service::keys::KeyError;
+use crate::service::limits::Limited;
 use crate::service::policies::PolicyError;
 use crate::service::ports::{CallError, StoreError};
 use crate::service::secrets::{CredentialError, SecretError};
@@ -175,6 +176,7 @@ impl From<ExecuteError> for Problem {
             ExecuteError::Tool(text) => Self::new(Code::ToolError, text),
             ExecuteError::Call(error) => Self::from(error),
             ExecuteError::Credentials(error) => Self::from(error),
+            ExecuteError::Limited(limited) => Self::from(limited),
         }
     }
 }
@@ -200,6 +202,13 @@ impl From<SecretError> for Problem {
             SecretError::Seal(error) => Self::new(Code::Internal, error.to_string()),
             SecretError::Store(error) => Self::from(error),
         }
+    }
+}
+
+impl From<Limited> for Problem {
+    fn from(limited: Limited) -> Self {
+        let seconds = whole_seconds(limited.retry_after);
+        Self { retry_after: Some(seconds), ..Self::new(Code::RateLimited, format!("{limited}. Try again in {seconds} s.")) }
     }
 }
 

@@ -7,9 +7,13 @@ use crate::service::audit::Audit;
 use crate::service::current::CurrentCatalog;
 use crate::service::enrich::admin::EnrichmentAdmin;
 use crate::service::execute::Execute;
+use crate::service::exposition::Exposition;
+use crate::service::feedback::Feedback;
 use crate::service::files::Files;
 use crate::service::keys::Keys;
+use crate::service::limits::Limits;
 use crate::service::meta::Meta;
+use crate::service::meters::Meters;
 use crate::service::policies::Policies;
 use crate::service::publish::Publish;
 use crate::service::secrets::Secrets;
@@ -19,6 +23,8 @@ use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
 use crate::service::tool_admin::ToolAdmin;
 use crate::service::toolsets::Toolsets;
+use crate::service::usage::Usage;
+use crate::settings::MetricsSettings;
 
 pub struct State {
     pub admission: Arc<Admission>,
@@ -43,4 +49,10 @@ pub struct State {
     pub status: Status,
     pub enrichment: EnrichmentAdmin,
     pub tool_admin: ToolAdmin,
+    pub metrics: MetricsSettings,
+    pub meters: Arc<Meters>,
+    pub exposition: Exposition,
+    pub limits: Arc<Limits>,
+    pub feedback: Feedback,
+    pub usage: Usage,
 }

@@ -23,8 +23,16 @@ const SWEEP: Duration = Duration::from_hours(1);
 #[derive(Clone)]
 pub struct Audit {
     queue: mpsc::Sender<AuditEntry>,
-    lost: Arc<AtomicU64>,
+    lost: Arc<Lost>,
     store: Arc<dyn Store>,
+}
+
+/// Entries that were not written.
+#[derive(Debug, Default)]
+struct Lost {
+    total: AtomicU64,
+    /// Those of which the log of the process has spoken.
+    told: AtomicU64,
 }
 
 impl Audit {
@@ -32,15 +40,21 @@ impl Audit {
     #[must_use]
     pub fn start(store: Arc<dyn Store>, retention: Duration, stop: CancellationToken) -> (Self, JoinHandle<()>) {
         let (queue, entries) = mpsc::channel(QUEUE);
-        let lost = Arc::new(AtomicU64::new(0));
+        let lost = Arc::<Lost>::default();
         let writer = Writer { store: Arc::clone(&store), retention, lost: Arc::clone(&lost) };
         (Self { queue, lost, store }, tokio::spawn(writer.run(entries, stop)))
     }
 
     pub fn record(&self, entry: AuditEntry) {
         if self.queue.try_send(entry).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+            self.lost.total.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// How many entries were lost since the start.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.total.load(Ordering::Relaxed)
     }
 
     /// Entries, newest first.
@@ -55,7 +69,7 @@ impl Audit {
 struct Writer {
     store: Arc<dyn Store>,
     retention: Duration,
-    lost: Arc<AtomicU64>,
+    lost: Arc<Lost>,
 }
 
 impl Writer {
@@ -92,14 +106,15 @@ impl Writer {
     }
 
     async fn save(&self, batch: &mut Vec<AuditEntry>) {
-        let mut lost = self.lost.swap(0, Ordering::Relaxed);
         if let Err(error) = self.store.save_audit(batch).await {
-            lost += batch.len() as u64;
+            self.lost.total.fetch_add(batch.len() as u64, Ordering::Relaxed);
             tracing::error!(error = %error, "the audit log could not be written");
         }
         batch.clear();
-        if lost > 0 {
-            tracing::error!(lost, "entries of the audit log were lost");
+        let lost = self.lost.total.load(Ordering::Relaxed);
+        let told = self.lost.told.swap(lost, Ordering::Relaxed);
+        if lost > told {
+            tracing::error!(lost = lost - told, "entries of the audit log were lost");
         }
     }
 

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::judgement::{Choice, Question};
 use crate::service::breaker::Breaker;
+use crate::service::meters::{JudgeOutcome, Meters, Stage};
 use crate::service::ports::{Advisor, Judge, JudgeError};
 use crate::settings::LlmSettings;
 
@@ -29,6 +30,7 @@ pub struct Judges {
     breakers: moka::sync::Cache<u64, Arc<Breaker>>,
     /// Tells accounts apart without holding keys; another one in every process.
     accounts: RandomState,
+    meters: Arc<Meters>,
 }
 
 /// Why nobody's judgement is there.
@@ -49,7 +51,14 @@ impl Judges {
             judgements: Cache::builder().max_capacity(HELD).time_to_live(FRESH).build(),
             breakers: moka::sync::Cache::builder().max_capacity(ACCOUNTS).time_to_idle(IDLE).build(),
             accounts: RandomState::new(),
+            meters: Arc::default(),
         }
+    }
+
+    /// Tells how asking ends.
+    #[must_use]
+    pub fn with_meters(self, meters: Arc<Meters>) -> Self {
+        Self { meters, ..self }
     }
 
     /// Whether there is a model to ask on this account.
@@ -75,9 +84,14 @@ impl Judges {
     async fn ask_now(&self, account: u64, advisor: &Advisor, question: &Question, deadline: Instant) -> Result<Arc<[Choice]>, AskError> {
         let breaker = self.breakers.get_with(account, Arc::default);
         let started = Instant::now();
-        let permit = breaker.admit(started).ok_or(AskError::LeftOut)?;
+        let Some(permit) = breaker.admit(started) else {
+            self.meters.judge(JudgeOutcome::LeftOut);
+            return Err(AskError::LeftOut);
+        };
         let judged = timeout_at(deadline, self.judge.judge(advisor, question)).await.unwrap_or(Err(JudgeError::Timeout));
         permit.tell(judged.is_ok(), Instant::now());
+        self.meters.judge(if judged.is_ok() { JudgeOutcome::Answered } else { JudgeOutcome::Failed });
+        self.meters.stage(Stage::Rerank, started.into_std());
         let took_ms = started.elapsed().as_millis();
         match &judged {
             Ok(choices) => tracing::debug!(model = advisor.name(), chosen = choices.len(), took_ms, "a language model chose tools"),

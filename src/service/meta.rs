@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::domain::tool::Tool;
 use crate::service::current::CurrentCatalog;
 use crate::service::execute::Caller;
+use crate::service::meters::SearchKind;
 use crate::service::record::Recorder;
 use crate::service::retrieve::Retrieve;
 
@@ -68,8 +69,10 @@ impl Meta {
     pub async fn find(&self, request: &FindTools, caller: &Caller) -> Found {
         let visibility = self.current.visibility(&caller.principal);
         let catalog = self.current.snapshot();
-        let (ranked, warnings) = self.retrieve.search(&request.queries, &visibility, &catalog, request.limit).await;
-        self.recorder.searched(caller, self.retrieve.model(), ranked.iter().map(|(tool, _)| tool.id.clone()).collect());
+        let (ranked, vector, warnings) = self.retrieve.search_with_vector(&request.queries, &visibility, &catalog, request.limit).await;
+        let tools = ranked.iter().map(|(tool, _)| tool.id.clone()).collect();
+        let message = self.recorder.message(self.retrieve.model(), vector, &request.queries.join("\n"));
+        self.recorder.searched(SearchKind::FindTools, caller, message, tools);
         let tools: Vec<FoundTool> = ranked.into_iter().map(|(tool, score)| found(&tool, score, request.detail)).collect();
         let next = match (tools.is_empty(), request.detail) {
             (true, _) => "Nothing was found. Try other words for what the tool should do.".to_owned(),

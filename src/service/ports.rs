@@ -20,6 +20,7 @@ use crate::domain::canonical::Fingerprint;
 pub use crate::domain::catalog::{ServerListing, SkippedTool};
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Brief, Enrichment, EnrichmentProblem, Written};
+pub use crate::domain::feedback::{Feedback, Verdict};
 use crate::domain::judgement::{AnswerProblem, Choice, Provider, Question};
 use crate::domain::policy::{Effect, RulePlace};
 use crate::domain::principal::{Principal, PrincipalId, Visibility, VisibilityClass};
@@ -29,6 +30,7 @@ use crate::domain::session::{Session, SessionId};
 use crate::domain::tool::{ServerName, ToolId};
 use crate::domain::tool_facts::WrittenFacts;
 use crate::domain::toolset::{Definition, Toolset, ToolsetName};
+pub use crate::domain::usage::{DayUsage, MessageCounts, ToolCounts, ToolUsage, Usage, UsageQuery};
 use crate::settings::servers::ServerSettings;
 
 // ---------------------------------------------------------------------------------------------- MCP servers
@@ -556,7 +558,20 @@ pub trait Store: Send + Sync {
     /// where another process was quicker.
     async fn save_chat(&self, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, StoreError>;
 
+    /// Writes events down, and adds them to the sums of their days.
     async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError>;
+
+    /// The id of a selection that this principal was answered with; of a chat the last one.
+    async fn selection(&self, principal: &str, named: &SelectionName) -> Result<Option<String>, StoreError>;
+
+    /// Keeps what was said last of this selection and this tool.
+    async fn save_feedback(&self, feedback: &Feedback) -> Result<(), StoreError>;
+
+    /// Sums over the days, of universal time, that these times touch.
+    async fn usage(&self, query: &UsageQuery) -> Result<Usage, StoreError>;
+
+    /// Removes the sums of days before then; returns how many rows went.
+    async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError>;
 
     /// All API keys, those that are revoked too.
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError>;
@@ -652,7 +667,7 @@ pub trait Store: Send + Sync {
     /// Removes the entries before then; returns how many went.
     async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError>;
 
-    /// Removes chats that nobody touched since then and events before then; returns how many rows went.
+    /// Removes chats that nobody touched since then, and events and feedback before then; returns how many rows went.
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError>;
 }
 
@@ -716,10 +731,12 @@ pub struct StoredDefinition {
     pub approved: Option<SystemTime>,
 }
 
-/// Something that happened to a selection. Holds no message text, no arguments, no results.
+/// Something that happened to a selection. Holds no arguments and no results, and of a message its text only where the settings
+/// want it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectionEvent {
     pub at: SystemTime,
+    /// The selection itself, or the one that the event follows.
     pub selection: Option<String>,
     pub principal: String,
     pub chat: Option<String>,
@@ -728,12 +745,21 @@ pub struct SelectionEvent {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum SelectionEventKind {
-    /// Tools that a selection offered, and the message as a vector.
-    Offered { model: Arc<str>, vector: Option<Arc<[f32]>>, tools: Vec<ToolId> },
-    /// A tool was called.
-    Called { tool: ToolId, outcome: CallOutcome, took: Duration },
-    /// The model searched for what a selection did not cover.
-    Searched { model: Arc<str>, vector: Option<Arc<[f32]>>, tools: Vec<ToolId> },
+    /// Tools of ours that a selection left on offer.
+    Offered { message: EventMessage, tools: Vec<ToolId>, tokens_before: u64, tokens_after: u64 },
+    /// A tool was called. `recovered`: though the chat's last selection had not offered it.
+    Called { tool: ToolId, outcome: CallOutcome, took: Duration, recovered: bool },
+    /// The model searched. `recovered`: the best tool that was found is one that the chat's last selection had not offered.
+    Searched { message: EventMessage, tools: Vec<ToolId>, recovered: bool },
+}
+
+/// A message as it is kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EventMessage {
+    /// What made the vector.
+    pub model: Arc<str>,
+    pub vector: Option<Arc<[f32]>>,
+    pub text: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -748,10 +774,12 @@ pub enum CallOutcome {
     Failed,
     /// The caller went away before the answer.
     Cancelled,
+    /// Refused by a limit.
+    Limited,
 }
 
 impl CallOutcome {
-    const ALL: [Self; 5] = [Self::Success, Self::ToolError, Self::Rejected, Self::Failed, Self::Cancelled];
+    const ALL: [Self; 6] = [Self::Success, Self::ToolError, Self::Rejected, Self::Failed, Self::Cancelled, Self::Limited];
 
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -761,6 +789,7 @@ impl CallOutcome {
             Self::Rejected => "rejected",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
+            Self::Limited => "limited",
         }
     }
 
@@ -768,6 +797,14 @@ impl CallOutcome {
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.name() == name)
     }
+}
+
+/// How a caller names a selection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SelectionName {
+    Id(String),
+    /// The last one of this chat.
+    Chat(String),
 }
 
 /// Something that somebody did. Holds no arguments and no results.
@@ -905,6 +942,22 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+}
+
+// -------------------------------------------------------------------------------------------------- process
+
+/// What this process uses, as the system tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessState {
+    pub cpu_seconds: f64,
+    pub resident_bytes: u64,
+    pub virtual_bytes: u64,
+    pub threads: u64,
+    pub open_files: u64,
+    /// `None`: as many as it likes.
+    pub most_files: Option<u64>,
+    /// Since 1970.
+    pub started_seconds: f64,
 }
 
 // ---------------------------------------------------------------------------------------------------- files

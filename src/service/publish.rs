@@ -15,6 +15,7 @@ use crate::domain::session::Session;
 use crate::domain::tool::{ServerName, Tool};
 use crate::domain::toolset::ToolsetName;
 use crate::service::current::CurrentCatalog;
+use crate::service::meters::CacheMeter;
 
 /// Memory for composed documents, in bytes.
 const CACHE_BYTES: u64 = 16 << 20;
@@ -98,6 +99,7 @@ pub struct Publish {
     current: Arc<CurrentCatalog>,
     options: PublishOptions,
     documents: Cache<Key, Document>,
+    meter: CacheMeter,
 }
 
 impl Publish {
@@ -105,7 +107,13 @@ impl Publish {
     pub fn new(current: Arc<CurrentCatalog>, options: PublishOptions) -> Self {
         let weight = |_: &Key, document: &Document| u32::try_from(document.body.len()).unwrap_or(u32::MAX);
         let documents = Cache::builder().max_capacity(CACHE_BYTES).weigher(weight).build();
-        Self { current, options, documents }
+        Self { current, options, documents, meter: CacheMeter::default() }
+    }
+
+    /// Tells how often a document was there.
+    #[must_use]
+    pub fn with_meter(self, meter: CacheMeter) -> Self {
+        Self { meter, ..self }
     }
 
     #[must_use]
@@ -127,6 +135,11 @@ impl Publish {
             return None;
         }
         let key = Key { catalog: catalog.version(), visibility: visibility.clone(), place: place.clone(), face: face.clone(), mode };
+        if let Some(known) = self.documents.get(&key) {
+            self.meter.hits(1);
+            return Some(known);
+        }
+        self.meter.misses(1);
         Some(self.documents.get_with(key, || self.compose(&catalog, place, face, visibility, mode)))
     }
 

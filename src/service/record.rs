@@ -1,4 +1,4 @@
-//! Writes down what happened to selections, behind the request that caused it.
+//! Writes down what happened to selections, behind the request that caused it, and ties together what belongs together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,9 +7,12 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::principal::Principal;
 use crate::domain::tool::ToolId;
 use crate::service::execute::Caller;
-use crate::service::ports::{SelectionEvent, SelectionEventKind, Store};
+use crate::service::last_selections::{LastSelection, LastSelections};
+use crate::service::meters::{Meters, SearchKind};
+use crate::service::ports::{CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, Store};
 
 /// Events that may wait. More than that means that the store does not keep up; then the newest are dropped and counted.
 const QUEUE: usize = 16_384;
@@ -19,12 +22,25 @@ const BATCH: usize = 4_096;
 const GATHER: Duration = Duration::from_millis(500);
 /// Events for which room is kept between two batches.
 const GATHERED: usize = 64;
+/// What is kept of a message's text, where it is kept.
+const MAX_TEXT_CHARACTERS: usize = 4_000;
 
 /// Takes events without waiting.
 #[derive(Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<SelectionEvent>,
-    dropped: Arc<AtomicU64>,
+    lost: Arc<Lost>,
+    last: LastSelections,
+    meters: Arc<Meters>,
+    keeps_text: bool,
+}
+
+/// Events that were not written down.
+#[derive(Debug, Default)]
+struct Lost {
+    total: AtomicU64,
+    /// Those of which the log has spoken.
+    told: AtomicU64,
 }
 
 impl Recorder {
@@ -32,27 +48,86 @@ impl Recorder {
     #[must_use]
     pub fn start(store: Arc<dyn Store>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (queue, events) = mpsc::channel(QUEUE);
-        let dropped = Arc::new(AtomicU64::new(0));
-        let writer = Writer { store, retention, dropped: Arc::clone(&dropped) };
+        let lost = Arc::<Lost>::default();
+        let writer = Writer { store, retention, lost: Arc::clone(&lost) };
         let task = tokio::spawn(writer.run(events, stop));
-        (Self { queue, dropped }, task)
+        (Self { queue, lost, last: LastSelections::default(), meters: Arc::default(), keeps_text: false }, task)
+    }
+
+    /// Counts what happens there too.
+    #[must_use]
+    pub fn with_meters(self, meters: Arc<Meters>) -> Self {
+        Self { meters, ..self }
+    }
+
+    /// Keeps the texts of messages beside their vectors.
+    #[must_use]
+    pub fn with_texts(self, keeps_text: bool) -> Self {
+        Self { keeps_text, ..self }
+    }
+
+    #[must_use]
+    pub fn meters(&self) -> &Meters {
+        &self.meters
+    }
+
+    /// How many events were lost since the start: the store did not keep up, or failed.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.total.load(Ordering::Relaxed)
     }
 
     pub fn record(&self, event: SelectionEvent) {
         if self.queue.try_send(event).is_err() {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.lost.total.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Notes what a caller's search brought. What was searched for is not kept.
-    pub fn searched(&self, caller: &Caller, model: &str, tools: Vec<ToolId>) {
+    /// The same, for a selection: what follows it is tied to it.
+    pub(super) fn record_selection(&self, event: SelectionEvent, principal: &Principal) {
+        if let (Some(id), SelectionEventKind::Offered { tools, .. }) = (&event.selection, &event.kind) {
+            self.last.remember(principal, id, event.chat.as_deref(), tools);
+        }
+        self.record(event);
+    }
+
+    /// The selection that a caller follows: the one that it names, otherwise the last one of its chat.
+    pub(super) fn followed(&self, caller: &Caller) -> Option<Arc<LastSelection>> {
+        self.last.of(&caller.principal, caller.selection.as_deref(), caller.chat.as_deref())
+    }
+
+    /// Writes a search down, of these tools, best first.
+    pub(super) fn searched(&self, kind: SearchKind, caller: &Caller, message: EventMessage, tools: Vec<ToolId>) {
+        self.meters.search(kind);
+        let followed = self.followed(caller);
+        let recovered = followed.as_ref().zip(tools.first()).is_some_and(|(selection, best)| !selection.offered(best));
         self.record(SelectionEvent {
             at: SystemTime::now(),
-            selection: caller.selection.clone(),
+            selection: followed.map(|selection| selection.id.to_string()),
             principal: caller.principal.id.as_str().to_owned(),
             chat: caller.chat.clone(),
-            kind: SelectionEventKind::Searched { model: model.into(), vector: None, tools },
+            kind: SelectionEventKind::Searched { message, tools, recovered },
         });
+    }
+
+    /// Writes a call down that has ended.
+    pub(super) fn record_call(&self, caller: &Caller, tool: ToolId, outcome: CallOutcome, took: Duration) {
+        let followed = self.followed(caller);
+        let recovered = followed.as_ref().is_some_and(|selection| !selection.offered(&tool));
+        self.meters.call(&tool, outcome, took, recovered);
+        self.record(SelectionEvent {
+            at: SystemTime::now(),
+            selection: followed.map(|selection| selection.id.to_string()),
+            principal: caller.principal.id.as_str().to_owned(),
+            chat: caller.chat.clone(),
+            kind: SelectionEventKind::Called { tool, outcome, took, recovered },
+        });
+    }
+
+    /// A message as it may be kept.
+    pub(super) fn message(&self, model: &str, vector: Option<Arc<[f32]>>, text: &str) -> EventMessage {
+        let end = text.char_indices().nth(MAX_TEXT_CHARACTERS).map_or(text.len(), |(at, _)| at);
+        EventMessage { model: model.into(), vector, text: self.keeps_text.then(|| text[..end].to_owned()) }
     }
 }
 
@@ -61,12 +136,14 @@ impl Recorder {
 pub struct Retention {
     pub chats: Duration,
     pub events: Duration,
+    /// Of the sums over events.
+    pub usage: Duration,
 }
 
 struct Writer {
     store: Arc<dyn Store>,
     retention: Retention,
-    dropped: Arc<AtomicU64>,
+    lost: Arc<Lost>,
 }
 
 impl Writer {
@@ -105,13 +182,15 @@ impl Writer {
 
     async fn save(&self, batch: &mut Vec<SelectionEvent>) {
         if let Err(error) = self.store.record(batch).await {
-            tracing::warn!(error = %error, events = batch.len(), "selection events were not stored");
+            self.lost.total.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            tracing::warn!(error = %error, "selection events were not stored");
         }
         batch.clear();
         batch.shrink_to(GATHERED);
-        let dropped = self.dropped.swap(0, Ordering::Relaxed);
-        if dropped > 0 {
-            tracing::warn!(dropped, "selection events were dropped: the store does not keep up");
+        let lost = self.lost.total.load(Ordering::Relaxed);
+        let told = self.lost.told.swap(lost, Ordering::Relaxed);
+        if lost > told {
+            tracing::warn!(lost = lost - told, "selection events were lost: the store fails or does not keep up");
         }
     }
 
@@ -121,6 +200,9 @@ impl Writer {
             Ok(0) => {}
             Ok(rows) => tracing::info!(rows, "chats and events past their retention were removed"),
             Err(error) => tracing::warn!(error = %error, "old chats and events were not removed"),
+        }
+        if let Err(error) = self.store.forget_usage_before(before(self.retention.usage)).await {
+            tracing::warn!(error = %error, "old usage was not removed");
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
@@ -16,6 +17,7 @@ use crate::domain::relevance::{
 };
 use crate::domain::tool::Tool;
 use crate::service::current::LiveSelection;
+use crate::service::meters::{Meters, Stage};
 use crate::service::ports::{Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex};
 
 /// A tool of somebody else that shall be judged with ours: what is known of it is its definition.
@@ -56,13 +58,31 @@ pub struct Retrieve {
     fusion: FusionParameters,
     settings: LiveSelection,
     gate: ArcSwap<Gate>,
+    meters: Arc<Meters>,
 }
+
+/// What a search brings: tools with readable scores, the vector of its first query, and warnings.
+pub type Searched = (Vec<(Arc<Tool>, f32)>, Option<Arc<[f32]>>, Vec<String>);
 
 impl Retrieve {
     #[must_use]
     pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>, settings: LiveSelection) -> Self {
         let gate = ArcSwap::from_pointee(Gate::for_model(embedder.model()));
-        Self { embedder, index, lexical: LexicalModel::default(), fusion: FusionParameters::default(), settings, gate }
+        Self {
+            embedder,
+            index,
+            lexical: LexicalModel::default(),
+            fusion: FusionParameters::default(),
+            settings,
+            gate,
+            meters: Arc::default(),
+        }
+    }
+
+    /// Tells how long its parts take.
+    #[must_use]
+    pub fn with_meters(self, meters: Arc<Meters>) -> Self {
+        Self { meters, ..self }
     }
 
     /// With other parts than the usual ones, for measuring what each contributes. The index must have been filled with
@@ -164,6 +184,7 @@ impl Retrieve {
             return Ranking::default();
         }
         let mut warnings = Vec::new();
+        let started = Instant::now();
         let vectors = match self.embedder.embed_queries(&texts).await {
             Ok(vectors) => vectors,
             Err(error) => {
@@ -172,6 +193,7 @@ impl Retrieve {
                 Vec::new()
             }
         };
+        self.meters.stage(Stage::Embed, started);
         let settings = self.settings.load_full();
         let sparse = |text: &str| match catalog.texts() {
             Some(facts) => self.lexical.expanded_query_vector(text, &settings.synonyms, &facts.vocabulary),
@@ -183,6 +205,7 @@ impl Retrieve {
         let limit = list.unwrap_or(settings.candidates);
         // Messages of one part gain nothing by their servers.
         let has_parts = texts.len() > 2;
+        let started = Instant::now();
         let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit, servers: has_parts }).await {
             Ok(found) => {
                 warnings.extend(found.warning.map(str::to_owned));
@@ -194,6 +217,7 @@ impl Retrieve {
                 IndexAnswer::default()
             }
         };
+        self.meters.stage(Stage::Index, started);
         let mut candidates = Candidates::new(texts.len(), plan.parts());
         for IndexCandidate { tool, dense, lexical } in &found.candidates {
             // The index may be a moment behind the catalog and the policy.
@@ -263,12 +287,20 @@ impl Retrieve {
         catalog: &Catalog,
         limit: usize,
     ) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
+        let (tools, _, warnings) = self.search_with_vector(queries, visibility, catalog, limit).await;
+        (tools, warnings)
+    }
+
+    /// The same, with the first query as a vector.
+    pub async fn search_with_vector(&self, queries: &[String], visibility: &Visibility, catalog: &Catalog, limit: usize) -> Searched {
+        let mut vector = None;
         let mut best: HashMap<u32, f32> = HashMap::new();
         let mut warnings = Vec::new();
         for query in queries {
             let ranking =
                 self.rank(&QueryPlan::new(query), visibility, catalog, Some(self.settings.load().candidates.max(limit)), &[]).await;
             warnings.extend(ranking.warnings);
+            vector = vector.or(ranking.vector);
             for ranked in ranking.ranked {
                 best.entry(ranked.key).and_modify(|fused| *fused = fused.max(ranked.fused)).or_insert(ranked.fused);
             }
@@ -292,7 +324,7 @@ impl Retrieve {
                 tools.push((Arc::clone(tool), 0.0));
             }
         }
-        (tools, warnings)
+        (tools, vector, warnings)
     }
 }
 

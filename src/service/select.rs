@@ -19,6 +19,7 @@ use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::judges::Judges;
 use crate::service::meta_tokens::{Costs, MetaTokens};
+use crate::service::meters::{SelectionFigures, SelectionKind};
 use crate::service::offer::{Face, Offer};
 use crate::service::ports::{Advisor, SelectionEvent, SelectionEventKind};
 use crate::service::record::Recorder;
@@ -92,8 +93,8 @@ pub struct Select {
 }
 
 /// What was chosen newly for a message. Tools of ours are positions in the catalog.
-#[derive(Default)]
 struct Chosen {
+    kind: SelectionKind,
     /// Best first.
     tools: Vec<u32>,
     /// Names of others with their scores and places in the ranking.
@@ -105,6 +106,8 @@ struct Chosen {
     /// Scores of all ranked tools.
     scores: HashMap<u32, f32>,
     vector: Option<Arc<[f32]>>,
+    /// The message as it was searched for.
+    message: String,
     warnings: Vec<String>,
 }
 
@@ -179,8 +182,10 @@ impl Select {
 
         let tool_ids = request.tool_ids.as_ref().map(|ids| keep_tool_ids(ids, &request.connections, &offer, &tools, &catalog, &visibility));
         let (tokens_before, tokens_after) = tokens(&offer, &tools, &catalog, &self.meta_tokens.of(&catalog, &visibility));
-        self.record(&id, &request, principal, &chosen, new);
         let took = started.elapsed();
+        let (tools_before, tools_after) = (offer.ours.len(), tools.iter().filter(|selected| selected.id.is_some()).count());
+        let figures = SelectionFigures { kind: chosen.kind, took, tools_before, tools_after, tokens_before, tokens_after };
+        self.record(&id, &request, principal, chosen, &tools, &figures);
         tracing::debug!(
             selection = id,
             offered = offer.ours.len(),
@@ -205,7 +210,7 @@ impl Select {
         let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role.into(), turn.text.as_str())).collect();
         let plan = QueryPlan::of_conversation(&turns);
         if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
-            return Chosen::default();
+            return Chosen::nothing();
         }
         let servers: Scope<_> = if offer.ours.len() == catalog.tools().len() {
             Scope::All
@@ -227,8 +232,18 @@ impl Select {
         }
         let needs_tool = !self.settings.load().gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
         let scores = ranking.ranked.iter().map(|ranked| (ranked.key, readable_score(ranked.fused))).collect();
-        let mut chosen = Chosen { scores, vector: ranking.vector.clone(), warnings: ranking.warnings.clone(), ..Chosen::default() };
+        let mut chosen = Chosen {
+            kind: if ranking.warnings.is_empty() { SelectionKind::Chosen } else { SelectionKind::Degraded },
+            scores,
+            vector: ranking.vector.clone(),
+            message: ranking.message.clone(),
+            warnings: ranking.warnings.clone(),
+            ..Chosen::nothing()
+        };
         if !needs_tool {
+            if chosen.kind == SelectionKind::Chosen {
+                chosen.kind = SelectionKind::NoneNeeded;
+            }
             return chosen;
         }
         let reranking = Reranking {
@@ -250,6 +265,7 @@ impl Select {
             }
             Reranked::Failed(warning) => {
                 self.cut(request, offer, catalog, visibility, &ranking.ranked, gap, &mut chosen);
+                chosen.kind = SelectionKind::Degraded;
                 chosen.warnings.push(warning);
             }
         }
@@ -379,18 +395,48 @@ impl Select {
         fixed
     }
 
-    fn record(&self, id: &str, request: &SelectRequest, principal: &Principal, chosen: &Chosen, tools: Vec<ToolId>) {
-        self.recorder.record(SelectionEvent {
+    fn record(
+        &self,
+        id: &str,
+        request: &SelectRequest,
+        principal: &Principal,
+        chosen: Chosen,
+        kept: &[Selected],
+        figures: &SelectionFigures,
+    ) {
+        self.recorder.meters().selection(figures);
+        let event = SelectionEvent {
             at: SystemTime::now(),
             selection: Some(id.to_owned()),
             principal: principal.id.as_str().to_owned(),
             chat: request.chat.clone(),
-            kind: SelectionEventKind::Offered { model: self.retrieve.model().into(), vector: chosen.vector.clone(), tools },
-        });
+            kind: SelectionEventKind::Offered {
+                message: self.recorder.message(self.retrieve.model(), chosen.vector, &chosen.message),
+                tools: kept.iter().filter_map(|selected| selected.id.clone()).collect(),
+                tokens_before: figures.tokens_before,
+                tokens_after: figures.tokens_after,
+            },
+        };
+        self.recorder.record_selection(event, principal);
     }
 }
 
 impl Chosen {
+    /// Of an offer of nothing.
+    fn nothing() -> Self {
+        Self {
+            kind: SelectionKind::NothingOnOffer,
+            tools: Vec::new(),
+            foreign: Vec::new(),
+            ranks: HashMap::new(),
+            judged: false,
+            scores: HashMap::new(),
+            vector: None,
+            message: String::new(),
+            warnings: Vec::new(),
+        }
+    }
+
     fn reason(&self, rank: usize) -> Reason {
         if self.judged { Reason::Judged { rank } } else { Reason::Relevant { rank } }
     }

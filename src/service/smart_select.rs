@@ -13,6 +13,7 @@ use crate::domain::tool::Tool;
 use crate::service::current::CurrentCatalog;
 use crate::service::execute::Caller;
 use crate::service::judges::Judges;
+use crate::service::meters::SearchKind;
 use crate::service::ports::Advisor;
 use crate::service::record::Recorder;
 use crate::service::retrieve::Retrieve;
@@ -79,7 +80,9 @@ impl SmartSelect {
             Some(judged) => judged,
             None => (self.ranked(request, &visibility, &catalog, &mut warnings).await, HEURISTIC),
         };
-        self.recorder.searched(caller, self.retrieve.model(), tools.iter().map(|(tool, _)| tool.id.clone()).collect());
+        let found = tools.iter().map(|(tool, _)| tool.id.clone()).collect();
+        let message = self.recorder.message(self.retrieve.model(), None, &request.task);
+        self.recorder.searched(SearchKind::SmartSelect, caller, message, found);
         SmartSelection { tools: tools.into_iter().map(|(tool, reason)| smart_tool(&tool, reason)).collect(), provider, warnings }
     }
 

@@ -15,10 +15,13 @@ mod http;
 mod index;
 mod interpolate;
 mod json_text;
+mod learning;
+mod limits;
 pub mod llm;
 mod logging;
 mod mcp_file;
 pub mod mcpo;
+mod metrics;
 mod oauth;
 mod per_user;
 mod policy;
@@ -52,9 +55,12 @@ pub use self::forwarding::HeaderForwarding;
 pub use self::http::HttpSettings;
 pub use self::index::{IndexSettings, QdrantSettings};
 pub use self::interpolate::Environment;
+pub use self::learning::LearningSettings;
+pub use self::limits::LimitSettings;
 pub use self::llm::LlmSettings;
 pub use self::logging::{LogFormat, LoggingSettings};
 pub use self::mcpo::McpoSettings;
+pub use self::metrics::MetricsSettings;
 pub use self::oauth::OAuthSettings;
 pub use self::per_user::PerUserSettings;
 pub use self::policy::PolicySettings;
@@ -109,6 +115,8 @@ pub struct StartSettings {
     pub reload: ReloadSettings,
     pub secrets: SecretSettings,
     pub user_connections: UserConnectionSettings,
+    pub metrics: MetricsSettings,
+    pub learning: LearningSettings,
     /// Set by mcpo's command line alone.
     pub mcpo: Option<McpoSettings>,
 }
@@ -128,10 +136,11 @@ pub struct LiveSettings {
     pub tags: Vec<TagRule>,
     /// `definitions.changes`
     pub definitions: DefinitionChanges,
+    pub limits: LimitSettings,
 }
 
 /// Sections that [`LiveSettings`] holds.
-const LIVE_SECTIONS: [&str; 8] = ["calls", "definitions", "groups", "policy", "presets", "selection", "tag", "toolsets"];
+const LIVE_SECTIONS: [&str; 9] = ["calls", "definitions", "groups", "limits", "policy", "presets", "selection", "tag", "toolsets"];
 /// Of the other sections, what it holds beside.
 const LIVE_KEYS: [&str; 1] = ["access.default"];
 
@@ -235,6 +244,8 @@ impl Settings {
         calls.check_exceptions(&servers, &mut reader);
         start.secrets.check(&servers, &mut reader);
         let definitions = DefinitionChanges::read(&mut reader);
+        let limits = LimitSettings::read(&mut reader);
+        limits.check_exceptions(&servers, &mut reader);
         let tags = tags::read(&values, &mut findings);
 
         let groups = GroupTable::new(values.groups.clone());
@@ -243,7 +254,7 @@ impl Settings {
         let keys = values.fingerprints();
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
-            let live = LiveSettings { servers, calls, selection, groups, policy, toolsets, tags, definitions };
+            let live = LiveSettings { servers, calls, selection, groups, policy, toolsets, tags, definitions, limits };
             Ok((Self { start, live, sources: sources.clone(), keys }, warnings))
         } else {
             Err(SettingsErrors { problems, warnings })
@@ -290,6 +301,8 @@ impl StartSettings {
             reload: ReloadSettings::read(reader),
             secrets: SecretSettings::read(reader),
             user_connections: UserConnectionSettings::read(reader),
+            metrics: MetricsSettings::read(reader),
+            learning: LearningSettings::read(reader),
             mcpo: None,
         }
     }
@@ -356,7 +369,8 @@ fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{
-        CallSettings, DEFAULTS, DefinitionChanges, Findings, PolicySettings, Reader, SelectionSettings, Settings, StartSettings, Values,
+        CallSettings, DEFAULTS, DefinitionChanges, Findings, LimitSettings, PolicySettings, Reader, SelectionSettings, Settings,
+        StartSettings, Values,
     };
 
     #[test]
@@ -368,6 +382,7 @@ mod tests {
         CallSettings::read(&mut reader);
         SelectionSettings::read(&mut reader);
         DefinitionChanges::read(&mut reader);
+        LimitSettings::read(&mut reader);
         PolicySettings::read(&mut values, &mut findings);
         assert_eq!(values.unread(), Vec::<&str>::new());
         assert_eq!(findings.problems, []);

@@ -13,6 +13,7 @@ pub struct StoreSettings {
     pub chat_retention: Duration,
     pub event_retention: Duration,
     pub audit_retention: Duration,
+    pub usage_retention: Duration,
     /// Of vectors and token counts, since the tool was listed last.
     pub unused_retention: Duration,
 }
@@ -28,6 +29,7 @@ impl StoreSettings {
             chat_retention: reader.days("store.chat_retention_days", 1..=3650),
             event_retention: reader.days("store.event_retention_days", 1..=3650),
             audit_retention: reader.days("store.audit_retention_days", 1..=3650),
+            usage_retention: reader.days("store.usage_retention_days", 1..=3650),
             unused_retention: reader.days("store.unused_retention_days", 1..=3650),
         }
     }

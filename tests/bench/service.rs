@@ -1,10 +1,12 @@
-//! Selection at 200 and 2,000 tools, composing a document, and what execution over HTTP adds to the call itself.
+//! Selection at 200 and 2,000 tools, composing a document, what execution over HTTP adds to the call itself, and what counting
+//! adds to a message.
 //!
 //!     cargo bench --bench service
 #![expect(clippy::unwrap_used, reason = "a benchmark may panic")]
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -27,6 +29,7 @@ use toolsieve::service::chats::Chats;
 use toolsieve::service::current::CurrentCatalog;
 use toolsieve::service::judges::Judges;
 use toolsieve::service::meta_tokens::MetaTokens;
+use toolsieve::service::meters::{CacheKind, Meters, SelectionFigures, SelectionKind, Stage};
 use toolsieve::service::ports::{Embedder, Store, ToolIndex, ToolServers as _};
 use toolsieve::service::publish::{Face, Place, Publish, PublishOptions};
 use toolsieve::service::record::{Recorder, Retention};
@@ -104,12 +107,12 @@ fn select(criterion: &mut Criterion) {
             lexical: LexicalModel::default(),
             on_progress: Arc::new(|_, _| {}),
             enrichment: Arc::default(),
-            unused_retention: std::time::Duration::from_hours(24),
+            unused_retention: Duration::from_hours(24),
         };
         runtime.block_on(indexing.update(&current.snapshot()));
         let stop = CancellationToken::new();
-        let day = std::time::Duration::from_hours(24);
-        let (recorder, _) = Recorder::start(Arc::clone(&store), Retention { chats: day, events: day }, stop.clone());
+        let day = Duration::from_hours(24);
+        let (recorder, _) = Recorder::start(Arc::clone(&store), Retention { chats: day, events: day, usage: day }, stop.clone());
         let (chats, _) = Chats::start(Arc::clone(&store), Arc::clone(&selection), stop.clone());
         let retrieve = Arc::new(Retrieve::new(embedder, index, Arc::clone(&selection)));
         runtime.block_on(retrieve.teach_gate(store.as_ref()));
@@ -196,7 +199,7 @@ fn execute(criterion: &mut Criterion) {
             if ready["tools"].as_u64() > Some(0) {
                 break;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         (url, stop, task, servers)
     });
@@ -225,5 +228,30 @@ fn execute(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, select, documents, execute);
+/// What counting adds to one message, beside the request that it is a part of.
+fn meters(criterion: &mut Criterion) {
+    let meters = Meters::new(false);
+    let vectors = meters.cache(CacheKind::Vectors);
+    let figures = SelectionFigures {
+        kind: SelectionKind::Chosen,
+        took: Duration::from_micros(2_500),
+        tools_before: 2_000,
+        tools_after: 10,
+        tokens_before: 90_000,
+        tokens_after: 1_800,
+    };
+    criterion.bench_function("count one message", |bencher| {
+        bencher.iter(|| {
+            let started = Instant::now();
+            vectors.hits(0);
+            vectors.misses(1);
+            meters.stage(Stage::Embed, started);
+            meters.stage(Stage::Index, started);
+            meters.selection(black_box(&figures));
+            meters.request("/v1/filter".to_owned(), "POST", 200);
+        });
+    });
+}
+
+criterion_group!(benches, meters, select, documents, execute);
 criterion_main!(benches);

@@ -110,6 +110,16 @@ fn the_cluster_for_compose_is_the_one_that_the_service_is_told() {
 }
 
 #[test]
+fn prometheus_asks_where_the_metrics_are() {
+    let config: yaml_serde::Value = yaml_serde::from_str(&text("prometheus.yml")).unwrap();
+    let job = &config["scrape_configs"][0];
+    assert_eq!(job["metrics_path"].as_str(), Some("/metrics"));
+    assert_eq!(job["authorization"]["type"].as_str(), Some("Bearer"));
+    assert_eq!(strings(&job["static_configs"][0]["targets"]), ["toolsieve:8000"]);
+    assert!(text("compose.yaml").contains("\n  toolsieve:\n"), "the service has that name there");
+}
+
+#[test]
 fn the_dockerfile_copies_what_exists_and_ends_in_a_command_that_exists() {
     let dockerfile = text("Dockerfile");
     let lines: Vec<&str> = dockerfile.lines().collect();

@@ -19,8 +19,9 @@ use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::domain::tool_facts::WrittenFacts;
 use toolsieve::domain::toolset::{Toolset, ToolsetName};
 use toolsieve::service::ports::{
-    AuditAction, AuditEntry, AuditQuery, CallOutcome, SelectionEvent, SelectionEventKind, ServerListing, SessionCaps, SessionSaved,
-    SkippedTool, Store, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts,
+    AuditAction, AuditEntry, AuditQuery, CallOutcome, DayUsage, EventMessage, Feedback, MessageCounts, SelectionEvent, SelectionEventKind,
+    SelectionName, ServerListing, SessionCaps, SessionSaved, SkippedTool, Store, StoredChat, StoredDefinition, StoredPolicy,
+    StoredToolFacts, ToolCounts, ToolUsage, Usage, UsageQuery, Verdict,
 };
 
 macro_rules! store_contract {
@@ -52,7 +53,10 @@ macro_rules! store_contract {
             definitions_are_kept_as_they_were_seen_first,
             servers_say_when_they_were_listed,
             secrets_are_kept_by_owner_server_and_name,
-            a_secret_is_sealed_anew_only_if_it_is_still_the_same
+            a_secret_is_sealed_anew_only_if_it_is_still_the_same,
+            usage_is_summed_by_days,
+            a_selection_is_found_by_its_principal_alone,
+            the_last_verdict_counts
         }
     };
     ($factory:path: $($name:ident),* $(,)?) => {
@@ -107,12 +111,20 @@ pub(crate) fn set(tools: &[&str], called: &[&str]) -> ChatSet {
 pub(crate) fn events(at: SystemTime) -> Vec<SelectionEvent> {
     let tools: Vec<ToolId> = (0..600).map(|number| ToolId::new("server", format!("tool{number}"))).collect();
     let kinds = [
-        SelectionEventKind::Offered { model: "model".into(), vector: Some(vector(1)), tools: tools.clone() },
-        SelectionEventKind::Called { tool: tools[0].clone(), outcome: CallOutcome::ToolError, took: Duration::from_micros(1500) },
-        SelectionEventKind::Searched { model: "model".into(), vector: None, tools: Vec::new() },
+        SelectionEventKind::Offered { message: message(Some(vector(1))), tools: tools.clone(), tokens_before: 900, tokens_after: 30 },
+        called(&tools[0], CallOutcome::ToolError, Duration::from_micros(1500), false),
+        SelectionEventKind::Searched { message: message(None), tools: Vec::new(), recovered: true },
     ];
     let event = |kind| SelectionEvent { at, selection: Some("selection".into()), principal: "anyone".into(), chat: None, kind };
     kinds.into_iter().map(event).collect()
+}
+
+fn message(vector: Option<Arc<[f32]>>) -> EventMessage {
+    EventMessage { model: "model".into(), vector, text: Some("what somebody wrote".into()) }
+}
+
+fn called(tool: &ToolId, outcome: CallOutcome, took: Duration, recovered: bool) -> SelectionEventKind {
+    SelectionEventKind::Called { tool: tool.clone(), outcome, took, recovered }
 }
 
 pub(crate) fn written(author: &str, words: &str) -> Written {
@@ -571,4 +583,117 @@ pub(crate) async fn a_secret_is_sealed_anew_only_if_it_is_still_the_same(store: 
     store.remove_secret(&new.place).await.unwrap();
     assert!(!store.reseal_secret(&new, &former).await.unwrap(), "it was removed meanwhile");
     assert_eq!(store.secrets(&former.place.owner).await.unwrap(), []);
+}
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// The beginning of an hour of the year 2027.
+fn hour(number: u32) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 20_820) + HOUR * number
+}
+
+fn between(since: SystemTime, until: SystemTime) -> UsageQuery {
+    UsageQuery { since, until, server: None, tool: None }
+}
+
+pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
+    let (one, two) = (ToolId::new("server", "one"), ToolId::new("日本", "two"));
+    let at = |time: SystemTime, kind| SelectionEvent { at: time, selection: None, principal: "anyone".into(), chat: None, kind };
+    let offered = |tools: &[&ToolId]| SelectionEventKind::Offered {
+        message: message(None),
+        tools: tools.iter().map(|tool| (*tool).clone()).collect(),
+        tokens_before: 1_000,
+        tokens_after: 10,
+    };
+    let searched = |recovered| SelectionEventKind::Searched { message: message(None), tools: vec![two.clone()], recovered };
+    let millis = Duration::from_millis;
+    let minute = Duration::from_mins(1);
+    store
+        .record(&[at(hour(0), offered(&[&one, &two])), at(hour(0) + minute, called(&one, CallOutcome::Success, millis(10), false))])
+        .await
+        .unwrap();
+    store
+        .record(&[
+            at(hour(0) + 2 * minute, offered(&[&one])),
+            at(hour(0) + 3 * minute, searched(true)),
+            at(hour(0) + 4 * minute, called(&two, CallOutcome::ToolError, millis(20), true)),
+            at(hour(0) + 5 * minute, called(&one, CallOutcome::Failed, millis(60_000), false)),
+            at(hour(25), offered(&[&one])),
+            at(hour(25) + minute, searched(false)),
+            at(hour(25) + minute, called(&one, CallOutcome::Success, millis(30), false)),
+        ])
+        .await
+        .unwrap();
+
+    let sorted = async |query: UsageQuery| {
+        let mut usage = store.usage(&query).await.unwrap();
+        usage.tools.sort_by(|one, other| one.tool.cmp(&other.tool));
+        usage.days.sort_by_key(|day| day.day);
+        usage
+    };
+    let first_day = sorted(between(hour(0), hour(24))).await;
+    let [of_one, of_two] = <[ToolUsage; 2]>::try_from(first_day.tools).unwrap();
+    let one_counts = ToolCounts { offered: 2, called: 2, succeeded: 1, tool_errors: 0, recovered: 0 };
+    let two_counts = ToolCounts { offered: 1, called: 1, succeeded: 0, tool_errors: 1, recovered: 1 };
+    assert_eq!((&of_one.tool, of_one.counts, of_one.called_at), (&one, one_counts, Some(hour(0) + 5 * minute)));
+    assert_eq!((&of_two.tool, of_two.counts), (&two, two_counts));
+    let slowest = of_one.latencies.quantile(1.0).unwrap();
+    assert!(slowest < millis(12), "what failed has no latency: {slowest:?}");
+    let messages = MessageCounts { selections: 2, searches: 1, recovered_searches: 1, tokens_before: 2_000, tokens_after: 20 };
+    let mut both = one_counts;
+    both.add(&two_counts);
+    assert_eq!(first_day.days, [DayUsage { day: hour(0), messages, tools: both }]);
+
+    let all = sorted(between(hour(0), hour(25) + minute)).await;
+    assert_eq!(all.days.iter().map(|day| (day.day, day.tools.called)).collect::<Vec<_>>(), [(hour(0), 3), (hour(24), 1)]);
+    assert_eq!(all.tools[0].counts, ToolCounts { offered: 3, called: 3, succeeded: 2, ..one_counts });
+    assert_eq!(all.tools[0].latencies.iter().map(|(_, calls)| calls).sum::<u64>(), 2);
+    let narrowed = sorted(UsageQuery { server: Some("日本".into()), tool: Some("two".into()), ..between(hour(0), hour(48)) }).await;
+    assert_eq!((narrowed.tools.len(), narrowed.tools[0].counts, narrowed.days[0].tools), (1, two_counts, two_counts));
+    assert_eq!(sorted(between(hour(48), hour(72))).await, Usage::default());
+
+    assert_eq!(store.forget_usage_before(hour(23)).await.unwrap(), 0);
+    // The day itself, two tools, and two ranges of times.
+    assert_eq!(store.forget_usage_before(hour(24)).await.unwrap(), 5);
+    assert_eq!(sorted(between(hour(0), hour(48))).await.days.len(), 1);
+}
+
+pub(crate) async fn a_selection_is_found_by_its_principal_alone(store: &dyn Store) {
+    let offered = |id: &str, principal: &str, chat: Option<&str>| SelectionEvent {
+        at: SystemTime::now(),
+        selection: Some(id.into()),
+        principal: principal.into(),
+        chat: chat.map(str::to_owned),
+        kind: SelectionEventKind::Offered { message: EventMessage::default(), tools: Vec::new(), tokens_before: 0, tokens_after: 0 },
+    };
+    let events =
+        [offered("a", "me", Some("chat")), offered("b", "me", Some("chat")), offered("c", "them", Some("chat")), offered("d", "me", None)];
+    store.record(&events).await.unwrap();
+    store.record(&self::events(SystemTime::now())).await.unwrap();
+    let find = async |principal: &str, named| store.selection(principal, &named).await.unwrap();
+    let (id, chat) = (|id: &str| SelectionName::Id(id.into()), |chat: &str| SelectionName::Chat(chat.into()));
+    assert_eq!(find("me", id("a")).await.as_deref(), Some("a"));
+    assert_eq!((find("them", id("a")).await, find("me", id("c")).await, find("me", id("none")).await), (None, None, None));
+    assert_eq!(find("me", chat("chat")).await.as_deref(), Some("b"), "the last one");
+    assert_eq!(find("them", chat("chat")).await.as_deref(), Some("c"));
+    assert_eq!(find("me", chat("other")).await, None);
+}
+
+pub(crate) async fn the_last_verdict_counts(store: &dyn Store) {
+    let tool = ToolId::new("server", "one");
+    let feedback = |selection: &str, minutes: u32, verdict| Feedback {
+        at: hour(0) + Duration::from_mins(1) * minutes,
+        principal: "me".into(),
+        selection: selection.into(),
+        tool: tool.clone(),
+        verdict,
+    };
+    for given in [feedback("a", 1, Verdict::Helpful), feedback("b", 2, Verdict::Missing), feedback("a", 3, Verdict::Wrong)] {
+        store.save_feedback(&given).await.unwrap();
+    }
+    let usage = store.usage(&between(hour(0), hour(1))).await.unwrap();
+    let found = &usage.tools[0];
+    assert_eq!((usage.tools.len(), &found.tool, found.helpful, found.wrong, found.missing), (1, &tool, 0, 1, 1));
+    assert_eq!(store.usage(&between(hour(24), hour(48))).await.unwrap(), Usage::default());
+    assert_eq!(store.forget_before(hour(0), hour(1)).await.unwrap(), 2);
 }

@@ -6,11 +6,13 @@ use async_trait::async_trait;
 use moka::sync::Cache;
 use tokio::sync::watch;
 
+use crate::service::meters::CacheMeter;
 use crate::service::ports::{EmbedError, Embedder};
 
 pub struct CachedEmbedder {
     inner: Arc<dyn Embedder>,
     messages: Cache<Arc<str>, Arc<[f32]>>,
+    meter: CacheMeter,
 }
 
 impl CachedEmbedder {
@@ -19,7 +21,13 @@ impl CachedEmbedder {
     pub fn new(inner: Arc<dyn Embedder>, bytes: u64) -> Self {
         let weight =
             |text: &Arc<str>, vector: &Arc<[f32]>| u32::try_from(text.len() + vector.len() * size_of::<f32>() + 64).unwrap_or(u32::MAX);
-        Self { inner, messages: Cache::builder().max_capacity(bytes).weigher(weight).build() }
+        Self { inner, messages: Cache::builder().max_capacity(bytes).weigher(weight).build(), meter: CacheMeter::default() }
+    }
+
+    /// Tells how often a message was there.
+    #[must_use]
+    pub fn with_meter(self, meter: CacheMeter) -> Self {
+        Self { meter, ..self }
     }
 }
 
@@ -36,6 +44,8 @@ impl Embedder for CachedEmbedder {
     async fn embed_queries(&self, texts: &[&str]) -> Result<Vec<Arc<[f32]>>, EmbedError> {
         let mut vectors: Vec<Option<Arc<[f32]>>> = texts.iter().map(|text| self.messages.get(*text)).collect();
         let missing: Vec<&str> = texts.iter().zip(&vectors).filter(|(_, vector)| vector.is_none()).map(|(text, _)| *text).collect();
+        self.meter.hits(texts.len() - missing.len());
+        self.meter.misses(missing.len());
         if !missing.is_empty() {
             let embedded = self.inner.embed_queries(&missing).await?;
             let mut embedded = missing.into_iter().zip(embedded);

@@ -21,6 +21,7 @@ pub use self::local::BuiltinEmbedder;
 
 use crate::adapters::embed::builtin::{Encoder, ImportError, ModelError, PromptOverrides};
 use crate::adapters::llm;
+use crate::service::meters::CacheMeter;
 use crate::service::ports::Embedder;
 use crate::settings::{EmbedderProvider, EmbedderSettings, FolderSettings};
 
@@ -53,6 +54,14 @@ pub enum OpenError {
 /// # Errors
 /// [`OpenError`]; that an endpoint does not answer is none.
 pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, OpenError> {
+    open_metered(settings, CacheMeter::default())
+}
+
+/// The same, and tells how often its cache had a message.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Arc<dyn Embedder>, OpenError> {
     let (embedder, bytes): (Arc<dyn Embedder>, u64) = match &settings.provider {
         EmbedderProvider::Builtin(model) => (Arc::new(BuiltinEmbedder::new(*model)?), LOCAL_CACHE),
         EmbedderProvider::Folder(folder) => (Arc::new(BuiltinEmbedder::with(read(folder)?)), LOCAL_CACHE),
@@ -61,7 +70,7 @@ pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, OpenError>
             (Arc::new(EndpointEmbedder::start(client, endpoint.clone(), Timing::default())), ENDPOINT_CACHE)
         }
     };
-    Ok(Arc::new(CachedEmbedder::new(embedder, bytes)))
+    Ok(Arc::new(CachedEmbedder::new(embedder, bytes).with_meter(meter)))
 }
 
 /// [`Embedder::model`] of the embedder of the settings, without asking an endpoint.

@@ -15,6 +15,7 @@ mod definitions;
 mod enrichments;
 mod errors;
 mod events;
+mod feedback;
 mod keys;
 mod listings;
 mod policy;
@@ -22,6 +23,7 @@ mod secrets;
 mod sessions;
 mod tool_facts;
 mod toolsets;
+mod usage;
 mod vectors;
 
 use std::collections::HashMap;
@@ -48,8 +50,8 @@ use crate::domain::tool::{ServerName, ToolId};
 use crate::domain::tool_facts::WrittenFacts;
 use crate::domain::toolset::{Definition, Toolset, ToolsetName};
 use crate::service::ports::{
-    AuditEntry, AuditQuery, SelectionEvent, ServerListing, SessionCaps, SessionSaved, Store, StoreError, StoredAuditEntry, StoredChat,
-    StoredDefinition, StoredPolicy, StoredToolFacts,
+    AuditEntry, AuditQuery, Feedback, SelectionEvent, SelectionName, ServerListing, SessionCaps, SessionSaved, Store, StoreError,
+    StoredAuditEntry, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts, Usage, UsageQuery,
 };
 
 pub use errors::OpenError;
@@ -241,9 +243,32 @@ impl Store for SqliteStore {
         let record = async {
             let mut transaction = self.write().await?;
             events::insert(&mut transaction, events).await?;
+            usage::add(&mut transaction, events).await?;
             transaction.commit().await
         };
         record.await.map_err(self.failed("record events"))
+    }
+
+    async fn selection(&self, principal: &str, named: &SelectionName) -> Result<Option<String>, StoreError> {
+        events::selection(&self.readers, principal, named).await.map_err(self.failed("look for a selection"))
+    }
+
+    async fn save_feedback(&self, feedback: &Feedback) -> Result<(), StoreError> {
+        feedback::save(&self.writer, feedback).await.map_err(self.failed("save feedback"))
+    }
+
+    async fn usage(&self, query: &UsageQuery) -> Result<Usage, StoreError> {
+        usage::load(&self.readers, query).await.map_err(self.failed("read the usage"))
+    }
+
+    async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        let forget = async {
+            let mut transaction = self.write().await?;
+            let gone = usage::delete_before(&mut transaction, time).await?;
+            transaction.commit().await?;
+            Ok(gone)
+        };
+        forget.await.map_err(self.failed("forget old usage"))
     }
 
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
@@ -446,9 +471,10 @@ impl Store for SqliteStore {
         let forget = async {
             let mut transaction = self.write().await?;
             let chats = chats::delete_before(&mut transaction, chats).await?;
+            let feedback = feedback::delete_before(&mut transaction, events).await?;
             let events = events::delete_before(&mut transaction, events).await?;
             transaction.commit().await?;
-            Ok(chats + events)
+            Ok(chats + events + feedback)
         };
         forget.await.map_err(self.failed("forget old chats and events"))
     }

@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 512;
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn glob(text: &str) -> Result<Glob, String> {
+pub(crate) fn glob(text: &str) -> Result<Glob, String> {
     if text.is_empty() || text.len() > MAX_BYTES {
         return Err(format!("a pattern has 1 to {MAX_BYTES} bytes"));
     }

@@ -145,7 +145,8 @@ struct TokensBody {
         (status = 400, description = "Not JSON"),
         (status = 401, description = "No key, or a wrong one"),
         (status = 413, description = "The body is too large"),
-        (status = 422, description = "No messages, or a value that does not fit")
+        (status = 422, description = "No messages, or a value that does not fit"),
+        (status = 429, description = "Over limits.selections_per_minute")
     )
 )]
 #[post("/v1/filter")]
@@ -159,6 +160,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     }
     let request = asked;
     let principal = state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone());
+    state.limits.selection(&principal)?;
     let request = SelectRequest { sessions: sessions(&state, &request, &principal).await?, ..request };
     let mut selection = state.select.select(request, &principal).await;
     selection.warnings.extend(warnings);

@@ -41,7 +41,8 @@ struct SmartSelectBody {
         (status = 400, description = "Not JSON"),
         (status = 401, description = "No key, or a wrong one"),
         (status = 413, description = "The body is too large"),
-        (status = 422, description = "No task, or a value that does not fit")
+        (status = 422, description = "No task, or a value that does not fit"),
+        (status = 429, description = "Over limits.selections_per_minute")
     )
 )]
 #[post("/v1/tools/smart_select")]
@@ -58,6 +59,7 @@ pub(super) async fn run(state: &State, caller: &Caller, request: &HttpRequest, b
     if !(FEWEST..=MOST).contains(&limit) {
         return Err(Problem::new(Code::InvalidRequest, format!("limit is {FEWEST} to {MOST}.")));
     }
+    state.limits.selection(&caller.0)?;
     let (advisors, warnings) = llm_keys::advisors(request);
     let asked = SmartSelectRequest { task: body.task, limit, advisors };
     let mut selection = state.smart_select.select(&asked, &context(caller, request)).await;

@@ -57,7 +57,8 @@ struct CallBody {
         (status = 400, description = "Not JSON"),
         (status = 401, description = "No key, or a wrong one"),
         (status = 413, description = "The body is too large"),
-        (status = 422, description = "No query, or a value that does not fit")
+        (status = 422, description = "No query, or a value that does not fit"),
+        (status = 429, description = "Over limits.selections_per_minute")
     )
 )]
 #[post("/v1/tools/search")]
@@ -76,6 +77,7 @@ pub async fn search(state: web::Data<State>, caller: Caller, request: HttpReques
         (status = 404, description = "Unknown tool"),
         (status = 413, description = "The body is too large"),
         (status = 422, description = "The arguments do not fit the tool's schema"),
+        (status = 429, description = "Over a limit of the caller or of the server"),
         (status = 502, description = "The tool reported an error"),
         (status = 503, description = "The server is down"),
         (status = 504, description = "The server did not answer in time")
@@ -111,6 +113,7 @@ pub(super) async fn run_search(state: &State, caller: &Caller, request: &HttpReq
         Some("full") => Detail::Full,
         Some(_) => return Err(Problem::new(Code::InvalidRequest, "detail is `names`, `summary` or `full`.")),
     };
+    state.limits.selection(&caller.0)?;
     let found = state.meta.find(&FindTools { queries, limit, detail }, &context(caller, request)).await;
     Ok(HttpResponse::Ok().json(found))
 }

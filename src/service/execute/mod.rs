@@ -19,9 +19,8 @@ use crate::service::audit::Audit;
 use crate::service::current::CurrentCatalog;
 use crate::service::execute::policy::{Policies, Policy};
 use crate::service::files::Files;
-use crate::service::ports::{
-    AuditAction, AuditEntry, CallContext, CallError, CallOutcome, SelectionEvent, SelectionEventKind, ToolServers,
-};
+use crate::service::limits::{Limited, Limits};
+use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, ToolServers};
 use crate::service::record::Recorder;
 use crate::service::secrets::{CredentialError, Secrets};
 use crate::settings::{LiveSettings, Validation};
@@ -54,6 +53,8 @@ pub enum ExecuteError {
     /// The server takes something of the caller that is not there.
     #[error(transparent)]
     Credentials(#[from] CredentialError),
+    #[error(transparent)]
+    Limited(#[from] Limited),
 }
 
 /// How an execution ended.
@@ -70,6 +71,7 @@ pub struct Execute {
     servers: Arc<dyn ToolServers>,
     recorder: Recorder,
     audit: Audit,
+    limits: Arc<Limits>,
     /// `None`: there is no address for links.
     files: Option<Arc<Files>>,
     secrets: Arc<Secrets>,
@@ -86,7 +88,14 @@ impl Execute {
         files: Option<Arc<Files>>,
         secrets: Arc<Secrets>,
     ) -> Self {
-        Self { current, servers, recorder, audit, files, secrets, policies: Policies::default() }
+        let limits = Arc::new(Limits::new(Arc::default()));
+        Self { current, servers, recorder, audit, limits, files, secrets, policies: Policies::default() }
+    }
+
+    /// Within these limits.
+    #[must_use]
+    pub fn with_limits(self, limits: Arc<Limits>) -> Self {
+        Self { limits, ..self }
     }
 
     /// What holds for calls from now on.
@@ -140,6 +149,15 @@ impl Execute {
         }
         let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
         let entry = self.entry(tool, &principal, Effect::Allow);
+        let _permit = match self.limits.call(&principal, &tool.id.server) {
+            Ok(permit) => permit,
+            Err(limited) => {
+                self.recorder.meters().call_refused(&tool.id);
+                self.audit.record(AuditEntry { outcome: Some(CallOutcome::Limited), ..entry });
+                tracing::info!(tool = %tool.id, outcome = "limited", "call");
+                return Executed { result: Err(limited.into()), repairs: Vec::new() };
+            }
+        };
         let (recorder, audit) = (&self.recorder, &self.audit);
         let mut record = Record { recorder, audit, entry, caller, started: Instant::now(), outcome: CallOutcome::Cancelled };
         let policy = self.policies.of(&tool.id.server);
@@ -252,13 +270,7 @@ impl Drop for Record<'_> {
         if self.outcome == CallOutcome::Cancelled {
             tracing::info!(%tool, outcome = "cancelled", "call");
         }
-        self.recorder.record(SelectionEvent {
-            at: SystemTime::now(),
-            selection: self.caller.selection.take(),
-            principal: self.caller.principal.id.as_str().to_owned(),
-            chat: self.caller.chat.take(),
-            kind: SelectionEventKind::Called { tool, outcome: self.outcome, took },
-        });
+        self.recorder.record_call(&self.caller, tool, self.outcome, took);
     }
 }
 
@@ -268,6 +280,7 @@ fn outcome(result: &Result<String, ExecuteError>) -> CallOutcome {
         Err(ExecuteError::Tool(_)) => CallOutcome::ToolError,
         Err(ExecuteError::Invalid(_) | ExecuteError::NotFound { .. } | ExecuteError::Credentials(_)) => CallOutcome::Rejected,
         Err(ExecuteError::Call(_)) => CallOutcome::Failed,
+        Err(ExecuteError::Limited(_)) => CallOutcome::Limited,
     }
 }
 
@@ -281,7 +294,7 @@ fn log(tool: &Tool, result: &Result<String, ExecuteError>, took: Duration) {
             tracing::info!(tool = %tool.id, outcome = "invalid_arguments", problems = problems.len(), took_ms, "call");
         }
         Err(ExecuteError::Credentials(_)) => tracing::info!(tool = %tool.id, outcome = "credentials_missing", took_ms, "call"),
-        Err(ExecuteError::NotFound { .. }) => {}
+        Err(ExecuteError::NotFound { .. } | ExecuteError::Limited(_)) => {}
         // The server's own words may quote the arguments.
         Err(ExecuteError::Call(CallError::Protocol { code, .. })) => {
             tracing::warn!(tool = %tool.id, outcome = "failed", error = "protocol", code, took_ms, "call");

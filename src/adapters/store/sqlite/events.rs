@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
+use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use super::{CHUNK, vectors};
 use crate::adapters::store::encoding::{to_millis, vector_to_bytes};
 use crate::domain::tool::ToolId;
-use crate::service::ports::{SelectionEvent, SelectionEventKind};
+use crate::service::ports::{EventMessage, SelectionEvent, SelectionEventKind, SelectionName};
 
 /// Rows of one statement: every statement is a round trip to the thread of the connection.
 const ROWS: usize = 100;
@@ -17,14 +17,14 @@ pub(super) async fn insert(writer: &mut SqliteConnection, events: &[SelectionEve
         let mut rows = Vec::with_capacity(events.len());
         for event in events {
             let columns = Columns::of(&event.kind);
-            let model = match columns.model {
-                Some(name) => Some(vectors::model_id(writer, name).await?),
+            let model = match columns.message {
+                Some(message) => Some(vectors::model_id(writer, &message.model).await?),
                 None => None,
             };
             rows.push((event, columns, model));
         }
         let mut query = QueryBuilder::<Sqlite>::new(
-            "INSERT INTO selection_event (at, kind, selection, principal, chat, model, vector, outcome, took_us) ",
+            "INSERT INTO selection_event (at, kind, selection, principal, chat, model, vector, message, outcome, took_us, recovered) ",
         );
         query.push_values(&rows, |mut row, (event, columns, model)| {
             row.push_bind(to_millis(event.at))
@@ -33,9 +33,11 @@ pub(super) async fn insert(writer: &mut SqliteConnection, events: &[SelectionEve
                 .push_bind(&event.principal)
                 .push_bind(&event.chat)
                 .push_bind(*model)
-                .push_bind(columns.vector.map(vector_to_bytes))
+                .push_bind(columns.message.and_then(|message| message.vector.as_deref()).map(vector_to_bytes))
+                .push_bind(columns.message.and_then(|message| message.text.as_deref()))
                 .push_bind(columns.outcome)
-                .push_bind(columns.took.map(|took| i64::try_from(took.as_micros()).unwrap_or(i64::MAX)));
+                .push_bind(columns.took.map(|took| i64::try_from(took.as_micros()).unwrap_or(i64::MAX)))
+                .push_bind(columns.recovered);
         });
         query.push(" RETURNING id");
         let mut ids: Vec<i64> = query.build_query_scalar().persistent(false).fetch_all(&mut *writer).await?;
@@ -44,6 +46,18 @@ pub(super) async fn insert(writer: &mut SqliteConnection, events: &[SelectionEve
         insert_tools(writer, ids.iter().zip(&rows).map(|(id, (_, columns, _))| (*id, columns.tools))).await?;
     }
     Ok(())
+}
+
+/// The id of a selection of this principal.
+pub(super) async fn selection(readers: &SqlitePool, principal: &str, named: &SelectionName) -> Result<Option<String>, sqlx::Error> {
+    let (condition, value) = match named {
+        SelectionName::Id(id) => ("selection = ", id),
+        SelectionName::Chat(chat) => ("chat = ", chat),
+    };
+    let mut query = QueryBuilder::<Sqlite>::new("SELECT selection FROM selection_event WHERE kind = 'offered' AND ");
+    query.push(condition).push_bind(value).push(" AND principal = ").push_bind(principal);
+    query.push(" AND selection IS NOT NULL ORDER BY id DESC LIMIT 1");
+    query.build_query_scalar().persistent(false).fetch_optional(readers).await
 }
 
 /// Takes the rows of the tools with it.
@@ -68,25 +82,28 @@ async fn insert_tools<'a>(writer: &mut SqliteConnection, events: impl Iterator<I
 /// One event as a row.
 struct Columns<'a> {
     kind: &'static str,
-    model: Option<&'a str>,
-    vector: Option<&'a [f32]>,
+    message: Option<&'a EventMessage>,
     outcome: Option<&'static str>,
     took: Option<Duration>,
+    recovered: Option<bool>,
     tools: &'a [ToolId],
 }
 
 impl<'a> Columns<'a> {
     fn of(kind: &'a SelectionEventKind) -> Self {
-        let found = |kind, model, vector, tools| Self { kind, model: Some(model), vector, outcome: None, took: None, tools };
         match kind {
-            SelectionEventKind::Offered { model, vector, tools } => found("offered", model, vector.as_deref(), tools),
-            SelectionEventKind::Searched { model, vector, tools } => found("searched", model, vector.as_deref(), tools),
-            SelectionEventKind::Called { tool, outcome, took } => Self {
+            SelectionEventKind::Offered { message, tools, .. } => {
+                Self { kind: "offered", message: Some(message), outcome: None, took: None, recovered: None, tools }
+            }
+            SelectionEventKind::Searched { message, tools, recovered } => {
+                Self { kind: "searched", message: Some(message), outcome: None, took: None, recovered: Some(*recovered), tools }
+            }
+            SelectionEventKind::Called { tool, outcome, took, recovered } => Self {
                 kind: "called",
-                model: None,
-                vector: None,
+                message: None,
                 outcome: Some(outcome.name()),
                 took: Some(*took),
+                recovered: Some(*recovered),
                 tools: std::slice::from_ref(tool),
             },
         }

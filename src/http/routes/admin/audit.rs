@@ -32,7 +32,7 @@ pub struct AuditParameters {
     tool: Option<String>,
     /// `allow` or `block`.
     decision: Option<String>,
-    /// `success`, `tool_error`, `rejected`, `failed` or `cancelled`.
+    /// `success`, `tool_error`, `rejected`, `failed`, `cancelled` or `limited`.
     outcome: Option<String>,
     /// RFC 3339.
     since: Option<String>,
@@ -126,7 +126,7 @@ impl AuditParameters {
             outcome: known(
                 self.outcome,
                 |name| CallOutcome::of_name(&name),
-                "outcome is success, tool_error, rejected, failed or cancelled.",
+                "outcome is success, tool_error, rejected, failed, cancelled or limited.",
             )?,
             since: at(self.since)?,
             until: at(self.until)?,

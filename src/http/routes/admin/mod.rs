@@ -8,6 +8,7 @@ pub mod secrets;
 pub mod servers;
 pub mod tools;
 pub mod toolsets;
+pub mod usage;
 
 use std::time::SystemTime;
 
@@ -23,6 +24,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(policy::show).service(policy::replace).service(policy::check).service(audit::find);
     config.service(toolsets::list).service(toolsets::show).service(toolsets::replace).service(toolsets::remove);
     config.service(secrets::forget);
+    config.service(usage::show);
     config.service(enrichment::list).service(enrichment::show).service(enrichment::replace).service(enrichment::remove);
     // Before the tool of any name.
     config.service(tools::list).service(tools::duplicates).service(tools::approve);

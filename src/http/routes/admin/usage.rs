@@ -1,0 +1,253 @@
+//! What is used, how often and how well.
+#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
+
+use std::time::{Duration, SystemTime};
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, get, web};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::time;
+use crate::domain::usage::Latencies;
+use crate::http::caller::Administrator;
+use crate::http::problem::{Code, Problem};
+use crate::http::state::State;
+use crate::service::ports::{DayUsage, MessageCounts, ToolCounts, ToolUsage, UsageQuery};
+use crate::service::usage::{ServerUsage, UsageOrder, UsageReport, quantiles, success_rate};
+
+const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);
+const DEFAULT_LIMIT: usize = 100;
+const MAX_LIMIT: usize = 1_000;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct UsageParameters {
+    /// RFC 3339; default 30 days before `until`. Counted are whole days of universal time.
+    since: Option<String>,
+    /// RFC 3339; default now.
+    until: Option<String>,
+    server: Option<String>,
+    /// The name by which its server calls the tool.
+    tool: Option<String>,
+    /// What goes first: `called` (default), `offered` or `recovered`.
+    order: Option<String>,
+    /// How many tools, 1 to 1000, default 100.
+    limit: Option<usize>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct UsageBody {
+    since: String,
+    until: String,
+    totals: TotalsBody,
+    /// The first `limit` of them.
+    tools: Vec<ToolBody>,
+    /// How many tools there are in all.
+    tool_count: usize,
+    servers: Vec<ServerBody>,
+    days: Vec<DayBody>,
+}
+
+/// What happened to tools.
+#[derive(Serialize, ToSchema)]
+struct CountsBody {
+    /// Selections that left it on offer.
+    offered: u64,
+    called: u64,
+    succeeded: u64,
+    /// Answers that were errors of the tool's own.
+    tool_errors: u64,
+    /// Calls though the chat's last selection had not offered it.
+    recovered: u64,
+    /// The share of calls that succeeded; null without a call.
+    success_rate: Option<f64>,
+}
+
+/// What happened to messages.
+#[derive(Serialize, ToSchema)]
+struct MessagesBody {
+    selections: u64,
+    searches: u64,
+    /// Searches whose best tool the chat's last selection had not offered.
+    recovered_searches: u64,
+    tokens_before: u64,
+    tokens_after: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct TotalsBody {
+    #[serde(flatten)]
+    messages: MessagesBody,
+    #[serde(flatten)]
+    tools: CountsBody,
+}
+
+/// Milliseconds of calls that were answered, to a tenth; null without one.
+#[derive(Serialize, ToSchema)]
+struct LatencyBody {
+    p50_ms: Option<f64>,
+    p95_ms: Option<f64>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ToolBody {
+    server: String,
+    tool: String,
+    #[serde(flatten)]
+    counts: CountsBody,
+    #[serde(flatten)]
+    latency: LatencyBody,
+    last_called_at: Option<String>,
+    /// What callers said of it.
+    helpful: u64,
+    wrong: u64,
+    missing: u64,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ServerBody {
+    server: String,
+    #[serde(flatten)]
+    counts: CountsBody,
+    #[serde(flatten)]
+    latency: LatencyBody,
+    last_called_at: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct DayBody {
+    /// Of universal time.
+    day: String,
+    #[serde(flatten)]
+    messages: MessagesBody,
+    #[serde(flatten)]
+    tools: CountsBody,
+}
+
+/// What was offered and called, how it ended and how long it took: by tool, by server and by day. Of callers nothing is in it.
+#[utoipa::path(
+    tag = "administration",
+    operation_id = "show_usage",
+    params(UsageParameters),
+    responses(
+        (status = 200, description = "Sums over whole days of universal time. The last half second may be missing.", body = UsageBody),
+        (status = 404, description = "The caller does not administer"),
+        (status = 422, description = "A value that does not fit")
+    )
+)]
+#[get("/v1/admin/usage")]
+pub async fn show(
+    state: web::Data<State>,
+    _caller: Administrator,
+    query: Result<web::Query<UsageParameters>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let parameters = query.map_err(|error| Problem::new(Code::InvalidRequest, error.to_string()))?.into_inner();
+    let (query, order, limit) = parameters.read()?;
+    let report = state.usage.report(&query, order, limit).await?;
+    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(body(&query, report)))
+}
+
+impl UsageParameters {
+    fn read(self) -> Result<(UsageQuery, UsageOrder, usize), Problem> {
+        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
+        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
+        if limit == 0 || limit > MAX_LIMIT {
+            return Err(invalid("limit is 1 to 1000."));
+        }
+        let order = match self.order {
+            None => UsageOrder::default(),
+            Some(name) => UsageOrder::ALL
+                .into_iter()
+                .find(|order| order.name() == name)
+                .ok_or_else(|| invalid("order is called, offered or recovered."))?,
+        };
+        let at = |text: Option<String>| -> Result<Option<SystemTime>, Problem> {
+            let read = |text: String| text.parse::<Timestamp>().map(SystemTime::from);
+            text.map(read).transpose().map_err(|_| invalid("since and until are times such as 2027-01-31T00:00:00Z."))
+        };
+        let until = at(self.until)?.unwrap_or_else(SystemTime::now);
+        let since = at(self.since)?.unwrap_or_else(|| until.checked_sub(DEFAULT_SPAN).unwrap_or(SystemTime::UNIX_EPOCH));
+        if since >= until {
+            return Err(invalid("since is not before until."));
+        }
+        Ok((UsageQuery { since, until, server: self.server, tool: self.tool }, order, limit))
+    }
+}
+
+fn body(query: &UsageQuery, report: UsageReport) -> UsageBody {
+    UsageBody {
+        since: time(query.since),
+        until: time(query.until),
+        totals: TotalsBody { messages: MessagesBody::from(&report.totals.messages), tools: CountsBody::from(&report.totals.tools) },
+        tools: report.tools.into_iter().map(ToolBody::from).collect(),
+        tool_count: report.tool_count,
+        servers: report.servers.into_iter().map(ServerBody::from).collect(),
+        days: report.days.iter().map(DayBody::from).collect(),
+    }
+}
+
+impl From<&ToolCounts> for CountsBody {
+    fn from(counts: &ToolCounts) -> Self {
+        let ToolCounts { offered, called, succeeded, tool_errors, recovered } = *counts;
+        let success_rate = success_rate(counts).map(|rate| (rate * 1e4).round() / 1e4);
+        Self { offered, called, succeeded, tool_errors, recovered, success_rate }
+    }
+}
+
+impl From<&MessageCounts> for MessagesBody {
+    fn from(counts: &MessageCounts) -> Self {
+        let MessageCounts { selections, searches, recovered_searches, tokens_before, tokens_after } = *counts;
+        Self { selections, searches, recovered_searches, tokens_before, tokens_after }
+    }
+}
+
+impl From<&Latencies> for LatencyBody {
+    fn from(latencies: &Latencies) -> Self {
+        // Two digits are all that is known.
+        let milliseconds = |time: Duration| {
+            let value = time.as_secs_f64() * 1e3;
+            let digit = 10_f64.powf(value.log10().floor() - 1.0);
+            ((value / digit).round() * digit * 1e6).round() / 1e6
+        };
+        let (p50_ms, p95_ms) = quantiles(latencies).map(|(half, most)| (milliseconds(half), milliseconds(most))).unzip();
+        Self { p50_ms, p95_ms }
+    }
+}
+
+impl From<ToolUsage> for ToolBody {
+    fn from(usage: ToolUsage) -> Self {
+        Self {
+            server: usage.tool.server.to_string(),
+            tool: usage.tool.name.to_string(),
+            counts: CountsBody::from(&usage.counts),
+            latency: LatencyBody::from(&usage.latencies),
+            last_called_at: usage.called_at.map(time),
+            helpful: usage.helpful,
+            wrong: usage.wrong,
+            missing: usage.missing,
+        }
+    }
+}
+
+impl From<ServerUsage> for ServerBody {
+    fn from(usage: ServerUsage) -> Self {
+        Self {
+            server: usage.server.to_string(),
+            counts: CountsBody::from(&usage.counts),
+            latency: LatencyBody::from(&usage.latencies),
+            last_called_at: usage.called_at.map(time),
+        }
+    }
+}
+
+impl From<&DayUsage> for DayBody {
+    fn from(usage: &DayUsage) -> Self {
+        Self {
+            day: time(usage.day).chars().take("2027-01-31".len()).collect(),
+            messages: MessagesBody::from(&usage.messages),
+            tools: CountsBody::from(&usage.tools),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What callers say of a tool and a selection.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use actix_web::{HttpResponse, post, web};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::http::body::Body;
+use crate::http::caller::Caller;
+use crate::http::problem::{Code, Problem, read_json};
+use crate::http::state::State;
+use crate::service::feedback::FeedbackError;
+use crate::service::ports::{SelectionName, Verdict};
+
+/// Longest body, in bytes: two names and a word.
+const MAX_BYTES: usize = 4_096;
+/// Length of an id or a name.
+const MAX_ID_BYTES: usize = 256;
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct FeedbackBody {
+    /// The `selection_id` that `/v1/filter` answered this caller.
+    #[serde(default)]
+    selection_id: Option<String>,
+    /// In its place a chat: its last selection is meant.
+    #[serde(default)]
+    chat_id: Option<String>,
+    /// The published name of a tool.
+    tool: String,
+    /// `helpful`: it was right. `wrong`: it is not what the message needs. `missing`: the message needs it, and it was not
+    /// offered.
+    verdict: String,
+}
+
+#[derive(Serialize, ToSchema)]
+struct FeedbackAnswer {
+    /// The selection that it was kept for.
+    selection_id: String,
+    tool: String,
+    verdict: &'static str,
+}
+
+/// Keeps a verdict on a tool and a selection of the caller's own. The last one counts. No text is taken or kept.
+#[utoipa::path(
+    tag = "filter",
+    request_body = FeedbackBody,
+    responses(
+        (status = 200, description = "It is kept", body = FeedbackAnswer),
+        (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 404, description = "There is no such selection of the caller's, or no such tool"),
+        (status = 413, description = "The body is too large"),
+        (status = 422, description = "Neither or both of selection_id and chat_id, or a value that does not fit"),
+        (status = 429, description = "Over limits.selections_per_minute")
+    )
+)]
+#[post("/v1/feedback")]
+pub async fn feedback(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
+    if body.0.len() > MAX_BYTES {
+        return Err(Problem::new(Code::BodyTooLarge, format!("Feedback may have {MAX_BYTES} bytes.")));
+    }
+    let body: FeedbackBody = read_json(&body.0)?;
+    let (named, verdict) = (body.named()?, body.verdict()?);
+    state.limits.selection(&caller.0)?;
+    let selection_id = state.feedback.give(named, &body.tool, verdict, &caller.0).await?;
+    Ok(HttpResponse::Ok().json(FeedbackAnswer { selection_id, tool: body.tool, verdict: verdict.name() }))
+}
+
+impl FeedbackBody {
+    fn named(&self) -> Result<SelectionName, Problem> {
+        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
+        let given = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
+        let named = match (given(&self.selection_id), given(&self.chat_id)) {
+            (Some(id), None) => SelectionName::Id(id),
+            (None, Some(chat)) => SelectionName::Chat(chat),
+            _ => return Err(invalid("give either selection_id or chat_id.")),
+        };
+        let (SelectionName::Id(id) | SelectionName::Chat(id)) = &named;
+        if id.len() > MAX_ID_BYTES || self.tool.len() > MAX_ID_BYTES {
+            return Err(invalid("selection_id, chat_id and tool have at most 256 bytes."));
+        }
+        Ok(named)
+    }
+
+    fn verdict(&self) -> Result<Verdict, Problem> {
+        Verdict::of_name(&self.verdict).ok_or_else(|| Problem::new(Code::InvalidRequest, "verdict is `helpful`, `wrong` or `missing`."))
+    }
+}
+
+impl From<FeedbackError> for Problem {
+    fn from(error: FeedbackError) -> Self {
+        match error {
+            FeedbackError::NoSelection => {
+                Self::new(Code::NotFound, "There is no such selection of yours: send the selection_id that /v1/filter answered.")
+            }
+            FeedbackError::NoTool { did_you_mean } => match did_you_mean {
+                Some(name) => Self::new(Code::NotFound, format!("There is no such tool. Did you mean `{name}`?")),
+                None => Self::new(Code::NotFound, "There is no such tool. Send the name under which it is published."),
+            },
+            FeedbackError::Store(error) => Self::from(error),
+        }
+    }
+}

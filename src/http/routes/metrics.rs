@@ -1,0 +1,42 @@
+//! What Prometheus reads.
+#![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
+
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, get, web};
+
+use crate::http::caller::Caller;
+use crate::http::problem::{Code, Problem};
+use crate::http::state::State;
+use crate::service::exposition::Form;
+
+const OPEN_METRICS: &str = "application/openmetrics-text";
+const OPEN_METRICS_TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Metrics for Prometheus. They need a key like everything, unless `metrics.public` is set. Of servers only those are in it that
+/// the caller may know of; the admin key sees all.
+#[utoipa::path(
+    tag = "operations",
+    responses(
+        (
+            status = 200,
+            description = "Metrics: OpenMetrics 1.0 where `Accept` asks for it, otherwise Prometheus text 0.0.4",
+            content((String = "text/plain"), (String = "application/openmetrics-text"))
+        ),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 404, description = "metrics.enabled is false")
+    )
+)]
+#[get("/metrics")]
+pub async fn metrics(state: web::Data<State>, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    if !state.metrics.enabled {
+        return Err(Problem::not_found());
+    }
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let (form, content_type) =
+        if accept.contains(OPEN_METRICS) { (Form::OpenMetrics, OPEN_METRICS_TEXT) } else { (Form::Plain, PLAIN_TEXT) };
+    let sees_all = state.metrics.public || caller.0.administers;
+    let text = state.exposition.text(form, |server| sees_all || state.current.shows_server(&caller.0, server));
+    let text = text.map_err(|_| Problem::new(Code::Internal, "The metrics could not be written."))?;
+    Ok(HttpResponse::Ok().content_type(content_type).insert_header((header::CACHE_CONTROL, "no-store")).body(text))
+}

@@ -1,0 +1,89 @@
+//! How often callers may call and ask, and what servers get of it.
+
+use crate::domain::policy;
+use crate::settings::finding::suggestion;
+use crate::settings::servers::ServerSettings;
+use crate::settings::values::Reader;
+
+const MOST_PER_MINUTE: usize = 1_000_000;
+const MOST_AT_ONCE: usize = 10_000;
+
+/// Section `[limits]`. 0 is no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitSettings {
+    /// Of one caller in a minute.
+    pub calls: u32,
+    /// Patterns of callers with their numbers, of which the first that fits counts.
+    pub call_exceptions: Vec<(String, u32)>,
+    /// Of one caller in a minute.
+    pub selections: u32,
+    pub selection_exceptions: Vec<(String, u32)>,
+    /// How many of a minute's may come at once; 0: all.
+    pub burst: u32,
+    /// Of all callers on one server in a minute.
+    pub server_calls: u32,
+    /// Names of servers with their numbers.
+    pub server_exceptions: Vec<(String, u32)>,
+    /// Calls under way on one server.
+    pub concurrent_calls: u32,
+    pub concurrent_exceptions: Vec<(String, u32)>,
+}
+
+impl LimitSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let settings = Self {
+            calls: number("limits.calls_per_minute", MOST_PER_MINUTE, reader),
+            call_exceptions: exceptions("limits.call_exceptions", MOST_PER_MINUTE, reader),
+            selections: number("limits.selections_per_minute", MOST_PER_MINUTE, reader),
+            selection_exceptions: exceptions("limits.selection_exceptions", MOST_PER_MINUTE, reader),
+            burst: number("limits.burst", MOST_PER_MINUTE, reader),
+            server_calls: number("limits.server_calls_per_minute", MOST_PER_MINUTE, reader),
+            server_exceptions: exceptions("limits.server_exceptions", MOST_PER_MINUTE, reader),
+            concurrent_calls: number("limits.concurrent_calls", MOST_AT_ONCE, reader),
+            concurrent_exceptions: exceptions("limits.concurrent_exceptions", MOST_AT_ONCE, reader),
+        };
+        for (key, patterns) in
+            [("limits.call_exceptions", &settings.call_exceptions), ("limits.selection_exceptions", &settings.selection_exceptions)]
+        {
+            for problem in patterns.iter().filter_map(|(pattern, _)| policy::glob(pattern).err()) {
+                reader.problem(key, problem, "name callers as rules do: \"key:ci\", \"user:*@example.org\", \"service-key\"");
+            }
+        }
+        settings
+    }
+
+    /// An exception for a server that nobody configured is most likely misspelt.
+    pub(super) fn check_exceptions(&self, servers: &[ServerSettings], reader: &mut Reader<'_>) {
+        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        for (key, exceptions) in
+            [("limits.server_exceptions", &self.server_exceptions), ("limits.concurrent_exceptions", &self.concurrent_exceptions)]
+        {
+            for (name, _) in exceptions.iter().filter(|(name, _)| !names.is_empty() && !names.contains(&name.as_str())) {
+                reader.warning(key, "names a server that is not configured, or disabled", suggestion(name, &names));
+            }
+        }
+    }
+}
+
+fn number(key: &str, most: usize, reader: &mut Reader<'_>) -> u32 {
+    u32::try_from(reader.whole(key, 0..=most)).unwrap_or(u32::MAX)
+}
+
+/// `name=number`, split at the last sign: a name may hold one.
+fn exceptions(key: &str, most: usize, reader: &mut Reader<'_>) -> Vec<(String, u32)> {
+    let mut exceptions = Vec::new();
+    for text in reader.list(key) {
+        let split = text.rsplit_once('=').map(|(name, number)| (name.trim(), number.trim().parse::<u32>()));
+        match split {
+            Some((name, Ok(number))) if !name.is_empty() && number as usize <= most => {
+                exceptions.push((name.to_owned(), number));
+            }
+            _ => reader.problem(
+                key,
+                format!("holds `{text}`, which is no exception"),
+                format!("write each as \"name=number\", with a whole number from 0, no limit, to {most}"),
+            ),
+        }
+    }
+    exceptions
+}
