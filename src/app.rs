@@ -184,9 +184,9 @@ impl Application {
             keys,
             body_limit: start.http.max_body_bytes,
             publish: Publish::new(Arc::clone(&current), publish_options(&start)),
-            execute,
+            execute: Arc::clone(&execute),
             files,
-            meta: Meta { current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
+            meta: Meta { execute, current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
             smart_select: SmartSelect {
                 current: Arc::clone(&current),
                 retrieve: Arc::clone(&retrieve),

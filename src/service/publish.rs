@@ -97,7 +97,10 @@ impl Publish {
         let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
         let servers = || catalog.servers().iter().map(|server| (server, count(server)));
         let mut tools = document::meta_tools(servers());
-        if mode == Mode::Meta {
+        if mode != Mode::Full {
+            tools.insert(1, document::describe());
+        }
+        if mode == Mode::Smart {
             tools.push(document::smart_select(servers()));
         }
         tools
@@ -110,7 +113,7 @@ impl Publish {
         };
         let naming = server.map_or(Naming::Flat, |_| self.options.layout.naming);
         let mut items = Vec::new();
-        if naming == Naming::Flat || mode == Mode::Meta {
+        if naming == Naming::Flat || mode != Mode::Full {
             items.extend(Self::meta_tools(catalog, visibility, mode).iter().map(MetaTool::path_item));
         }
         if mode == Mode::Full {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::domain::catalog::Catalog;
 use crate::domain::chat::{ChatKey, ChatSet};
-use crate::domain::naming::{FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
+use crate::domain::naming::{DESCRIBE_TOOLS, FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
 use crate::domain::principal::{Principal, Scope, Visibility};
 use crate::domain::relevance::{CutCandidate, CutParameters, GAP, GAP_OF_PARTS, QueryPlan, Ranked, Role, cut, prefer, readable_score};
 use crate::domain::selection::{Reason, Selected};
@@ -158,11 +158,11 @@ impl Select {
             let score = chosen.scores.get(&position).copied();
             tools.push(Selected { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score, reason });
         }
-        // It is needed where a found tool can't be bound directly: after a search, or when nothing else is on offer.
-        // Behind the chat's tools it shifts none of them when it comes and goes.
-        let searched = called_names(&request).any(|name| name == FIND_TOOLS);
-        if offer.meta.contains(&RUN_TOOL) && (searched || offer.ours.is_empty()) {
-            tools.push(meta(RUN_TOOL, Reason::RunTool));
+        // They are needed where a found tool can't be bound directly: after a search, or when nothing else is on offer.
+        // Behind the chat's tools they shift none of them when they come and go.
+        if offer.ours.is_empty() || called_names(&request).any(|name| name == FIND_TOOLS) {
+            let wanted = [DESCRIBE_TOOLS, RUN_TOOL].into_iter().filter(|name| offer.meta.contains(name));
+            tools.extend(wanted.map(|name| meta(name, Reason::RunTool)));
         }
         let foreign = offer.foreign.iter().map(|name| (name.clone(), None, Reason::Foreign));
         let judged = chosen.foreign.iter().map(|(name, score, rank)| (name.clone(), Some(*score), chosen.reason(*rank)));

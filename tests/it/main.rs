@@ -20,6 +20,7 @@ mod keys;
 mod leaks;
 mod llm;
 mod mcp_adapter;
+mod mcp_face;
 mod mcpo;
 mod policy;
 mod qdrant;
