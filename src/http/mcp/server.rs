@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::web;
 use rmcp::handler::server::ServerHandler;
@@ -12,6 +13,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use super::{definition, meta};
 use crate::domain::catalog::{Catalog, CatalogServer};
@@ -28,6 +30,8 @@ use crate::service::publish::Publish;
 /// How long a client may keep a list. Servers change theirs rarely, and nobody tells the client.
 const LIST_TTL_MS: u64 = 60_000;
 const PROGRESS_QUEUE: usize = 16;
+/// How long a result waits for notifications that are on their way.
+const TELLING: Duration = Duration::from_secs(1);
 /// The methods of the lazy mode beside those of the protocol.
 const DESCRIBE: &str = "tools/describe";
 const DESCRIBE_BATCH: &str = "tools/describe_batch";
@@ -145,8 +149,12 @@ impl Face {
             Ok(tool) => tool,
             Err(error) => return Err(unknown(name, did_you_mean(error))),
         };
-        let progress = progress(context);
+        let (progress, telling) = progress(context).unzip();
         let executed = self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), progress).await;
+        if let Some(telling) = telling {
+            // What the tool told before it ended reaches the client before the result, which ends the stream.
+            let _ = tokio::time::timeout(TELLING, telling).await;
+        }
         match executed.result {
             Ok(result) => Ok(definition::result(&result)),
             Err(ExecuteError::NotFound { did_you_mean }) => Err(unknown(name, did_you_mean)),
@@ -165,11 +173,11 @@ impl Face {
 }
 
 /// Where a tool's notifications go on their way to a client that asked for them.
-fn progress(context: &RequestContext<RoleServer>) -> Option<mpsc::Sender<Progress>> {
+fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Sender<Progress>, JoinHandle<()>)> {
     let token = context.meta.get_progress_token()?;
     let peer = context.peer.clone();
     let (sender, mut told) = mpsc::channel::<Progress>(PROGRESS_QUEUE);
-    tokio::spawn(async move {
+    let telling = tokio::spawn(async move {
         while let Some(Progress { progress, total, message }) = told.recv().await {
             let mut param = ProgressNotificationParam::new(token.clone(), progress);
             param.total = total;
@@ -179,7 +187,7 @@ fn progress(context: &RequestContext<RoleServer>) -> Option<mpsc::Sender<Progres
             }
         }
     });
-    Some(sender)
+    Some((sender, telling))
 }
 
 /// A failure that the model can do something about.
