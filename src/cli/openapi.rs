@@ -26,7 +26,7 @@ pub(super) struct Openapi {
     /// The document of this server alone
     #[arg(long, value_name = "NAME", requires = "config")]
     server: Option<String>,
-    /// All tools, or the meta-tools alone
+    /// All tools, the meta-tools alone, or these with `smart_select_tools`
     #[arg(long, value_enum, default_value = "full", requires = "config")]
     mode: ModeArg,
     /// As it is published when the service is started with mcpo's command line
@@ -44,6 +44,7 @@ pub(super) struct Openapi {
 pub(super) enum ModeArg {
     Full,
     Meta,
+    Smart,
 }
 
 impl Openapi {
@@ -77,6 +78,7 @@ impl Openapi {
         let mode = match self.mode {
             ModeArg::Full => Mode::Full,
             ModeArg::Meta => Mode::Meta,
+            ModeArg::Smart => Mode::Smart,
         };
         let publish = Publish::new(current, app::publish_options(&settings.start));
         if let Some(document) = publish.document(&Place::Whole, &face, &Visibility::default(), mode) {

@@ -7,13 +7,15 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use crate::domain::catalog::CatalogServer;
-use crate::domain::naming::{FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
+use crate::domain::naming::{DESCRIBE_TOOLS, FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
 use crate::domain::tool::{Tool, summary};
 
 /// The schema of any result.
 const CONTENT: &str = "#/components/schemas/Content";
 /// Most queries of one search.
 pub const MAX_QUERIES: usize = 16;
+/// Most tools that are described at once.
+pub const MAX_DESCRIBED: usize = 20;
 
 /// Which tools a document shows beside the meta-tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -21,8 +23,10 @@ pub enum Mode {
     /// Every tool that the caller may see.
     #[default]
     Full,
-    /// The meta-tools alone.
+    /// The meta-tools alone: find, describe, run.
     Meta,
+    /// The same with the one that chooses for a whole task.
+    Smart,
 }
 
 /// The fixed parts of a document.
@@ -91,6 +95,8 @@ pub struct MetaTool {
     pub title: &'static str,
     pub description: String,
     pub parameters: Value,
+    /// Whether it changes nothing, whatever it is called with.
+    pub reads_only: bool,
 }
 
 impl MetaTool {
@@ -140,6 +146,7 @@ pub fn meta_tools<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>)
                 },
                 "required": ["queries"]
             }),
+            reads_only: true,
         },
         MetaTool {
             name: RUN_TOOL,
@@ -157,8 +164,37 @@ pub fn meta_tools<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>)
                 },
                 "required": ["name"]
             }),
+            reads_only: false,
         },
     ]
+}
+
+/// The meta-tool that gives definitions. Where all tools are bound it would cost tokens for what the model has anyway.
+#[must_use]
+pub fn describe() -> MetaTool {
+    MetaTool {
+        name: DESCRIBE_TOOLS,
+        path: "/v1/tools/describe",
+        title: "Describe Tools",
+        description: format!(
+            "Get the description and the parameters of tools that {FIND_TOOLS} found, several at once, before you call them through \
+             {RUN_TOOL}."
+        ),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "names": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "minItems": 1,
+                    "maxItems": MAX_DESCRIBED,
+                    "description": "The tools' names as they were found, e.g. [\"github__create_issue\"]"
+                }
+            },
+            "required": ["names"]
+        }),
+        reads_only: true,
+    }
 }
 
 /// The meta-tool that chooses for a whole task. Only documents of meta-tools alone have it: where the filter chooses for
@@ -182,11 +218,13 @@ pub fn smart_select<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)
             },
             "required": ["task"]
         }),
+        reads_only: true,
     }
 }
 
 /// "214 tools of GitHub, Jira and 7 other servers".
-fn behind<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> String {
+#[must_use]
+pub fn behind<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> String {
     const NAMED: usize = 15;
     let servers: Vec<(&CatalogServer, usize)> = servers.filter(|(_, tools)| *tools > 0).collect();
     let tools: usize = servers.iter().map(|(_, tools)| tools).sum();

@@ -19,6 +19,8 @@ pub const RESERVED_SERVER_NAMES: [&str; 10] = ["v1", "docs", "s", "mcp", "toolse
 
 /// The published search tool.
 pub const FIND_TOOLS: &str = "find_tools";
+/// The published tool that gives the whole definitions of others.
+pub const DESCRIBE_TOOLS: &str = "describe_tools";
 /// The published tool that runs any other one by its name.
 pub const RUN_TOOL: &str = "run_tool";
 /// The published tool that has a language model choose tools for a task.

@@ -3,6 +3,7 @@
 pub mod body;
 pub mod caller;
 pub mod llm_keys;
+pub mod mcp;
 pub mod meter;
 pub mod place;
 pub mod problem;
@@ -44,6 +45,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .service(routes::documents::root)
         .service(routes::filter::filter)
         .service(routes::tools::search)
+        .service(routes::tools::describe)
         .service(routes::tools::call)
         .service(routes::files::file)
         .service(routes::secrets::list)
@@ -62,6 +64,7 @@ pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
     let at = |path: &str| if layout.single.is_some() { path.to_owned() } else { format!("{}/{{server}}{path}", layout.prefix) };
     // Guarded as a whole, so that a tool of such a name is still reached.
     config
+        .service(web::resource("/mcp").to(mcp::serve))
         .service(web::resource("/docs").guard(guard::Get()).to(routes::docs::redirect))
         .service(web::resource("/docs/{file:.*}").guard(guard::Get()).to(routes::docs::root));
     if layout.single.is_none() {

@@ -52,8 +52,9 @@ impl Place {
         }
     }
 
-    /// Whether a document of this mode shows a tool there.
-    fn shows(&self, tool: &Tool, visibility: &Visibility, mode: Mode) -> bool {
+    /// Whether a tool that the caller may see is listed there in this mode.
+    #[must_use]
+    pub fn shows(&self, tool: &Tool, visibility: &Visibility, mode: Mode) -> bool {
         match self {
             Self::Whole => mode == Mode::Full,
             Self::Toolset(name) => {
@@ -149,7 +150,10 @@ impl Publish {
         let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
         let servers = || catalog.servers().iter().map(|server| (server, count(server)));
         let mut tools = document::meta_tools(servers());
-        if mode == Mode::Meta {
+        if mode != Mode::Full {
+            tools.insert(1, document::describe());
+        }
+        if mode == Mode::Smart {
             tools.push(document::smart_select(servers()));
         }
         tools
@@ -162,7 +166,7 @@ impl Publish {
         };
         let naming = server.map_or(Naming::Flat, |_| self.options.layout.naming);
         let mut items = Vec::new();
-        if naming == Naming::Flat || mode == Mode::Meta {
+        if naming == Naming::Flat || mode != Mode::Full {
             items.extend(Self::meta_tools(catalog, visibility, mode).iter().map(MetaTool::path_item));
         }
         if mode == Mode::Full || *place != Place::Whole {

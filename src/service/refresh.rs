@@ -15,11 +15,9 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::canonical::{self, Fingerprint};
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing};
 use crate::domain::diet;
-use crate::domain::document::Mode;
 use crate::domain::enrichment::{Written, key};
 use crate::domain::hidden_text::HiddenText;
 use crate::domain::policy::ToolFacts;
-use crate::domain::principal::Visibility;
 use crate::domain::relevance::{self, Gate, LexicalModel};
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::current::CurrentCatalog;
@@ -27,7 +25,6 @@ use crate::service::definitions::Definitions;
 use crate::service::enrich::feed::EnrichmentFeed;
 use crate::service::enrich::in_force;
 use crate::service::ports::{Embedder, IndexContents, IndexDocument, IndexServer, ServerEvent, Store, StoreError, ToolIndex, recovered};
-use crate::service::publish::Publish;
 use crate::service::rebuild::Rebuild;
 use crate::service::tool_facts::Facts;
 use crate::settings::servers::ServerSettings;
@@ -438,8 +435,6 @@ impl Indexing {
         let texts = passages.texts().map(|text| Fingerprint::of_text(text));
         let texts: Vec<Fingerprint> = texts.chain(Gate::example_texts().map(Fingerprint::of_text)).collect();
         let definitions = catalog.tools().iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string());
-        let meta = Publish::meta_tools(catalog, &Visibility::default(), Mode::Meta);
-        let definitions = definitions.chain(meta.iter().map(|tool| tool.function().to_string()));
         let definitions: Vec<Fingerprint> = definitions.map(|definition| Fingerprint::of_text(&definition)).collect();
         let since = SystemTime::now().checked_sub(self.unused_retention).unwrap_or(SystemTime::UNIX_EPOCH);
         match self.store.forget_unused(self.embedder.model(), &texts, &definitions, since).await {

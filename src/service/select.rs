@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::domain::catalog::Catalog;
 use crate::domain::chat::{ChatKey, ChatSet};
-use crate::domain::naming::{FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
+use crate::domain::naming::{DESCRIBE_TOOLS, FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
 use crate::domain::principal::{Principal, Scope, Visibility};
 use crate::domain::relevance::{CutCandidate, CutParameters, GAP, GAP_OF_PARTS, QueryPlan, Ranked, Role, cut, prefer, readable_score};
 use crate::domain::selection::{Reason, Selected};
@@ -172,9 +172,13 @@ impl Select {
             let score = chosen.scores.get(&position).copied();
             tools.push(Selected { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score, reason });
         }
-        // It is also needed when nothing else is on offer.
-        if offer.meta.contains(&RUN_TOOL) && offer.ours.is_empty() && !tools.iter().any(|tool| tool.name == RUN_TOOL) {
-            tools.push(meta(RUN_TOOL, Reason::RunTool));
+        // When nothing else is on offer it is needed too, and with it the one that describes.
+        if offer.ours.is_empty() {
+            for name in [DESCRIBE_TOOLS, RUN_TOOL].into_iter().filter(|name| offer.meta.contains(name)) {
+                if !tools.iter().any(|tool| tool.name == name) {
+                    tools.push(meta(name, Reason::RunTool));
+                }
+            }
         }
         let foreign = offer.foreign.iter().map(|name| (name.clone(), None, Reason::Foreign));
         let judged = chosen.foreign.iter().map(|(name, score, rank)| (name.clone(), Some(*score), chosen.reason(*rank)));

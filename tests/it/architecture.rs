@@ -39,18 +39,18 @@ const RULES: [Rule; 5] = [
         layers: &["adapters", "http", "app", "cli"],
         crates: &["actix_web", "rmcp", "qdrant_edge", "qdrant_client", "sqlx", "reqwest", "utoipa", "indicatif"],
     },
-    Rule { layer: "http", layers: &["adapters", "app", "cli"], crates: &["rmcp", "qdrant_edge", "qdrant_client", "sqlx", "reqwest"] },
+    Rule { layer: "http", layers: &["adapters", "app", "cli"], crates: &["qdrant_edge", "qdrant_client", "sqlx", "reqwest"] },
     Rule { layer: "adapters", layers: &["http", "app", "cli"], crates: &["actix_web", "utoipa"] },
 ];
 
-/// Crates whose types stay inside one adapter.
-const OWNED: [(&str, &str); 6] = [
-    ("async_openai", "adapters/llm"),
-    ("rmcp", "adapters/mcp"),
-    ("qdrant_edge", "adapters/index/engine.rs"),
-    ("qdrant_client", "adapters/index/remote"),
-    ("sqlx", "adapters/store"),
-    ("tiktoken_rs", "adapters/tokens.rs"),
+/// Crates whose types stay inside one adapter; those of MCP also where it is spoken to clients.
+const OWNED: [(&str, &[&str]); 6] = [
+    ("async_openai", &["adapters/llm"]),
+    ("rmcp", &["adapters/mcp", "http/mcp"]),
+    ("qdrant_edge", &["adapters/index/engine.rs"]),
+    ("qdrant_client", &["adapters/index/remote"]),
+    ("sqlx", &["adapters/store"]),
+    ("tiktoken_rs", &["adapters/tokens.rs"]),
 ];
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
@@ -113,9 +113,9 @@ fn foreign_types_stay_in_their_adapter() {
     for path in sources(&root()) {
         let relative = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
         let code = code(&path);
-        for (name, home) in OWNED {
-            if names(&code, name) && !relative.starts_with(home) {
-                broken.push(format!("{relative} names {name}, which belongs to {home}"));
+        for (name, homes) in OWNED {
+            if names(&code, name) && !homes.iter().any(|home| relative.starts_with(home)) {
+                broken.push(format!("{relative} names {name}, which belongs to {homes:?}"));
             }
         }
     }

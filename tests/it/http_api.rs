@@ -57,7 +57,7 @@ async fn documents_have_an_etag_and_both_modes() {
 
     let (_, meta) = service.get("/openapi.json?mode=meta").await;
     let names: Vec<String> = operations(&meta).into_iter().map(|(_, id)| id).collect();
-    assert_eq!(names, ["find_tools", "run_tool", "smart_select_tools"]);
+    assert_eq!(names, ["find_tools", "describe_tools", "run_tool"]);
     assert_eq!(service.get("/openapi.json?mode=x").await.0, StatusCode::UNPROCESSABLE_ENTITY);
 
     let (_, server) = service.get("/one/openapi.json").await;

@@ -24,6 +24,7 @@ mod leaks;
 mod limits;
 mod llm;
 mod mcp_adapter;
+mod mcp_face;
 mod mcpo;
 mod metrics;
 mod policy;

@@ -44,6 +44,12 @@ pub enum Part<'a> {
     Binary(Binary),
 }
 
+/// Whether a `CallToolResult`, JSON text, tells an error.
+#[must_use]
+pub fn is_error(result: &str) -> bool {
+    json::members(result).is_some_and(|members| members.get("isError").is_some_and(|is_error| is_error.get() == "true"))
+}
+
 /// Reads a `CallToolResult` (MCP specification, "Tool Result").
 ///
 /// `declares_output`: the tool has an output schema, so its structured content is the answer, and texts beside it

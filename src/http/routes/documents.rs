@@ -16,7 +16,8 @@ use crate::service::publish::{Document, Face};
 
 #[derive(Deserialize, IntoParams)]
 pub struct DocumentQuery {
-    /// `full` (default): all tools; `meta`: only the meta-tools.
+    /// `full` (default): all tools; `meta`: only the three that find, describe and run them; `smart`: these and
+    /// `smart_select_tools`.
     mode: Option<String>,
 }
 
@@ -25,7 +26,8 @@ impl DocumentQuery {
         match self.mode.as_deref() {
             None | Some("full") => Ok(Mode::Full),
             Some("meta") => Ok(Mode::Meta),
-            Some(_) => Err(Problem::new(Code::InvalidRequest, "mode is `full` or `meta`.")),
+            Some("smart") => Ok(Mode::Smart),
+            Some(_) => Err(Problem::new(Code::InvalidRequest, "mode is `full`, `meta` or `smart`.")),
         }
     }
 }

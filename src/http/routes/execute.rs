@@ -37,6 +37,7 @@ pub async fn execute(
     // A server's document publishes the meta-tools with paths below the server, as it does with its tools.
     match tool.as_str() {
         "v1/tools/search" => return tools::run_search(&state, &caller, &request, &body.0).await,
+        "v1/tools/describe" => return tools::run_describe(&state, &caller, &body.0),
         "v1/tools/call" => return tools::run_call(&state, &caller, &request, &body.0).await,
         "v1/tools/smart_select" => return smart_select::run(&state, &caller, &request, &body.0).await,
         _ => {}
@@ -80,7 +81,7 @@ pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpReque
 }
 
 /// All headers of a request, in the types of the client's side.
-fn headers(request: &HttpRequest) -> http::HeaderMap {
+pub fn headers(request: &HttpRequest) -> http::HeaderMap {
     let pairs = request.headers().iter().filter_map(|(name, value)| {
         let name = http::HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
         Some((name, http::HeaderValue::from_bytes(value.as_bytes()).ok()?))

@@ -11,6 +11,7 @@ use crate::http::llm_keys;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
+use crate::service::ports::Advisor;
 use crate::service::smart_select::SmartSelectRequest;
 
 /// Tools that may be asked for.
@@ -51,6 +52,15 @@ pub async fn smart_select(state: web::Data<State>, caller: Caller, request: Http
 }
 
 pub(super) async fn run(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
+    let (advisors, warnings) = llm_keys::advisors(request);
+    let asked = task(body, advisors)?;
+    state.limits.selection(&caller.0)?;
+    let mut selection = state.smart_select.select(&asked, &context(caller, request)).await;
+    selection.warnings.splice(0..0, warnings);
+    Ok(HttpResponse::Ok().json(selection))
+}
+
+pub(in crate::http) fn task(body: &[u8], advisors: Vec<Advisor>) -> Result<SmartSelectRequest, Problem> {
     let body: SmartSelectBody = read_json(body)?;
     if body.task.trim().is_empty() {
         return Err(Problem::new(Code::InvalidRequest, "task is empty: say what is to be done."));
@@ -59,10 +69,5 @@ pub(super) async fn run(state: &State, caller: &Caller, request: &HttpRequest, b
     if !(FEWEST..=MOST).contains(&limit) {
         return Err(Problem::new(Code::InvalidRequest, format!("limit is {FEWEST} to {MOST}.")));
     }
-    state.limits.selection(&caller.0)?;
-    let (advisors, warnings) = llm_keys::advisors(request);
-    let asked = SmartSelectRequest { task: body.task, limit, advisors };
-    let mut selection = state.smart_select.select(&asked, &context(caller, request)).await;
-    selection.warnings.splice(0..0, warnings);
-    Ok(HttpResponse::Ok().json(selection))
+    Ok(SmartSelectRequest { task: body.task, limit, advisors })
 }

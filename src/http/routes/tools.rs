@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::domain::document::MAX_QUERIES;
+use crate::domain::document::{MAX_DESCRIBED, MAX_QUERIES};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem, read_json};
@@ -36,6 +36,24 @@ enum OneOrMany {
     None,
     One(String),
     Many(Vec<String>),
+}
+
+impl OneOrMany {
+    fn many(self) -> Vec<String> {
+        match self {
+            Self::None => Vec::new(),
+            Self::One(one) => vec![one],
+            Self::Many(many) => many,
+        }
+    }
+}
+
+#[derive(Deserialize, ToSchema)]
+struct DescribeBody {
+    /// Published names, at most 20. One string is taken too.
+    #[serde(default, alias = "name")]
+    #[schema(value_type = Vec<String>)]
+    names: OneOrMany,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -88,13 +106,49 @@ pub async fn call(state: web::Data<State>, caller: Caller, request: HttpRequest,
     run_call(&state, &caller, &request, &body.0).await
 }
 
+/// The whole definitions of tools, by their published names.
+#[utoipa::path(
+    tag = "tools",
+    request_body = DescribeBody,
+    responses(
+        (status = 200, description = "`tools` in the order of the names; `unknown` ones with what was probably meant", body = Object),
+        (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 413, description = "The body is too large"),
+        (status = 422, description = "No name, or too many")
+    )
+)]
+#[post("/v1/tools/describe")]
+pub async fn describe(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
+    run_describe(&state, &caller, &body.0)
+}
+
+pub(super) fn run_describe(state: &State, caller: &Caller, body: &[u8]) -> Result<HttpResponse, Problem> {
+    Ok(HttpResponse::Ok().json(state.meta.describe(&described_names(body)?, &caller.0)))
+}
+
+pub(in crate::http) fn described_names(body: &[u8]) -> Result<Vec<String>, Problem> {
+    let body: DescribeBody = read_json(body)?;
+    let names = body.names.many();
+    if names.is_empty() || names.len() > MAX_DESCRIBED {
+        return Err(Problem::new(
+            Code::InvalidRequest,
+            format!("Give 1 to {MAX_DESCRIBED} names, e.g. {{\"names\": [\"github__create_issue\"]}}."),
+        ));
+    }
+    Ok(names)
+}
+
 pub(super) async fn run_search(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
+    let asked = search_request(body)?;
+    state.limits.selection(&caller.0)?;
+    let found = state.meta.find(&asked, &context(caller, request)).await;
+    Ok(HttpResponse::Ok().json(found))
+}
+
+pub(in crate::http) fn search_request(body: &[u8]) -> Result<FindTools, Problem> {
     let body: SearchBody = read_json(body)?;
-    let mut queries = match body.queries {
-        OneOrMany::None => Vec::new(),
-        OneOrMany::One(query) => vec![query],
-        OneOrMany::Many(queries) => queries,
-    };
+    let mut queries = body.queries.many();
     queries.extend(body.intent);
     queries.retain(|query| !query.trim().is_empty());
     if queries.is_empty() || queries.len() > MAX_QUERIES {
@@ -113,14 +167,17 @@ pub(super) async fn run_search(state: &State, caller: &Caller, request: &HttpReq
         Some("full") => Detail::Full,
         Some(_) => return Err(Problem::new(Code::InvalidRequest, "detail is `names`, `summary` or `full`.")),
     };
-    state.limits.selection(&caller.0)?;
-    let found = state.meta.find(&FindTools { queries, limit, detail }, &context(caller, request)).await;
-    Ok(HttpResponse::Ok().json(found))
+    Ok(FindTools { queries, limit, detail })
 }
 
 pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
+    let (name, arguments) = call_request(body)?;
+    let tool = state.execute.by_name(&name, &caller.0)?;
+    Ok(answer(state.execute.call(&tool, &arguments, for_tool(state, &tool, caller, request)).await))
+}
+
+/// The tool that shall run, and its arguments as JSON text.
+pub(in crate::http) fn call_request(body: &[u8]) -> Result<(String, String), Problem> {
     let body: CallBody = read_json(body)?;
-    let tool = state.execute.by_name(&body.name, &caller.0)?;
-    let arguments = body.arguments.as_deref().map_or("", RawValue::get);
-    Ok(answer(state.execute.call(&tool, arguments, for_tool(state, &tool, caller, request)).await))
+    Ok((body.name, body.arguments.map(Box::<str>::from).map(String::from).unwrap_or_default()))
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::value::RawValue;
+use tokio::sync::mpsc;
 
 use crate::domain::arguments::{self, ArgumentProblem, Repair, Verdict};
 use crate::domain::outcome::{self, ToolAnswer};
@@ -19,8 +20,8 @@ use crate::service::audit::Audit;
 use crate::service::current::CurrentCatalog;
 use crate::service::execute::policy::{Policies, Policy};
 use crate::service::files::Files;
-use crate::service::limits::{Limited, Limits};
-use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, ToolServers};
+use crate::service::limits::{CallPermit, Limited, Limits};
+use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, Progress, ToolServers};
 use crate::service::record::Recorder;
 use crate::service::secrets::{CredentialError, Secrets};
 use crate::settings::{LiveSettings, Validation};
@@ -142,33 +143,74 @@ impl Execute {
 
     /// Calls a tool with what was sent as its arguments, JSON text. Dropping the future cancels the call at the server.
     pub async fn call(&self, tool: &Tool, sent: &str, caller: Caller) -> Executed {
-        // Who could see the tool a moment ago may still see it: the answer of the policy counts at the call.
-        if !self.current.visibility(&caller.principal).allows(tool) {
-            self.audit.record(self.entry(tool, &caller.principal, Effect::Block));
-            return Executed { result: Err(ExecuteError::NotFound { did_you_mean: None }), repairs: Vec::new() };
-        }
-        let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
-        let entry = self.entry(tool, &principal, Effect::Allow);
-        let _permit = match self.limits.call(&principal, &tool.id.server) {
-            Ok(permit) => permit,
-            Err(limited) => {
-                self.recorder.meters().call_refused(&tool.id);
-                self.audit.record(AuditEntry { outcome: Some(CallOutcome::Limited), ..entry });
-                tracing::info!(tool = %tool.id, outcome = "limited", "call");
-                return Executed { result: Err(limited.into()), repairs: Vec::new() };
-            }
+        let mut record = match self.begin(tool, caller) {
+            Ok(record) => record,
+            Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
         };
-        let (recorder, audit) = (&self.recorder, &self.audit);
-        let mut record = Record { recorder, audit, entry, caller, started: Instant::now(), outcome: CallOutcome::Cancelled };
-        let policy = self.policies.of(&tool.id.server);
-        let (result, repairs) = match prepare(tool, sent, policy) {
-            Ok((arguments, repairs)) => (self.send(tool, &arguments, policy, principal, headers).await, repairs),
-            Err(problems) => (Err(ExecuteError::Invalid(problems)), Vec::new()),
+        let (result, repairs) = self.ask(tool, sent, &record.caller, None).await;
+        let result = match result {
+            Ok(result) => match outcome::answer(&result, tool.output.is_some()) {
+                ToolAnswer::Result(parts) => {
+                    let limit = self.policies.of(&tool.id.server).max_text_bytes;
+                    Ok(answer::body(parts, self.files.as_deref(), limit).await)
+                }
+                ToolAnswer::Error(text) => Err(ExecuteError::Tool(text)),
+            },
+            Err(error) => Err(error),
         };
         record.outcome = outcome(&result);
         record.entry.bytes = result.as_ref().ok().map(|body| body.len() as u64);
         log(tool, &result, record.started.elapsed());
         Executed { result, repairs }
+    }
+
+    /// The same for a caller who speaks MCP: the body is the result object as the server sent it (MCP specification,
+    /// `CallToolResult`), one that tells an error too. `progress`: where the tool's notifications go.
+    pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: Caller, progress: Option<mpsc::Sender<Progress>>) -> Executed {
+        let mut record = match self.begin(tool, caller) {
+            Ok(record) => record,
+            Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
+        };
+        let (result, repairs) = self.ask(tool, sent, &record.caller, progress).await;
+        let result = result.map(|result| Box::<str>::from(result).into_string());
+        record.outcome = match &result {
+            Ok(result) if outcome::is_error(result) => CallOutcome::ToolError,
+            result => outcome(result),
+        };
+        record.entry.bytes = result.as_ref().ok().map(|body| body.len() as u64);
+        log(tool, &result, record.started.elapsed());
+        Executed { result, repairs }
+    }
+
+    /// Begins to write a call down, where the caller may make it, now.
+    fn begin(&self, tool: &Tool, caller: Caller) -> Result<Record<'_>, ExecuteError> {
+        // Who could see the tool a moment ago may still see it: the answer of the policy counts at the call.
+        if !self.current.visibility(&caller.principal).allows(tool) {
+            self.audit.record(self.entry(tool, &caller.principal, Effect::Block));
+            return Err(ExecuteError::NotFound { did_you_mean: None });
+        }
+        let entry = self.entry(tool, &caller.principal, Effect::Allow);
+        let permit = self.limits.call(&caller.principal, &tool.id.server).inspect_err(|_| {
+            self.recorder.meters().call_refused(&tool.id);
+            self.audit.record(AuditEntry { outcome: Some(CallOutcome::Limited), ..entry.clone() });
+            tracing::info!(tool = %tool.id, outcome = "limited", "call");
+        })?;
+        let (recorder, audit) = (&self.recorder, &self.audit);
+        Ok(Record { recorder, audit, entry, caller, started: Instant::now(), outcome: CallOutcome::Cancelled, _permit: permit })
+    }
+
+    /// Checks the arguments and sends them.
+    async fn ask(
+        &self,
+        tool: &Tool,
+        sent: &str,
+        caller: &Caller,
+        progress: Option<mpsc::Sender<Progress>>,
+    ) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
+        match prepare(tool, sent, self.policies.of(&tool.id.server)) {
+            Ok((arguments, repairs)) => (self.send(tool, &arguments, caller, progress).await, repairs),
+            Err(problems) => (Err(ExecuteError::Invalid(problems)), Vec::new()),
+        }
     }
 
     /// Writes down that a tool which is there was refused.
@@ -200,19 +242,15 @@ impl Execute {
         &self,
         tool: &Tool,
         arguments: &str,
-        policy: Policy,
-        principal: Arc<Principal>,
-        headers: Arc<http::HeaderMap>,
-    ) -> Result<String, ExecuteError> {
+        caller: &Caller,
+        progress: Option<mpsc::Sender<Progress>>,
+    ) -> Result<Box<RawValue>, ExecuteError> {
         let invalid = |error: serde_json::Error| ExecuteError::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]);
         let arguments: Box<RawValue> = serde_json::from_str(arguments).map_err(invalid)?;
+        let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
         let credentials = self.secrets.credentials(&principal, &tool.id.server).await?;
-        let context = CallContext { principal, headers, credentials, deadline: None, progress: None };
-        let result = self.servers.call(&tool.id, arguments.into(), context).await?;
-        match outcome::answer(&result, tool.output.is_some()) {
-            ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), policy.max_text_bytes).await),
-            ToolAnswer::Error(text) => Err(ExecuteError::Tool(text)),
-        }
+        let context = CallContext { principal, headers, credentials, deadline: None, progress };
+        Ok(self.servers.call(&tool.id, arguments.into(), context).await?)
     }
 }
 
@@ -260,6 +298,7 @@ struct Record<'a> {
     caller: Caller,
     started: Instant,
     outcome: CallOutcome,
+    _permit: CallPermit,
 }
 
 impl Drop for Record<'_> {

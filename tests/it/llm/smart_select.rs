@@ -103,9 +103,12 @@ async fn of_a_large_catalog_a_model_reads_what_fits() {
 async fn it_is_published_where_the_meta_tools_stand_alone() {
     let model = model(|_| with_reasons());
     let service = service(configured(&model)).await;
-    for (path, has) in
-        [("/openapi.json", false), ("/openapi.json?mode=meta", true), ("/mail/openapi.json", false), ("/mail/openapi.json?mode=meta", true)]
-    {
+    for (path, has) in [
+        ("/openapi.json", false),
+        ("/openapi.json?mode=smart", true),
+        ("/mail/openapi.json", false),
+        ("/mail/openapi.json?mode=smart", true),
+    ] {
         let (_, document) = service.get(path).await;
         let operation = &document["paths"][PATH]["post"];
         assert_eq!(operation["operationId"] == "smart_select_tools", has, "{path}");

@@ -1,0 +1,56 @@
+//! Tools and results in the types of the SDK.
+
+use std::sync::Arc;
+
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool as McpTool, ToolAnnotations};
+use serde_json::{Value, json};
+
+use crate::domain::document::MetaTool;
+use crate::domain::hidden_text;
+use crate::domain::tool::Tool;
+
+/// A tool with everything that its server says of it, under the name by which it is published.
+pub(super) fn of(tool: &Tool) -> McpTool {
+    let shown = if tool.hidden.is_empty() { None } else { hidden_text::clean(&tool.raw).value };
+    let Value::Object(mut raw) = shown.unwrap_or_else(|| (*tool.raw).clone()) else { return plain(tool) };
+    raw.insert("name".into(), tool.operation_id.as_str().into());
+    raw.insert("description".into(), tool.description.as_str().into());
+    // Clients take nothing but objects at the root.
+    if !is_object_schema(raw.get("inputSchema")) {
+        raw.insert("inputSchema".into(), (*tool.input.published).clone());
+    }
+    if raw.contains_key("outputSchema") && !is_object_schema(raw.get("outputSchema")) {
+        raw.remove("outputSchema");
+    }
+    serde_json::from_value(Value::Object(raw)).unwrap_or_else(|_| plain(tool))
+}
+
+/// One that has a member of a form that nobody expects: without what is not needed to call it.
+fn plain(tool: &Tool) -> McpTool {
+    let schema = tool.input.published.as_object().cloned().unwrap_or_default();
+    McpTool::new(tool.operation_id.to_string(), tool.description.clone(), schema)
+}
+
+fn is_object_schema(schema: Option<&Value>) -> bool {
+    schema.is_some_and(|schema| schema.get("type").is_some_and(|kind| kind == "object"))
+}
+
+/// Its name and the first sentence.
+pub(super) fn stub(tool: &Tool) -> McpTool {
+    let any = JsonObject::from_iter([("type".to_owned(), json!("object"))]);
+    McpTool::new(tool.operation_id.to_string(), tool.summary().to_owned(), any)
+}
+
+pub(super) fn of_meta(tool: &MetaTool) -> McpTool {
+    let schema = tool.parameters.as_object().cloned().unwrap_or_default();
+    let annotations = if tool.reads_only { ToolAnnotations::new().read_only(true) } else { ToolAnnotations::new() };
+    let mut definition = McpTool::new(tool.name, tool.description.clone(), Arc::new(schema));
+    definition.title = Some(tool.title.to_owned());
+    definition.annotations = Some(annotations);
+    definition
+}
+
+/// A result object as its server sent it. What is none is handed on as a text, so that nothing is lost.
+pub(super) fn result(text: &str) -> CallToolResult {
+    serde_json::from_str(text).unwrap_or_else(|_| CallToolResult::success(vec![ContentBlock::text(text.to_owned())]))
+}

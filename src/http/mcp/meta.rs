@@ -1,0 +1,44 @@
+//! The meta-tools for MCP clients: the same requests and answers as over HTTP.
+
+use rmcp::model::{CallToolResult, ContentBlock};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::http::problem::Problem;
+use crate::http::routes::{smart_select as smart, tools};
+use crate::http::state::State;
+use crate::service::execute::Caller;
+
+pub(super) async fn find(state: &State, caller: &Caller, arguments: &Value) -> Result<Value, Problem> {
+    let request = tools::search_request(arguments.to_string().as_bytes())?;
+    state.limits.selection(&caller.principal)?;
+    Ok(value(&state.meta.find(&request, caller).await))
+}
+
+pub(super) fn describe(state: &State, caller: &Caller, arguments: &Value) -> Result<Value, Problem> {
+    let names = tools::described_names(arguments.to_string().as_bytes())?;
+    Ok(value(&state.meta.describe(&names, &caller.principal)))
+}
+
+pub(super) async fn smart_select(state: &State, caller: &Caller, arguments: &Value) -> Result<Value, Problem> {
+    let request = smart::task(arguments.to_string().as_bytes(), Vec::new())?;
+    state.limits.selection(&caller.principal)?;
+    Ok(value(&state.smart_select.select(&request, caller).await))
+}
+
+/// The tool that shall run, and its arguments as JSON text.
+pub(super) fn run(arguments: &Value) -> Result<(String, String), Problem> {
+    tools::call_request(arguments.to_string().as_bytes())
+}
+
+/// As structured content, and as a text for clients that know no other (MCP specification, "Structured Content").
+pub(super) fn structured(answer: Result<Value, Problem>) -> CallToolResult {
+    match answer {
+        Ok(answer) => CallToolResult::structured(answer),
+        Err(problem) => CallToolResult::error(vec![ContentBlock::text(problem.detail)]),
+    }
+}
+
+fn value(answer: &impl Serialize) -> Value {
+    serde_json::to_value(answer).unwrap_or_default()
+}

@@ -1,0 +1,228 @@
+//! What an MCP client asks, answered by the use cases.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::web;
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData,
+    Implementation, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool as McpTool,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::{definition, meta};
+use crate::domain::catalog::{Catalog, CatalogServer};
+use crate::domain::document::{self, MAX_DESCRIBED, MetaTool, Mode};
+use crate::domain::naming::{DESCRIBE_TOOLS, FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
+use crate::domain::principal::Visibility;
+use crate::domain::tool::Tool;
+use crate::http::problem::Problem;
+use crate::http::state::State;
+use crate::service::execute::{Caller, ExecuteError};
+use crate::service::ports::Progress;
+use crate::service::publish::{Place, Publish};
+
+/// How long a client may keep a list. Servers change theirs rarely, and nobody tells the client.
+const LIST_TTL_MS: u64 = 60_000;
+const PROGRESS_QUEUE: usize = 16;
+/// How long a result waits for notifications that are on their way.
+const TELLING: Duration = Duration::from_secs(1);
+/// The methods of the lazy mode beside those of the protocol.
+const DESCRIBE: &str = "tools/describe";
+const DESCRIBE_BATCH: &str = "tools/describe_batch";
+
+/// What a client is shown of the catalogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    Whole(Mode),
+    /// Names and first sentences; whole definitions on demand.
+    Stubs,
+}
+
+/// The server that one request meets.
+#[derive(Clone)]
+pub(super) struct Face {
+    pub(super) state: web::Data<State>,
+    pub(super) caller: Caller,
+    /// Where it was reached: the whole service, a toolset, or a session.
+    pub(super) place: Arc<Place>,
+    pub(super) shown: Shown,
+}
+
+impl ServerHandler for Face {
+    fn get_info(&self) -> ServerConfig {
+        let (catalog, visibility) = self.view();
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new("toolsieve", env!("CARGO_PKG_VERSION")).with_title("Toolsieve"))
+            .with_instructions(instructions(&catalog, &visibility, self.shown))
+    }
+
+    async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListToolsResult, ErrorData> {
+        let (catalog, visibility) = self.view();
+        let of_meta = self.meta_tools(&catalog, &visibility);
+        let mut tools: Vec<McpTool> = of_meta.iter().map(definition::of_meta).collect();
+        let (mode, define): (Mode, fn(&Tool) -> McpTool) = match self.shown {
+            Shown::Whole(mode) => (mode, definition::of),
+            Shown::Stubs => (Mode::Full, definition::stub),
+        };
+        tools.extend(catalog.visible(&visibility).filter(|tool| self.place.shows(tool, &visibility, mode)).map(|tool| define(tool)));
+        Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private))
+    }
+
+    async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
+        let cancelled = context.ct.clone();
+        let answer = async {
+            let arguments = Value::Object(request.arguments.unwrap_or_default());
+            let name = &*request.name;
+            let (catalog, visibility) = self.view();
+            if !self.meta_tools(&catalog, &visibility).iter().any(|tool| tool.name == name) {
+                return self.call(name, &arguments.to_string(), &context).await;
+            }
+            match name {
+                FIND_TOOLS => Ok(meta::structured(meta::find(&self.state, &self.caller, &arguments).await)),
+                DESCRIBE_TOOLS => Ok(meta::structured(meta::describe(&self.state, &self.caller, &arguments))),
+                SMART_SELECT_TOOLS => Ok(meta::structured(meta::smart_select(&self.state, &self.caller, &arguments).await)),
+                RUN_TOOL => match meta::run(&arguments) {
+                    Ok((name, arguments)) => self.call(&name, &arguments, &context).await,
+                    Err(problem) => Ok(failed(&problem)),
+                },
+                _ => Err(unknown(name, None)),
+            }
+        };
+        tokio::select! {
+            answer = answer => answer.map(CallToolResponse::from),
+            () = cancelled.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
+        }
+    }
+
+    /// The definition, so that the SDK checks headers that repeat arguments (`x-mcp-header`).
+    fn get_tool(&self, name: &str) -> Option<McpTool> {
+        let tool = self.state.execute.by_name(name, &self.caller.principal).ok()?;
+        Some(definition::of(&tool))
+    }
+
+    async fn on_custom_request(&self, request: CustomRequest, _: RequestContext<RoleServer>) -> Result<CustomResult, ErrorData> {
+        let params = request.params.unwrap_or_default();
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let names: Vec<String> = match request.method.as_str() {
+            DESCRIBE => params.get("name").and_then(text).into_iter().collect(),
+            DESCRIBE_BATCH => params.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(text).collect(),
+            method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
+        };
+        if names.is_empty() || names.len() > MAX_DESCRIBED {
+            let words = format!("{DESCRIBE} takes a `name`, {DESCRIBE_BATCH} 1 to {MAX_DESCRIBED} `names`");
+            return Err(ErrorData::invalid_params(words, None));
+        }
+        let find = |name: &String| self.state.execute.by_name(name, &self.caller.principal).map_err(|error| (name.clone(), error));
+        let (found, missing): (Vec<_>, Vec<_>) = names.iter().map(find).partition(Result::is_ok);
+        let tools: Vec<McpTool> = found.into_iter().flatten().map(|tool| definition::of(&tool)).collect();
+        let missing: Vec<(String, ExecuteError)> = missing.into_iter().filter_map(Result::err).collect();
+        if request.method == DESCRIBE {
+            return match (tools.first(), missing.into_iter().next()) {
+                (Some(tool), _) => Ok(CustomResult::new(json!({ "tool": tool }))),
+                (None, missing) => Err(missing.map_or_else(|| unknown("", None), |(name, error)| unknown(&name, did_you_mean(error)))),
+            };
+        }
+        let missing: Vec<String> = missing.into_iter().map(|(name, _)| name).collect();
+        Ok(CustomResult::new(json!({ "tools": tools, "unknown": missing })))
+    }
+}
+
+impl Face {
+    fn view(&self) -> (Arc<Catalog>, Visibility) {
+        (self.state.current.snapshot(), self.state.current.visibility(&self.caller.principal))
+    }
+
+    fn meta_tools(&self, catalog: &Catalog, visibility: &Visibility) -> Vec<MetaTool> {
+        let mode = match self.shown {
+            Shown::Whole(mode) => mode,
+            Shown::Stubs => Mode::Meta,
+        };
+        Publish::meta_tools(catalog, visibility, mode)
+    }
+
+    async fn call(&self, name: &str, arguments: &str, context: &RequestContext<RoleServer>) -> Result<CallToolResult, ErrorData> {
+        let tool = match self.state.execute.by_name(name, &self.caller.principal) {
+            Ok(tool) => tool,
+            Err(error) => return Err(unknown(name, did_you_mean(error))),
+        };
+        let (progress, telling) = progress(context).unzip();
+        let executed = self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), progress).await;
+        if let Some(telling) = telling {
+            // What the tool told before it ended reaches the client before the result, which ends the stream.
+            let _ = tokio::time::timeout(TELLING, telling).await;
+        }
+        match executed.result {
+            Ok(result) => Ok(definition::result(&result)),
+            Err(ExecuteError::NotFound { did_you_mean }) => Err(unknown(name, did_you_mean)),
+            Err(error) => Ok(failed(&Problem::from(error))),
+        }
+    }
+
+    /// What a call of this tool carries: headers too, where its server's configuration lets some through.
+    fn for_tool(&self, tool: &Tool) -> Caller {
+        let mut caller = self.caller.clone();
+        if !self.state.execute.forwards_headers(tool) {
+            caller.headers = Arc::default();
+        }
+        caller
+    }
+}
+
+/// Where a tool's notifications go on their way to a client that asked for them.
+fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Sender<Progress>, JoinHandle<()>)> {
+    let token = context.meta.get_progress_token()?;
+    let peer = context.peer.clone();
+    let (sender, mut told) = mpsc::channel::<Progress>(PROGRESS_QUEUE);
+    let telling = tokio::spawn(async move {
+        while let Some(Progress { progress, total, message }) = told.recv().await {
+            let mut param = ProgressNotificationParam::new(token.clone(), progress);
+            param.total = total;
+            param.message = message;
+            if peer.notify_progress(param).await.is_err() {
+                return;
+            }
+        }
+    });
+    Some((sender, telling))
+}
+
+/// A failure that the model can do something about.
+fn failed(problem: &Problem) -> CallToolResult {
+    CallToolResult::error(vec![ContentBlock::text(problem.detail.clone())])
+}
+
+/// What does not exist and what is denied get the same answer (MCP specification, "Tools", "Error Handling").
+fn unknown(name: &str, did_you_mean: Option<String>) -> ErrorData {
+    let mut words = format!("Unknown tool: {name}");
+    if let Some(meant) = did_you_mean {
+        let _ = write!(words, ". Did you mean {meant}?");
+    }
+    ErrorData::invalid_params(words, None)
+}
+
+fn did_you_mean(error: ExecuteError) -> Option<String> {
+    match error {
+        ExecuteError::NotFound { did_you_mean } => did_you_mean,
+        _ => None,
+    }
+}
+
+/// What is behind this server and how to get at it.
+fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> String {
+    let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
+    let behind = document::behind(catalog.servers().iter().map(|server| (server, count(server))));
+    let how = match shown {
+        Shown::Whole(Mode::Full) => format!("{FIND_TOOLS} finds the right ones by what they do."),
+        Shown::Whole(Mode::Meta | Mode::Smart) => {
+            format!("{FIND_TOOLS} finds them by what they do, {DESCRIBE_TOOLS} gives their parameters, {RUN_TOOL} runs them.")
+        }
+        Shown::Stubs => format!("They are listed without their parameters: {DESCRIBE_TOOLS} gives those."),
+    };
+    format!("{behind}. {how}")
+}

@@ -1,0 +1,208 @@
+//! The MCP face, as clients of both eras meet it.
+
+use std::sync::{Arc, Mutex};
+
+use reqwest::{Method, StatusCode};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResult, ClientCapabilities, ClientConfig, Implementation, ProgressNotificationParam, ProtocolVersion,
+};
+use rmcp::service::{ClientLifecycleMode, ClientServiceExt, NotificationContext, RoleClient, RunningService, ServiceError};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::{ClientHandler, model};
+use serde_json::{Value, json};
+
+use crate::harness::{Running, Start, stdio};
+use crate::keys::{administer, start as with_admin};
+
+const ERAS: [Era; 2] = [Era::Older, Era::Newer];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Era {
+    Older,
+    Newer,
+}
+
+/// How far, and in which words.
+type Told = (f64, Option<String>);
+
+/// Notes the progress that it is told of.
+#[derive(Clone, Default)]
+struct Listener {
+    told: Arc<Mutex<Vec<Told>>>,
+}
+
+impl ClientHandler for Listener {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(ClientCapabilities::default(), Implementation::new("a-test", "1"))
+    }
+
+    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        self.told.lock().unwrap().push((params.progress, params.message));
+    }
+}
+
+type Client = RunningService<RoleClient, Listener>;
+
+async fn connect(service: &Running, path: &str, key: Option<&str>, era: Era) -> Client {
+    let mut config = StreamableHttpClientTransportConfig::with_uri(format!("{}{path}", service.url));
+    config.auth_header = key.map(str::to_owned);
+    let transport = StreamableHttpClientTransport::with_client(service.client.clone(), config);
+    let lifecycle = match era {
+        Era::Older => ClientLifecycleMode::Initialize,
+        Era::Newer => ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] },
+    };
+    Listener::default().serve_with_lifecycle(transport, lifecycle).await.unwrap()
+}
+
+fn call(name: &'static str, arguments: &Value) -> CallToolRequestParams {
+    CallToolRequestParams::new(name).with_arguments(arguments.as_object().cloned().unwrap())
+}
+
+async fn names(client: &Client) -> Vec<String> {
+    client.list_all_tools().await.unwrap().into_iter().map(|tool| tool.name.into_owned()).collect()
+}
+
+fn text(result: &CallToolResult) -> &str {
+    &result.content[0].as_text().unwrap().text
+}
+
+/// One request of JSON-RPC of the older era, without any client.
+async fn ask(service: &Running, path: &str, method: &str, params: Value) -> (StatusCode, Value) {
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let request = service.request(Method::POST, path).header("accept", "application/json, text/event-stream").json(&message);
+    let response = request.send().await.unwrap();
+    let status = response.status();
+    let text = response.text().await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_eras_list_and_call() {
+    let service = Running::on(json!({"one": stdio(&[]), "time": stdio(&["list=time"])})).await;
+    for era in ERAS {
+        let client = connect(&service, "/mcp", None, era).await;
+        let listed = names(&client).await;
+        assert_eq!(listed[..2], ["find_tools", "run_tool"], "{era:?}");
+        assert!(listed.contains(&"one__echo".to_owned()) && listed.contains(&"time__convert_time".to_owned()), "{listed:?}");
+        let arguments = json!({"text": "grüße", "n": 1.5, "list": [1, null]});
+        let echoed = client.call_tool(call("one__echo", &arguments)).await.unwrap();
+        assert_eq!((echoed.structured_content.as_ref(), text(&echoed)), (Some(&arguments), arguments.to_string().as_str()), "{era:?}");
+        let ran = client.call_tool(call("run_tool", &json!({"name": "one__echo", "arguments": arguments}))).await.unwrap();
+        assert_eq!(ran.structured_content, Some(arguments), "{era:?}");
+        let found = client.call_tool(call("find_tools", &json!({"queries": ["convert a time"], "limit": 1}))).await.unwrap();
+        assert_eq!(found.structured_content.unwrap()["tools"][0]["name"], "time__convert_time", "{era:?}");
+        let info = client.peer_info().unwrap();
+        let instructions = info.instructions.clone().unwrap();
+        assert!(instructions.contains("tools of one and time"), "{instructions}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_tools_stand_for_all() {
+    let service = Running::on(json!({"one": stdio(&[]), "time": stdio(&["list=time"])})).await;
+    let client = connect(&service, "/mcp?mode=meta", None, Era::Older).await;
+    assert_eq!(names(&client).await, ["find_tools", "describe_tools", "run_tool"]);
+    let wanted = json!({"names": ["time__convert_time", "time__convert_tim", "time__convert_time"]});
+    let described = client.call_tool(call("describe_tools", &wanted)).await.unwrap().structured_content.unwrap();
+    assert_eq!(described["tools"].as_array().unwrap().len(), 1);
+    assert!(described["tools"][0]["parameters"]["properties"].is_object(), "{described}");
+    assert_eq!(described["unknown"], json!([{"name": "time__convert_tim", "did_you_mean": "time__convert_time"}]));
+    let over_http = service.post("/v1/tools/describe", &wanted).await;
+    assert_eq!(over_http, (StatusCode::OK, described));
+    let ran = client.call_tool(call("run_tool", &json!({"name": "one__echo", "arguments": {"a": 1}}))).await.unwrap();
+    assert_eq!(ran.structured_content, Some(json!({"a": 1})));
+    // What is not listed is reached all the same: the list is what a model reads, the policy is what counts.
+    assert!(client.call_tool(call("one__echo", &json!({}))).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_say_what_to_do() {
+    let service = Running::on(json!({"one": stdio(&[]), "time": stdio(&["list=time"])})).await;
+    let client = connect(&service, "/mcp", None, Era::Older).await;
+    let failed = client.call_tool(call("one__fail", &json!({}))).await.unwrap();
+    assert_eq!((failed.is_error, text(&failed)), (Some(true), "disk full"));
+    let unknown = client.call_tool(call("one__ech", &json!({}))).await.unwrap_err();
+    let ServiceError::McpError(unknown) = unknown else { panic!("{unknown}") };
+    assert_eq!((unknown.code, &*unknown.message), (model::ErrorCode::INVALID_PARAMS, "Unknown tool: one__ech. Did you mean one__echo?"));
+    let wrong = client.call_tool(call("time__convert_time", &json!({"source_timezone": 5}))).await.unwrap();
+    assert_eq!(wrong.is_error, Some(true));
+    assert!(text(&wrong).contains("/source_timezone") || text(&wrong).contains("missing"), "{}", text(&wrong));
+    let nothing = client.call_tool(call("find_tools", &json!({}))).await.unwrap();
+    assert!(nothing.is_error == Some(true) && text(&nothing).contains("queries"), "{nothing:?}");
+    assert_eq!(ask(&service, "/mcp?mode=x", "tools/list", json!({})).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    let (status, odd) = ask(&service, "/mcp", "no/such", json!({})).await;
+    assert_eq!((status, &odd["error"]["code"]), (StatusCode::OK, &json!(-32601)), "{odd}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lazy_mode_lists_stubs_and_describes_on_demand() {
+    let service = Running::on(json!({"one": stdio(&[]), "time": stdio(&["list=time"])})).await;
+    let list = async |params: Value| ask(&service, "/mcp?mode=lazy", "tools/list", params).await.1["result"]["tools"].clone();
+    let named = |tools: &Value, name: &str| tools.as_array().unwrap().iter().find(|tool| tool["name"] == name).cloned().unwrap();
+    let stub = named(&list(json!({})).await, "time__convert_time");
+    assert_eq!(stub["inputSchema"], json!({"type": "object"}));
+    let whole = named(&list(json!({"lazy": false})).await, "time__convert_time");
+    assert!(whole["inputSchema"]["properties"].is_object() && whole["description"].as_str() >= stub["description"].as_str());
+    let (_, one) = ask(&service, "/mcp?mode=lazy", "tools/describe", json!({"name": "time__convert_time"})).await;
+    assert_eq!(one["result"]["tool"], whole, "{one}");
+    let (_, more) = ask(&service, "/mcp", "tools/describe_batch", json!({"names": ["time__convert_time", "x"]})).await;
+    assert_eq!(more["result"], json!({"tools": [whole], "unknown": ["x"]}));
+    for params in [json!({}), json!({"name": 5}), json!({"name": "x"})] {
+        let (_, refused) = ask(&service, "/mcp", "tools/describe", params).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn progress_is_passed_through_and_a_client_that_goes_away_cancels() {
+    let service = Running::on(json!({"one": stdio(&[])})).await;
+    for era in ERAS {
+        let client = connect(&service, "/mcp", None, era).await;
+        let done = client.call_tool(call("one__progress", &json!({"steps": 3}))).await.unwrap();
+        assert_eq!(text(&done), "false", "the server was asked to tell: {era:?}");
+        let told = client.service().told.lock().unwrap().clone();
+        assert_eq!(told.iter().map(|(progress, _)| *progress).collect::<Vec<_>>(), [1.0, 2.0, 3.0], "{era:?}");
+        assert_eq!(told[0].1.as_deref(), Some("step 1"));
+    }
+    let sleeping = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "one__sleep", "arguments": {}}});
+    let request = service.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream").json(&sleeping);
+    let waiting = tokio::spawn(request.send());
+    assert_eq!(service.post("/one/wait_sleeping", &json!({})).await.0, StatusCode::OK);
+    waiting.abort();
+    assert_eq!(service.post("/one/wait_cancelled", &json!({})).await.0, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_denied_is_unknown_here_too() {
+    let service = with_admin(&[]).await;
+    let rules = json!({"rules": [{"effect": "block", "tools": ["echo"]}]});
+    assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    let client = connect(&service, "/mcp", Some("the-service-key"), Era::Newer).await;
+    assert!(!names(&client).await.contains(&"one__echo".to_owned()));
+    for asked in [call("one__echo", &json!({})), call("run_tool", &json!({"name": "one__echo", "arguments": {}}))] {
+        let ServiceError::McpError(error) = client.call_tool(asked).await.unwrap_err() else { panic!("another error") };
+        assert!(error.message.starts_with("Unknown tool: one__echo"), "{error}");
+    }
+    let described = client.call_tool(call("describe_tools", &json!({"names": ["one__echo"]}))).await;
+    assert!(described.is_err(), "the full mode has no such tool");
+    let described = service.post("/v1/tools/describe", &json!({"names": ["one__echo"]})).await.1;
+    assert_eq!(described["tools"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_no_key_gets_nowhere_and_leaves_nothing() {
+    let service = Start { servers: json!({"one": stdio(&[])}), key: Some("the-key"), ..Start::default() }.start().await;
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}});
+    let response = service.client.post(format!("{}/mcp", service.url)).json(&hello).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    for method in [Method::GET, Method::DELETE] {
+        let response = service.request(method, "/mcp").send().await.unwrap();
+        assert_eq!((response.status(), response.headers()["allow"].to_str().unwrap()), (StatusCode::METHOD_NOT_ALLOWED, "POST"));
+    }
+    let open = Running::on(json!({"one": stdio(&[])})).await;
+    for (name, value) in [("origin", "https://evil.example"), ("host", "evil.example")] {
+        let response = open.request(Method::POST, "/mcp").header(name, value).json(&hello).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::FORBIDDEN, "{name}");
+    }
+}
