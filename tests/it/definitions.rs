@@ -51,9 +51,17 @@ impl Listed {
     }
 }
 
+/// When the server was listed last. It is stored a moment after the tools are there.
 async fn listed_at(service: &Running) -> String {
-    let (_, servers) = get(service, "/v1/admin/servers").await;
-    servers["servers"][0]["listed_at"].as_str().unwrap().to_owned()
+    let begun = std::time::Instant::now();
+    loop {
+        let (_, servers) = get(service, "/v1/admin/servers").await;
+        if let Some(at) = servers["servers"][0]["listed_at"].as_str() {
+            return at.to_owned();
+        }
+        assert!(begun.elapsed() < LONG, "never listed: {servers}");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
 }
 
 fn read(description: &str) -> Value {

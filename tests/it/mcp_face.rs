@@ -161,10 +161,19 @@ async fn progress_is_passed_through_and_a_client_that_goes_away_cancels() {
         let client = connect(&service, "/mcp", None, era).await;
         let done = client.call_tool(call("one__progress", &json!({"steps": 3}))).await.unwrap();
         assert_eq!(text(&done), "false", "the server was asked to tell: {era:?}");
-        let told = client.service().told.lock().unwrap().clone();
+        // The client hands each to a task of its own, so their order here is chance.
+        let mut told = client.service().told.lock().unwrap().clone();
+        told.sort_by(|one, other| one.0.total_cmp(&other.0));
         assert_eq!(told.iter().map(|(progress, _)| *progress).collect::<Vec<_>>(), [1.0, 2.0, 3.0], "{era:?}");
         assert_eq!(told[0].1.as_deref(), Some("step 1"));
     }
+    let steps = json!({"name": "one__progress", "arguments": {"steps": 3}, "_meta": {"progressToken": "mine"}});
+    let (_, stream) = ask(&service, "/mcp", "tools/call", steps).await;
+    let data = stream.as_str().unwrap().lines().filter_map(|line| line.strip_prefix("data:"));
+    let events: Vec<Value> = data.filter_map(|data| serde_json::from_str(data.trim()).ok()).collect();
+    let steps: Vec<&Value> = events.iter().map(|event| &event["params"]["progress"]).collect();
+    assert_eq!(steps, [&json!(1.0), &json!(2.0), &json!(3.0), &Value::Null], "the result comes last: {events:?}");
+    assert_eq!((&events[0]["params"]["progressToken"], &events[3]["id"]), (&json!("mine"), &json!(1)));
     let sleeping = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "one__sleep", "arguments": {}}});
     let request = service.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream").json(&sleeping);
     let waiting = tokio::spawn(request.send());
