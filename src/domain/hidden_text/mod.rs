@@ -2,7 +2,7 @@
 //!
 //! Zero-width characters, controls that turn the order of letters around, tag characters and their like can carry orders
 //! to a model that no person who looks at the tool would find. Everything of a definition that a model is shown goes
-//! without them, and they are reported with their code points. [`characters`] says which they are.
+//! without them, and they are reported with their code points. `characters` says which they are.
 //!
 //! A name of a parameter or a value that a server spelled with such characters is shown without them too, and gets them
 //! back in a call, because the server knows no other ([`Identifiers`]). The name of the tool itself is what its server

@@ -1,7 +1,7 @@
 //! Which caller may use which tool: ordered rules, of which the first that fits decides.
 //!
-//! Rules are read and checked in [`rule`], found to contradict each other in [`check`], compiled to visibility classes in
-//! [`compiled`], and asked one by one, for people who want to know why, in [`decision`].
+//! Rules are read and checked in `rule`, found to contradict each other in `check`, compiled to visibility classes in
+//! `compiled`, and asked one by one, for people who want to know why, in `decision`.
 
 mod check;
 mod compiled;
