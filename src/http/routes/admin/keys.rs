@@ -104,8 +104,10 @@ struct KeysBody {
     request_body = NewKeyBody,
     responses(
         (status = 201, description = "The key, and what is kept of it", body = SecretBody),
+        (status = 400, description = "Not JSON"),
         (status = 404, description = "The caller does not administer"),
         (status = 409, description = "There is a key of this name"),
+        (status = 413, description = "The body is too large"),
         (status = 422, description = "A value that does not fit")
     )
 )]
@@ -152,7 +154,9 @@ pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpRespon
     request_body(content = EndBody, description = "A new end; may be left out"),
     responses(
         (status = 200, description = "The key with its new secret", body = SecretBody),
+        (status = 400, description = "Not JSON"),
         (status = 404, description = "No such key, or a revoked one, or the caller does not administer"),
+        (status = 413, description = "The body is too large"),
         (status = 422, description = "The key has expired and got no new end")
     )
 )]

@@ -72,8 +72,10 @@ pub async fn show(state: web::Data<State>, _caller: Administrator) -> HttpRespon
     params(("If-Match" = Option<String>, Header, description = "The ETag of the rules that are replaced: if others hold meanwhile, nothing happens")),
     responses(
         (status = 200, description = "The rules in force", body = Object),
+        (status = 400, description = "Not JSON"),
         (status = 404, description = "The caller does not administer"),
         (status = 412, description = "Other rules hold than the ETag says"),
+        (status = 413, description = "The body is too large"),
         (status = 422, description = "Rules that can't be read or contradict each other, each with its number and the reason")
     )
 )]
@@ -93,7 +95,9 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, request: Ht
     request_body = CheckBody,
     responses(
         (status = 200, description = "`decisions` with `principal`, `name`, `server`, `tool`, `effect`, `rule` and `reason`; `warnings`", body = Object),
+        (status = 400, description = "Not JSON"),
         (status = 404, description = "The caller does not administer"),
+        (status = 413, description = "The body is too large"),
         (status = 422, description = "Neither a tool nor a principal, or one that is not known, or wrong rules")
     )
 )]

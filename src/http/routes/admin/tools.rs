@@ -135,8 +135,10 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, path: web::Pa
     ),
     responses(
         (status = 200, description = "Everything about the tool", body = Object),
+        (status = 400, description = "Not JSON"),
         (status = 404, description = "There never was such a tool, or the caller does not administer"),
         (status = 412, description = "Something else is written than the ETag says"),
+        (status = 413, description = "The body is too large"),
         (status = 422, description = "A text that does not fit, and why")
     )
 )]
@@ -191,9 +193,12 @@ pub async fn remove(
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
         (status = 200, description = "Everything about the tool", body = Object),
+        (status = 400, description = "Not JSON"),
         (status = 404, description = "No server lists such a tool, or the caller does not administer"),
         (status = 409, description = "Nothing is compared: `definitions.changes` is `off`"),
-        (status = 412, description = "The definition is another one than the fingerprint says. Look at it first.")
+        (status = 412, description = "The definition is another one than the fingerprint says. Look at it first."),
+        (status = 413, description = "The body is too large"),
+        (status = 422, description = "No fingerprint, or one of another form")
     )
 )]
 #[post("/v1/admin/tools/{server}/{tool:.+}/approve")]

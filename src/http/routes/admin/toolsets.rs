@@ -63,8 +63,10 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, name: web::Pa
     responses(
         (status = 200, description = "It was replaced", body = Object),
         (status = 201, description = "It is new", body = Object),
+        (status = 400, description = "Not JSON"),
         (status = 404, description = "The caller does not administer"),
         (status = 409, description = "It stands in the settings, and is changed there"),
+        (status = 413, description = "The body is too large"),
         (status = 422, description = "A value that does not fit")
     )
 )]
