@@ -4,13 +4,13 @@
 //! the process says how many.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::service::behind::{Batches, Lost};
 use crate::service::ports::{AuditEntry, AuditQuery, Store, StoreError, StoredAuditEntry};
 
 /// Entries that may wait.
@@ -27,14 +27,6 @@ pub struct Audit {
     store: Arc<dyn Store>,
 }
 
-/// Entries that were not written.
-#[derive(Debug, Default)]
-struct Lost {
-    total: AtomicU64,
-    /// Those of which the log of the process has spoken.
-    told: AtomicU64,
-}
-
 impl Audit {
     /// Starts the writer. It ends after `stop`, when everything that was queued is written.
     #[must_use]
@@ -42,19 +34,19 @@ impl Audit {
         let (queue, entries) = mpsc::channel(QUEUE);
         let lost = Arc::<Lost>::default();
         let writer = Writer { store: Arc::clone(&store), retention, lost: Arc::clone(&lost) };
-        (Self { queue, lost, store }, tokio::spawn(writer.run(entries, stop)))
+        (Self { queue, lost, store }, tokio::spawn(writer.run(Batches { queue: entries, most: BATCH, gather: GATHER, stop })))
     }
 
     pub fn record(&self, entry: AuditEntry) {
         if self.queue.try_send(entry).is_err() {
-            self.lost.total.fetch_add(1, Ordering::Relaxed);
+            self.lost.add(1);
         }
     }
 
     /// How many entries were lost since the start.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.lost.total.load(Ordering::Relaxed)
+        self.lost.total()
     }
 
     /// Entries, newest first.
@@ -73,48 +65,31 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(self, mut entries: mpsc::Receiver<AuditEntry>, stop: CancellationToken) {
+    async fn run(self, mut entries: Batches<AuditEntry>) {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut batch = Vec::new();
         loop {
             tokio::select! {
-                count = entries.recv_many(&mut batch, BATCH) => {
-                    if count == 0 {
+                more = entries.next(&mut batch) => {
+                    if !more {
                         return;
-                    }
-                    tokio::select! {
-                        () = tokio::time::sleep(GATHER) => {}
-                        () = stop.cancelled() => {}
-                    }
-                    while batch.len() < BATCH
-                        && let Ok(entry) = entries.try_recv()
-                    {
-                        batch.push(entry);
                     }
                     self.save(&mut batch).await;
                 }
                 _ = sweep.tick() => self.forget().await,
-                () = stop.cancelled() => {
-                    entries.close();
-                    while entries.recv_many(&mut batch, BATCH).await > 0 {
-                        self.save(&mut batch).await;
-                    }
-                    return;
-                }
             }
         }
     }
 
     async fn save(&self, batch: &mut Vec<AuditEntry>) {
         if let Err(error) = self.store.save_audit(batch).await {
-            self.lost.total.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            self.lost.add(batch.len());
             tracing::error!(error = %error, "the audit log could not be written");
         }
         batch.clear();
-        let lost = self.lost.total.load(Ordering::Relaxed);
-        let told = self.lost.told.swap(lost, Ordering::Relaxed);
-        if lost > told {
-            tracing::error!(lost = lost - told, "entries of the audit log were lost");
+        let lost = self.lost.untold();
+        if lost > 0 {
+            tracing::error!(lost, "entries of the audit log were lost");
         }
     }
 

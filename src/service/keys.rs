@@ -17,6 +17,7 @@ use crate::domain::api_key::{self, ApiKey, ID_BYTES, KeyId, KeyState, SECRET_BYT
 use crate::domain::canonical::Fingerprint;
 use crate::domain::tool::ServerName;
 use crate::domain::toolset::ToolsetName;
+use crate::service::behind;
 use crate::service::ports::{Store, StoreError};
 
 /// How exactly the last use of a key is known, in seconds.
@@ -203,13 +204,7 @@ fn of_hour(hour: u64) -> SystemTime {
 }
 
 async fn note_uses(store: Arc<dyn Store>, mut queue: mpsc::Receiver<(KeyId, SystemTime)>, stop: CancellationToken) {
-    loop {
-        let used = tokio::select! {
-            biased;
-            used = queue.recv() => used,
-            () = stop.cancelled() => return,
-        };
-        let Some((id, at)) = used else { return };
+    while let Some((id, at)) = behind::next(&mut queue, &stop).await {
         if let Err(error) = store.touch_api_key(&id, at).await {
             tracing::warn!(error = %error, "the use of an API key was not noted");
         }

@@ -1,6 +1,7 @@
 //! The use cases: asynchronous, over ports, free of HTTP and of any adapter.
 
 pub mod audit;
+mod behind;
 mod breaker;
 pub mod chats;
 pub mod current;

@@ -1,7 +1,6 @@
 //! Writes down what happened to selections, behind the request that caused it, and ties together what belongs together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
@@ -9,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::principal::Principal;
 use crate::domain::tool::ToolId;
+use crate::service::behind::{Batches, Lost};
 use crate::service::execute::Caller;
 use crate::service::last_selections::{LastSelection, LastSelections};
 use crate::service::meters::{Meters, SearchKind};
@@ -35,14 +35,6 @@ pub struct Recorder {
     keeps_text: bool,
 }
 
-/// Events that were not written down.
-#[derive(Debug, Default)]
-struct Lost {
-    total: AtomicU64,
-    /// Those of which the log has spoken.
-    told: AtomicU64,
-}
-
 impl Recorder {
     /// Starts the writer. It ends after `stop`, when everything that was queued is written.
     #[must_use]
@@ -50,7 +42,7 @@ impl Recorder {
         let (queue, events) = mpsc::channel(QUEUE);
         let lost = Arc::<Lost>::default();
         let writer = Writer { store, retention, lost: Arc::clone(&lost) };
-        let task = tokio::spawn(writer.run(events, stop));
+        let task = tokio::spawn(writer.run(Batches { queue: events, most: BATCH, gather: GATHER, stop }));
         (Self { queue, lost, last: LastSelections::default(), meters: Arc::default(), keeps_text: false }, task)
     }
 
@@ -74,12 +66,12 @@ impl Recorder {
     /// How many events were lost since the start: the store did not keep up, or failed.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.lost.total.load(Ordering::Relaxed)
+        self.lost.total()
     }
 
     pub fn record(&self, event: SelectionEvent) {
         if self.queue.try_send(event).is_err() {
-            self.lost.total.fetch_add(1, Ordering::Relaxed);
+            self.lost.add(1);
         }
     }
 
@@ -147,50 +139,33 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(self, mut events: mpsc::Receiver<SelectionEvent>, stop: CancellationToken) {
+    async fn run(self, mut events: Batches<SelectionEvent>) {
         const SWEEP: Duration = Duration::from_hours(1);
         let mut sweep = tokio::time::interval(SWEEP);
         let mut batch = Vec::new();
         loop {
             tokio::select! {
-                count = events.recv_many(&mut batch, BATCH) => {
-                    if count == 0 {
+                more = events.next(&mut batch) => {
+                    if !more {
                         return;
-                    }
-                    tokio::select! {
-                        () = tokio::time::sleep(GATHER) => {}
-                        () = stop.cancelled() => {}
-                    }
-                    while batch.len() < BATCH
-                        && let Ok(event) = events.try_recv()
-                    {
-                        batch.push(event);
                     }
                     self.save(&mut batch).await;
                 }
                 _ = sweep.tick() => self.forget().await,
-                () = stop.cancelled() => {
-                    events.close();
-                    while events.recv_many(&mut batch, BATCH).await > 0 {
-                        self.save(&mut batch).await;
-                    }
-                    return;
-                }
             }
         }
     }
 
     async fn save(&self, batch: &mut Vec<SelectionEvent>) {
         if let Err(error) = self.store.record(batch).await {
-            self.lost.total.fetch_add(batch.len() as u64, Ordering::Relaxed);
+            self.lost.add(batch.len());
             tracing::warn!(error = %error, "selection events were not stored");
         }
         batch.clear();
         batch.shrink_to(GATHERED);
-        let lost = self.lost.total.load(Ordering::Relaxed);
-        let told = self.lost.told.swap(lost, Ordering::Relaxed);
-        if lost > told {
-            tracing::warn!(lost = lost - told, "selection events were lost: the store fails or does not keep up");
+        let lost = self.lost.untold();
+        if lost > 0 {
+            tracing::warn!(lost, "selection events were lost: the store fails or does not keep up");
         }
     }
 

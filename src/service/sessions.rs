@@ -19,6 +19,7 @@ use crate::domain::session::{ID_BYTES, Session, SessionContents, SessionId};
 use crate::domain::similar::nearest_of_family;
 use crate::domain::tool::{ServerName, Tool, ToolId};
 use crate::domain::toolset::ToolsetName;
+use crate::service::behind;
 use crate::service::current::CurrentCatalog;
 use crate::service::ports::{SessionCaps, SessionSaved, Store, StoreError};
 use crate::service::select::{Offered, Select, SelectRequest, Turn, TurnRole};
@@ -269,13 +270,7 @@ fn to_the_millisecond(time: SystemTime) -> SystemTime {
 }
 
 async fn note_uses(store: Arc<dyn Store>, mut queue: mpsc::Receiver<(SessionId, SystemTime)>, stop: CancellationToken) {
-    loop {
-        let used = tokio::select! {
-            biased;
-            used = queue.recv() => used,
-            () = stop.cancelled() => return,
-        };
-        let Some((id, at)) = used else { return };
+    while let Some((id, at)) = behind::next(&mut queue, &stop).await {
         if let Err(error) = store.touch_session(&id, at).await {
             tracing::warn!(error = %error, "the use of a session was not noted");
         }
