@@ -1,11 +1,10 @@
 //! Sessions: documents of one's own.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, delete, get, post, web};
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
@@ -15,6 +14,7 @@ use crate::domain::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem, read_json};
+use crate::http::routes::admin::time;
 use crate::http::state::State;
 use crate::service::publish::Place;
 use crate::service::sessions::{Made, NewSession};
@@ -197,9 +197,4 @@ impl SessionToolBody {
         let (server, tool) = (id.server.to_string(), id.name.to_string());
         Some(Self { name: selected.name, server, tool, score: selected.score, reason: Some(selected.reason.to_string()) })
     }
-}
-
-/// RFC 3339, to the second, in universal time.
-fn time(at: SystemTime) -> String {
-    format!("{:.0}", Timestamp::try_from(at).unwrap_or_default())
 }
