@@ -29,6 +29,19 @@ pub enum Mode {
     Smart,
 }
 
+impl Mode {
+    /// Whether a document of this mode has this meta-tool.
+    #[must_use]
+    pub fn has(self, meta_tool: &str) -> bool {
+        match meta_tool {
+            FIND_TOOLS | RUN_TOOL => true,
+            DESCRIBE_TOOLS => self != Self::Full,
+            SMART_SELECT_TOOLS => self == Self::Smart,
+            _ => false,
+        }
+    }
+}
+
 /// The fixed parts of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heading<'a> {

@@ -10,6 +10,7 @@ use crate::domain::catalog::{Catalog, CatalogServer};
 use crate::domain::document::{self, Heading, MetaTool, Mode};
 use crate::domain::layout::{Layout, Naming};
 use crate::domain::mcpo;
+use crate::domain::naming::{DESCRIBE_TOOLS, SMART_SELECT_TOOLS};
 use crate::domain::principal::Visibility;
 use crate::domain::session::Session;
 use crate::domain::tool::{ServerName, Tool};
@@ -150,10 +151,10 @@ impl Publish {
         let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
         let servers = || catalog.servers().iter().map(|server| (server, count(server)));
         let mut tools = document::meta_tools(servers());
-        if mode != Mode::Full {
+        if mode.has(DESCRIBE_TOOLS) {
             tools.insert(1, document::describe());
         }
-        if mode == Mode::Smart {
+        if mode.has(SMART_SELECT_TOOLS) {
             tools.push(document::smart_select(servers()));
         }
         tools

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use super::{definition, meta};
 use crate::domain::catalog::{Catalog, CatalogServer};
-use crate::domain::document::{self, MAX_DESCRIBED, MetaTool, Mode};
+use crate::domain::document::{self, MAX_DESCRIBED, Mode};
 use crate::domain::naming::{DESCRIBE_TOOLS, FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
 use crate::domain::principal::Visibility;
 use crate::domain::tool::Tool;
@@ -64,7 +64,7 @@ impl ServerHandler for Face {
 
     async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListToolsResult, ErrorData> {
         let (catalog, visibility) = self.view();
-        let of_meta = self.meta_tools(&catalog, &visibility);
+        let of_meta = Publish::meta_tools(&catalog, &visibility, self.mode());
         let mut tools: Vec<McpTool> = of_meta.iter().map(definition::of_meta).collect();
         let (mode, define): (Mode, fn(&Tool) -> McpTool) = match self.shown {
             Shown::Whole(mode) => (mode, definition::of),
@@ -79,8 +79,7 @@ impl ServerHandler for Face {
         let answer = async {
             let arguments = Value::Object(request.arguments.unwrap_or_default());
             let name = &*request.name;
-            let (catalog, visibility) = self.view();
-            if !self.meta_tools(&catalog, &visibility).iter().any(|tool| tool.name == name) {
+            if !self.mode().has(name) {
                 return self.call(name, &arguments.to_string(), &context).await;
             }
             match name {
@@ -138,12 +137,12 @@ impl Face {
         (self.state.current.snapshot(), self.state.current.visibility(&self.caller.principal))
     }
 
-    fn meta_tools(&self, catalog: &Catalog, visibility: &Visibility) -> Vec<MetaTool> {
-        let mode = match self.shown {
+    /// The mode that has the same meta-tools.
+    fn mode(&self) -> Mode {
+        match self.shown {
             Shown::Whole(mode) => mode,
             Shown::Stubs => Mode::Meta,
-        };
-        Publish::meta_tools(catalog, visibility, mode)
+        }
     }
 
     async fn call(&self, name: &str, arguments: &str, context: &RequestContext<RoleServer>) -> Result<CallToolResult, ErrorData> {
