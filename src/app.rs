@@ -36,6 +36,7 @@ use crate::service::audit::Audit;
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::definitions::Definitions;
+use crate::service::describe::Describe;
 use crate::service::enrich::Enriching;
 use crate::service::enrich::admin::EnrichmentAdmin;
 use crate::service::enrich::feed::EnrichmentFeed;
@@ -43,10 +44,11 @@ use crate::service::execute::Execute;
 use crate::service::exposition::{Exposition, Parts};
 use crate::service::feedback::Feedback;
 use crate::service::files::Files;
+use crate::service::find::Find;
 use crate::service::judges::Judges;
 use crate::service::keys::Keys;
 use crate::service::limits::Limits;
-use crate::service::meta::Meta;
+use crate::service::loading::Loading;
 use crate::service::meta_tokens::MetaTokens;
 use crate::service::meters::{CacheKind, Meters};
 use crate::service::policies::{Policies, PolicyError};
@@ -211,6 +213,19 @@ impl Application {
         let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), takers);
         let apply = apply_to_tools(apply, Arc::clone(&facts), Arc::clone(&definitions));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
+        let loading = Arc::new(Loading {
+            current: Arc::clone(&current),
+            store: Arc::clone(&store),
+            chats: chats.clone(),
+            selection: Arc::clone(&selection),
+        });
+        let find = Find {
+            current: Arc::clone(&current),
+            retrieve: Arc::clone(&retrieve),
+            loading: Arc::clone(&loading),
+            selection: Arc::clone(&selection),
+            recorder: recorder.clone(),
+        };
         let select = Select::new(
             Arc::clone(&current),
             Arc::clone(&retrieve),
@@ -245,12 +260,14 @@ impl Application {
             publish,
             execute: Arc::clone(&execute),
             files,
-            meta: Meta { execute, current: Arc::clone(&current), retrieve: Arc::clone(&retrieve), recorder: recorder.clone() },
+            find,
+            describe: Describe { execute },
             smart_select: SmartSelect { current: Arc::clone(&current), retrieve, judges, recorder: recorder.clone() },
             public_url: start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
             select,
             sessions,
             toolsets,
+            loading,
             metrics: start.metrics,
             meters,
             exposition,

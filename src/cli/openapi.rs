@@ -26,7 +26,7 @@ pub(super) struct Openapi {
     /// The document of this server alone
     #[arg(long, value_name = "NAME", requires = "config")]
     server: Option<String>,
-    /// All tools, the meta-tools alone, or these with `smart_select_tools`
+    /// All tools, the meta-tools alone, these with `smart_select_tools`, or those that load
     #[arg(long, value_enum, default_value = "full", requires = "config")]
     mode: ModeArg,
     /// As it is published when the service is started with mcpo's command line
@@ -45,6 +45,7 @@ pub(super) enum ModeArg {
     Full,
     Meta,
     Smart,
+    Dynamic,
 }
 
 impl Openapi {
@@ -79,6 +80,7 @@ impl Openapi {
             ModeArg::Full => Mode::Full,
             ModeArg::Meta => Mode::Meta,
             ModeArg::Smart => Mode::Smart,
+            ModeArg::Dynamic => Mode::Dynamic,
         };
         let publish = Publish::new(current, app::publish_options(&settings.start));
         if let Some(document) = publish.document(&Place::Whole, &face, &Visibility::default(), mode) {

@@ -2,12 +2,16 @@
 //!
 //! Everything is `serde_json::Value` or text: typed OpenAPI libraries lose keywords of tool schemas.
 
+pub mod loading;
+
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
 use crate::domain::catalog::CatalogServer;
-use crate::domain::naming::{DESCRIBE_TOOLS, FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
+use crate::domain::naming::{
+    DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
+};
 use crate::domain::tool::{Tool, summary};
 
 /// The schema of any result.
@@ -27,15 +31,35 @@ pub enum Mode {
     Meta,
     /// The same with the one that chooses for a whole task.
     Smart,
+    /// Those that find, load, unload and run, and what is loaded.
+    Dynamic,
 }
 
 impl Mode {
+    const ALL: [Self; 4] = [Self::Full, Self::Meta, Self::Smart, Self::Dynamic];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Meta => "meta",
+            Self::Smart => "smart",
+            Self::Dynamic => "dynamic",
+        }
+    }
+
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+
     /// Whether a document of this mode has this meta-tool.
     #[must_use]
     pub fn has(self, meta_tool: &str) -> bool {
         match meta_tool {
             FIND_TOOLS | RUN_TOOL => true,
-            DESCRIBE_TOOLS => self != Self::Full,
+            DESCRIBE_TOOLS => matches!(self, Self::Meta | Self::Smart),
+            LOAD_TOOLSET | UNLOAD_TOOLSET | LIST_AVAILABLE_TOOLSETS | ENABLE_TOOL_GROUP => self == Self::Dynamic,
             SMART_SELECT_TOOLS => self == Self::Smart,
             _ => false,
         }
@@ -155,7 +179,8 @@ pub fn meta_tools<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>)
                         "enum": ["names", "summary", "full"],
                         "default": "summary",
                         "description": "How much of each tool: its name, one sentence, or the whole definition with its parameters"
-                    }
+                    },
+                    "intent": {"type": "string", "description": "A kind of tools that goes first, by tag, toolset or server, e.g. \"databases\" or \"read-only\""}
                 },
                 "required": ["queries"]
             }),
@@ -241,21 +266,38 @@ pub fn behind<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> 
     const NAMED: usize = 15;
     let servers: Vec<(&CatalogServer, usize)> = servers.filter(|(_, tools)| *tools > 0).collect();
     let tools: usize = servers.iter().map(|(_, tools)| tools).sum();
-    let mut names: Vec<&str> = servers.iter().take(NAMED).map(|(server, _)| server.name.as_str()).collect();
-    let more = format!("{} other servers", servers.len().saturating_sub(NAMED));
-    if servers.len() > NAMED {
-        names.push(&more);
+    // Those with the most tools say the most, in the order of their names.
+    let mut largest: Vec<usize> = (0..servers.len()).collect();
+    largest.sort_by_key(|&place| (std::cmp::Reverse(servers[place].1), place));
+    largest.truncate(NAMED);
+    largest.sort_unstable();
+    let names = largest.iter().map(|&place| short(servers[place].0.name.as_str())).collect();
+    let counted = if tools == 1 { "1 tool".to_owned() } else { format!("{tools} tools") };
+    let listed = listed(names, servers.len(), "server");
+    if listed.is_empty() { counted } else { format!("{counted} of {listed}") }
+}
+
+/// "GitHub, Jira and 7 other servers": of so many some are named.
+fn listed(mut names: Vec<String>, all: usize, of_what: &str) -> String {
+    match all - names.len() {
+        0 => {}
+        1 => names.push(format!("1 other {of_what}")),
+        more => names.push(format!("{more} other {of_what}s")),
     }
-    let mut out = format!("{tools} tools");
-    for (position, name) in names.iter().enumerate() {
-        let join = match position {
-            0 => " of ",
-            last if last + 1 == names.len() => " and ",
-            _ => ", ",
-        };
-        let _ = write!(out, "{join}{name}");
+    match names.as_slice() {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
-    out
+}
+
+/// A name that costs no more than a few words, whatever somebody called it.
+fn short(name: &str) -> String {
+    const LONGEST: usize = 40;
+    match name.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
 }
 
 /// Joins path items to a document. The text depends on nothing but the arguments.
@@ -398,6 +440,6 @@ mod tests {
         assert_eq!(document["servers"], json!([{"url": "/odd%20server"}]));
         assert_eq!(document["paths"].as_object().unwrap().len(), 3);
         assert_eq!(document["paths"]["/odd%20server/%7Bbrace%7D%2Fx"]["post"]["operationId"], tool.operation_id.as_str());
-        assert!(document["paths"]["/v1/tools/search"]["post"]["description"].as_str().unwrap().contains("1 tools of odd server"));
+        assert!(document["paths"]["/v1/tools/search"]["post"]["description"].as_str().unwrap().contains("1 tool of odd server"));
     }
 }

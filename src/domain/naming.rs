@@ -25,6 +25,17 @@ pub const DESCRIBE_TOOLS: &str = "describe_tools";
 pub const RUN_TOOL: &str = "run_tool";
 /// The published tool that has a language model choose tools for a task.
 pub const SMART_SELECT_TOOLS: &str = "smart_select_tools";
+/// The published tool that binds the tools of a toolset.
+pub const LOAD_TOOLSET: &str = "load_toolset";
+/// The published tool that takes them back.
+pub const UNLOAD_TOOLSET: &str = "unload_toolset";
+/// The published tool that says what can be loaded.
+pub const LIST_AVAILABLE_TOOLSETS: &str = "list_available_toolsets";
+/// The published tool that binds a toolset, a server's tools, or those with a tag.
+pub const ENABLE_TOOL_GROUP: &str = "enable_tool_group";
+/// All meta-tools.
+pub const META_TOOLS: [&str; 8] =
+    [FIND_TOOLS, DESCRIBE_TOOLS, LOAD_TOOLSET, UNLOAD_TOOLSET, LIST_AVAILABLE_TOOLSETS, ENABLE_TOOL_GROUP, RUN_TOOL, SMART_SELECT_TOOLS];
 
 /// The flat name of a tool: `^[a-zA-Z][a-zA-Z0-9_-]*$`, at most 64 characters, unique in a catalog.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

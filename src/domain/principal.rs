@@ -245,6 +245,12 @@ impl Classes {
         self.toolsets.iter().filter(move |(_, members)| class.is_some_and(|class| members.classes.contains(&class))).map(|(name, _)| name)
     }
 
+    /// The toolsets that any of these tools is in.
+    pub fn toolsets_of_any<'a>(&self, tools: impl Iterator<Item = &'a Arc<Tool>>) -> impl Iterator<Item = &ToolsetName> {
+        let classes: BTreeSet<VisibilityClass> = tools.filter_map(|tool| self.of(tool)).collect();
+        self.toolsets.iter().filter(move |(_, members)| !members.classes.is_disjoint(&classes)).map(|(name, _)| name)
+    }
+
     /// Whether a tool is in a toolset.
     #[must_use]
     pub fn is_in(&self, name: &ToolsetName, tool: &Tool) -> bool {

@@ -11,6 +11,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
+use crate::domain::document::Mode;
+use crate::domain::loading::Group;
 use crate::domain::principal::{Classes, PrincipalId};
 use crate::domain::tool::{ServerName, Tool, ToolId};
 use crate::domain::toolset::ToolsetName;
@@ -68,14 +70,26 @@ impl SessionContents {
             || self.servers.contains(&tool.id.server)
             || self.toolsets.iter().any(|name| classes.is_in(name, tool))
     }
+
+    /// Whether all of a group is among them by its name.
+    #[must_use]
+    pub fn name(&self, group: &Group) -> bool {
+        match group {
+            Group::Toolset(name) => self.toolsets.contains(name),
+            Group::Server(name) => self.servers.contains(name),
+            Group::Tag(_) => false,
+        }
+    }
 }
 
-/// A session as it was made. It never changes.
+/// A session as it was made. It never changes: what is loaded into it is kept beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
     pub id: SessionId,
     pub owner: PrincipalId,
     pub contents: SessionContents,
+    /// Of its documents, where a request names no other.
+    pub mode: Mode,
     pub created_at: SystemTime,
     pub expires_at: SystemTime,
 }
@@ -93,6 +107,7 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::{ID_BYTES, Session, SessionContents, SessionId};
+    use crate::domain::document::Mode;
     use crate::domain::principal::PrincipalId;
 
     #[test]
@@ -113,6 +128,7 @@ mod tests {
             id: SessionId::of_bytes([1; ID_BYTES]),
             owner: owner.clone(),
             contents: SessionContents::default(),
+            mode: Mode::Full,
             created_at: now,
             expires_at: now + Duration::from_secs(1),
         };

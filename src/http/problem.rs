@@ -15,6 +15,7 @@ use crate::service::definitions::ApproveError;
 use crate::service::execute::ExecuteError;
 use crate::service::keys::KeyError;
 use crate::service::limits::Limited;
+use crate::service::loading::LoadError;
 use crate::service::policies::PolicyError;
 use crate::service::ports::{CallError, StoreError};
 use crate::service::secrets::{CredentialError, SecretError};
@@ -69,6 +70,9 @@ codes! {
     NotFound           "not_found"           NOT_FOUND              Caller "There is no such thing here",
     MethodNotAllowed   "method_not_allowed"  METHOD_NOT_ALLOWED     Caller "This address answers another method",
     Conflict           "conflict"           CONFLICT               Caller "It is there already",
+    NothingToLoadInto  "nothing_to_load_into" CONFLICT              Caller "There is nothing that tools could be loaded into",
+    NotLoaded          "not_loaded"          CONFLICT               Caller "It is not loaded",
+    InitialToolset     "initial_toolset"     CONFLICT               Caller "It was there from the beginning",
     PreconditionFailed "precondition_failed" PRECONDITION_FAILED   Caller "It was changed meanwhile",
     BodyTooLarge       "body_too_large"      PAYLOAD_TOO_LARGE      Caller "The body is too large",
     InvalidArguments   "invalid_arguments"   UNPROCESSABLE_ENTITY   Caller "The arguments do not fit the tool's schema",
@@ -243,6 +247,30 @@ impl From<ToolsetError> for Problem {
             ToolsetError::Store(error) => Self::from(error),
         }
     }
+}
+
+impl From<LoadError> for Problem {
+    fn from(error: LoadError) -> Self {
+        let code = match &error {
+            LoadError::Unknown(_) => Code::NotFound,
+            LoadError::Nowhere => Code::NothingToLoadInto,
+            LoadError::Initial(_) => Code::InitialToolset,
+            LoadError::NotLoaded(..) => Code::NotLoaded,
+            LoadError::Unavailable => return Self::new(Code::Internal, format!("{error}.")),
+            LoadError::Store(_) => Code::Internal,
+        };
+        match error {
+            LoadError::Store(error) => Self::from(error),
+            error => Self::new(code, sentence(&error.to_string())),
+        }
+    }
+}
+
+/// A fragment as a sentence.
+fn sentence(fragment: &str) -> String {
+    let mut letters = fragment.chars();
+    let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
 }
 
 impl From<FactsError> for Problem {

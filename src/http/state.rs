@@ -5,14 +5,16 @@ use std::sync::Arc;
 use crate::http::caller::Admission;
 use crate::service::audit::Audit;
 use crate::service::current::CurrentCatalog;
+use crate::service::describe::Describe;
 use crate::service::enrich::admin::EnrichmentAdmin;
 use crate::service::execute::Execute;
 use crate::service::exposition::Exposition;
 use crate::service::feedback::Feedback;
 use crate::service::files::Files;
+use crate::service::find::Find;
 use crate::service::keys::Keys;
 use crate::service::limits::Limits;
-use crate::service::meta::Meta;
+use crate::service::loading::Loading;
 use crate::service::meters::Meters;
 use crate::service::policies::Policies;
 use crate::service::publish::Publish;
@@ -39,12 +41,14 @@ pub struct State {
     pub audit: Audit,
     pub keys: Arc<Keys>,
     pub secrets: Arc<Secrets>,
-    pub meta: Meta,
+    pub find: Find,
+    pub describe: Describe,
     /// The address under which callers reach this service, for links.
     pub public_url: Option<String>,
     pub select: Arc<Select>,
     pub sessions: Sessions,
     pub toolsets: Arc<Toolsets>,
+    pub loading: Arc<Loading>,
     pub smart_select: SmartSelect,
     pub status: Status,
     pub enrichment: EnrichmentAdmin,

@@ -1,7 +1,7 @@
 //! The chats' sets: written behind to the store, and read from there for every message, because another process may serve the
 //! chat too. What two of them did at the same time is put together; memory holds what is not written yet.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ struct Held {
     is_known: bool,
     /// Whether it holds what the store does not.
     is_changed: bool,
+    /// What was taken out since it was written last: it does not come back with what another process wrote.
+    removed: HashSet<ToolId>,
 }
 
 /// What became of a chat's set.
@@ -80,6 +82,7 @@ impl Chats {
         let mut warning = None;
         let before = held.set.clone();
         let dropped = held.set.update(offered, called, budget);
+        held.removed.retain(|tool| !offered.contains(tool) && !called.contains(tool));
         let set = held.set.clone();
         if set != before {
             held.is_changed = true;
@@ -89,6 +92,35 @@ impl Chats {
             warning = Some("the chat's set is kept in memory only: the store does not keep up".to_owned());
         }
         Updated { set, dropped, warning }
+    }
+
+    /// The set as it is now; `None` where the store does not answer and nothing is held.
+    pub async fn read(&self, key: &ChatKey) -> Option<ChatSet> {
+        let entry = self.held.entry_by_ref(key).or_default().await.into_value();
+        let mut held = entry.lock().await;
+        held.refresh(key, self.store.as_ref()).await.then(|| held.set.clone())
+    }
+
+    /// Takes these tools out at once. Returns the set without them, and whether any was in it; `None` where the set is not known.
+    pub async fn remove(&self, key: &ChatKey, tools: &HashSet<ToolId>) -> Option<(ChatSet, bool)> {
+        let entry = self.held.entry_by_ref(key).or_default().await.into_value();
+        let mut held = entry.lock().await;
+        if !held.refresh(key, self.store.as_ref()).await {
+            return None;
+        }
+        let before = held.set.tools().len();
+        held.set.remove(tools);
+        let set = held.set.clone();
+        let was_there = set.tools().len() < before;
+        if was_there {
+            held.is_changed = true;
+            held.removed.extend(tools.iter().cloned());
+            drop(held);
+            if self.changed.try_send((key.clone(), entry)).is_err() {
+                tracing::warn!("a chat's set is kept in memory only: the store does not keep up");
+            }
+        }
+        Some((set, was_there))
     }
 }
 
@@ -101,7 +133,7 @@ impl Held {
         match store.chat(key).await {
             Ok(stored) => {
                 let StoredChat { set, version } = stored.unwrap_or_default();
-                *self = Self { set, version, is_known: true, is_changed: false };
+                *self = Self { set, version, is_known: true, is_changed: false, removed: HashSet::new() };
             }
             Err(error) => tracing::warn!(error = %error, "a chat's set could not be read"),
         }
@@ -151,6 +183,9 @@ async fn save(store: &dyn Store, key: &ChatKey, entry: &Entry) {
                 held.version = version;
                 // A change of the meantime is in the queue.
                 held.is_changed = held.set != set;
+                if !held.is_changed {
+                    held.removed.clear();
+                }
                 return;
             }
             Ok(None) => match store.chat(key).await {
@@ -158,6 +193,9 @@ async fn save(store: &dyn Store, key: &ChatKey, entry: &Entry) {
                     let StoredChat { set, version } = stored.unwrap_or_default();
                     let mut held = entry.lock().await;
                     held.set.merge_into(set);
+                    let removed = std::mem::take(&mut held.removed);
+                    held.set.remove(&removed);
+                    held.removed = removed;
                     held.version = version;
                 }
                 Err(error) => return failed(error),

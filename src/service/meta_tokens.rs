@@ -33,7 +33,8 @@ impl MetaTokens {
     #[must_use]
     pub fn of(&self, catalog: &Catalog, visibility: &Visibility) -> Costs {
         self.known.get_with((catalog.version(), visibility.clone()), || {
-            let tools = Publish::meta_tools(catalog, visibility, Mode::Smart);
+            let mut tools = Publish::meta_tools(catalog, visibility, Mode::Smart);
+            tools.extend(Publish::meta_tools(catalog, visibility, Mode::Dynamic));
             let definitions: Vec<String> = tools.iter().map(|tool| tool.function().to_string()).collect();
             Arc::new(tools.iter().map(|tool| tool.name).zip((self.count)(&definitions)).collect())
         })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 
 use crate::domain::catalog::Catalog;
-use crate::domain::naming::{DESCRIBE_TOOLS, FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
+use crate::domain::naming::{FIND_TOOLS, META_TOOLS, RUN_TOOL};
 use crate::domain::principal::{Classes, Visibility};
 use crate::domain::session::Session;
 use crate::domain::tool::{Tool, ToolId};
@@ -141,7 +141,7 @@ impl Offer {
             if !seen.insert(function.name.as_str()) {
                 continue;
             }
-            let meta = [FIND_TOOLS, DESCRIBE_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS].into_iter().find(|name| *name == function.name);
+            let meta = META_TOOLS.into_iter().find(|name| *name == function.name);
             match (meta, &function.description) {
                 (Some(name), _) => self.meta.push(name),
                 (None, Some(description)) if narrow_foreign => {

@@ -22,6 +22,7 @@ use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Brief, Enrichment, EnrichmentProblem, Written};
 pub use crate::domain::feedback::{Feedback, Verdict};
 use crate::domain::judgement::{AnswerProblem, Choice, Provider, Question};
+use crate::domain::loading::Group;
 use crate::domain::policy::{Effect, RulePlace};
 use crate::domain::principal::{Principal, PrincipalId, Visibility, VisibilityClass};
 use crate::domain::relevance::SparseVector;
@@ -610,6 +611,16 @@ pub trait Store: Send + Sync {
 
     /// Notes that a session is used.
     async fn touch_session(&self, id: &SessionId, at: SystemTime) -> Result<(), StoreError>;
+
+    /// What is loaded into a session, in the order in which it was. It goes with the session.
+    async fn session_groups(&self, id: &SessionId) -> Result<Vec<Group>, StoreError>;
+
+    /// Adds groups to what is loaded into a session. One that is loaded already stays in its place; where there is no such
+    /// session any more nothing happens.
+    async fn load_session_groups(&self, id: &SessionId, groups: &[Group]) -> Result<(), StoreError>;
+
+    /// Returns whether it was loaded.
+    async fn unload_session_group(&self, id: &SessionId, group: &Group) -> Result<bool, StoreError>;
 
     /// Returns whether there was one.
     async fn remove_session(&self, id: &SessionId) -> Result<bool, StoreError>;

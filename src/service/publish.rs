@@ -1,5 +1,6 @@
 //! Documents: which operations a caller sees, served from memory.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,10 +8,11 @@ use moka::sync::Cache;
 
 use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::{Catalog, CatalogServer};
-use crate::domain::document::{self, Heading, MetaTool, Mode};
+use crate::domain::document::{self, Heading, MetaTool, Mode, loading};
 use crate::domain::layout::{Layout, Naming};
+use crate::domain::loading::Groups;
 use crate::domain::mcpo;
-use crate::domain::naming::{DESCRIBE_TOOLS, SMART_SELECT_TOOLS};
+use crate::domain::naming::{DESCRIBE_TOOLS, LOAD_TOOLSET, OperationId, SMART_SELECT_TOOLS};
 use crate::domain::principal::Visibility;
 use crate::domain::session::Session;
 use crate::domain::tool::{ServerName, Tool};
@@ -62,7 +64,16 @@ impl Place {
                 let members = || visibility.assigned.toolset(name);
                 mode == Mode::Full || members().is_some_and(|members| members.always.contains(&tool.operation_id))
             }
-            Self::Session(session) => mode == Mode::Full && session.contents.contain(tool, &visibility.assigned),
+            Self::Session(session) => matches!(mode, Mode::Full | Mode::Dynamic) && session.contents.contain(tool, &visibility.assigned),
+        }
+    }
+
+    /// The mode of a document there, where a request names none.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        match self {
+            Self::Whole | Self::Toolset(_) => Mode::Full,
+            Self::Session(session) => session.mode,
         }
     }
 }
@@ -83,7 +94,11 @@ struct Key {
     place: Place,
     face: Face,
     mode: Mode,
+    bound: Bound,
 }
+
+/// Tools that are published beside what a place shows, in this order: those that are always on, and what is loaded.
+pub type Bound = Arc<[OperationId]>;
 
 /// What is the same in all documents.
 #[derive(Clone, Debug, Default)]
@@ -126,6 +141,12 @@ impl Publish {
     /// The document of a face, at a place, for a caller who sees this much; `None` if there is no such face for them.
     #[must_use]
     pub fn document(&self, place: &Place, face: &Face, visibility: &Visibility, mode: Mode) -> Option<Document> {
+        self.document_with(place, face, visibility, mode, &Bound::default())
+    }
+
+    /// The same, with further tools.
+    #[must_use]
+    pub fn document_with(&self, place: &Place, face: &Face, visibility: &Visibility, mode: Mode, bound: &Bound) -> Option<Document> {
         let catalog = self.current.snapshot();
         let face = match (face, &self.options.layout.single) {
             (Face::Root, Some(single)) => &Face::Server(single.clone()),
@@ -136,13 +157,20 @@ impl Publish {
         {
             return None;
         }
-        let key = Key { catalog: catalog.version(), visibility: visibility.clone(), place: place.clone(), face: face.clone(), mode };
+        let key = Key {
+            catalog: catalog.version(),
+            visibility: visibility.clone(),
+            place: place.clone(),
+            face: face.clone(),
+            mode,
+            bound: Arc::clone(bound),
+        };
         if let Some(known) = self.documents.get(&key) {
             self.meter.hits(1);
             return Some(known);
         }
         self.meter.misses(1);
-        Some(self.documents.get_with(key, || self.compose(&catalog, place, face, visibility, mode)))
+        Some(self.documents.get_with(key, || self.compose(&catalog, place, face, visibility, mode, bound)))
     }
 
     /// The meta-tools as this caller gets them in a document of this mode.
@@ -151,6 +179,9 @@ impl Publish {
         let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
         let servers = || catalog.servers().iter().map(|server| (server, count(server)));
         let mut tools = document::meta_tools(servers());
+        if mode.has(LOAD_TOOLSET) {
+            tools.splice(1..1, loading::meta_tools(Groups::visible(catalog, visibility).known()));
+        }
         if mode.has(DESCRIBE_TOOLS) {
             tools.insert(1, document::describe());
         }
@@ -160,7 +191,18 @@ impl Publish {
         tools
     }
 
-    fn compose(&self, catalog: &Catalog, place: &Place, face: &Face, visibility: &Visibility, mode: Mode) -> Document {
+    /// What a place lists in a mode: what it shows, then what is bound beside it.
+    #[must_use]
+    pub fn listed<'a>(catalog: &'a Catalog, place: &Place, visibility: &Visibility, mode: Mode, bound: &Bound) -> Vec<&'a Arc<Tool>> {
+        let shown = catalog.tools().iter().filter(|tool| visibility.allows(tool) && place.shows(tool, visibility, mode));
+        let mut tools: Vec<&Arc<Tool>> = if mode == Mode::Full || *place != Place::Whole { shown.collect() } else { Vec::new() };
+        let mut known: HashSet<&OperationId> = tools.iter().map(|tool| &tool.operation_id).collect();
+        let more = bound.iter().filter_map(|name| catalog.operation(name.as_str())).filter(|tool| visibility.allows(tool));
+        tools.extend(more.filter(|tool| known.insert(&tool.operation_id)));
+        tools
+    }
+
+    fn compose(&self, catalog: &Catalog, place: &Place, face: &Face, visibility: &Visibility, mode: Mode, bound: &Bound) -> Document {
         let server = match face {
             Face::Root => None,
             Face::Server(name) => catalog.server(name.as_str()),
@@ -170,13 +212,12 @@ impl Publish {
         if naming == Naming::Flat || mode != Mode::Full {
             items.extend(Self::meta_tools(catalog, visibility, mode).iter().map(MetaTool::path_item));
         }
-        if mode == Mode::Full || *place != Place::Whole {
-            let tools: Vec<&Tool> = catalog
-                .visible(visibility)
-                .map(AsRef::as_ref)
-                .filter(|tool| server.is_none_or(|server| tool.id.server == server.name))
-                .filter(|tool| place.shows(tool, visibility, mode))
-                .collect();
+        let tools: Vec<&Tool> = Self::listed(catalog, place, visibility, mode, bound)
+            .into_iter()
+            .map(AsRef::as_ref)
+            .filter(|tool| server.is_none_or(|server| tool.id.server == server.name))
+            .collect();
+        if !tools.is_empty() {
             let prefix = &self.options.layout.prefix;
             let path = |tool: &Tool| match server {
                 Some(_) => document::tool_path_on_server(tool),

@@ -61,8 +61,15 @@ pub struct Retrieve {
     meters: Arc<Meters>,
 }
 
-/// What a search brings: tools with readable scores, the vector of its first query, and warnings.
-pub type Searched = (Vec<(Arc<Tool>, f32)>, Option<Arc<[f32]>>, Vec<String>);
+/// What several queries bring together.
+#[derive(Clone, Debug, Default)]
+pub struct Merged {
+    /// Positions in the catalog with their fused scores, best first: all that the caller sees.
+    pub ranked: Vec<(u32, f32)>,
+    /// The first query as a vector.
+    pub vector: Option<Arc<[f32]>>,
+    pub warnings: Vec<String>,
+}
 
 impl Retrieve {
     #[must_use]
@@ -287,44 +294,37 @@ impl Retrieve {
         catalog: &Catalog,
         limit: usize,
     ) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
-        let (tools, _, warnings) = self.search_with_vector(queries, visibility, catalog, limit).await;
-        (tools, warnings)
+        let Merged { ranked, warnings, .. } = self.merged(queries, visibility, catalog, limit).await;
+        let tool = |(key, fused): (u32, f32)| Some((Arc::clone(catalog.tools().get(key as usize)?), readable_score(fused)));
+        (ranked.into_iter().take(limit).filter_map(tool).collect(), warnings)
     }
 
-    /// The same, with the first query as a vector.
-    pub async fn search_with_vector(&self, queries: &[String], visibility: &Visibility, catalog: &Catalog, limit: usize) -> Searched {
-        let mut vector = None;
+    /// All that the caller sees, in the order in which it fits the queries; `list` is how many of each query matter at least.
+    pub async fn merged(&self, queries: &[String], visibility: &Visibility, catalog: &Catalog, list: usize) -> Merged {
+        let mut merged = Merged::default();
         let mut best: HashMap<u32, f32> = HashMap::new();
-        let mut warnings = Vec::new();
         for query in queries {
-            let ranking =
-                self.rank(&QueryPlan::new(query), visibility, catalog, Some(self.settings.load().candidates.max(limit)), &[]).await;
-            warnings.extend(ranking.warnings);
-            vector = vector.or(ranking.vector);
+            let list = self.settings.load().candidates.max(list);
+            let ranking = self.rank(&QueryPlan::new(query), visibility, catalog, Some(list), &[]).await;
+            merged.warnings.extend(ranking.warnings);
+            merged.vector = merged.vector.or(ranking.vector);
             for ranked in ranking.ranked {
                 best.entry(ranked.key).and_modify(|fused| *fused = fused.max(ranked.fused)).or_insert(ranked.fused);
             }
         }
-        warnings.sort_unstable();
-        warnings.dedup();
-        let mut merged: Vec<(u32, f32)> = best.into_iter().collect();
-        merged.sort_by(|(one, one_score), (other, other_score)| other_score.total_cmp(one_score).then(one.cmp(other)));
-        let mut tools: Vec<(Arc<Tool>, f32)> = merged
-            .iter()
-            .filter_map(|(key, fused)| Some((Arc::clone(catalog.tools().get(*key as usize)?), readable_score(*fused))))
-            .filter(|(tool, _)| visibility.allows(tool))
-            .take(limit)
-            .collect();
-        // Tools that no list brought, which happens while they are not embedded yet, fill the rest.
-        for tool in catalog.visible(visibility) {
-            if tools.len() >= limit {
-                break;
-            }
-            if catalog.position(&tool.id).is_some_and(|key| !merged.iter().any(|(known, _)| *known == key)) {
-                tools.push((Arc::clone(tool), 0.0));
+        merged.warnings.sort_unstable();
+        merged.warnings.dedup();
+        // Tools that no list brought, which happens while they are not embedded yet, come last.
+        for (key, tool) in (0..).zip(catalog.tools()) {
+            if visibility.allows(tool) {
+                best.entry(key).or_insert(f32::NEG_INFINITY);
+            } else {
+                best.remove(&key);
             }
         }
-        (tools, vector, warnings)
+        merged.ranked = best.into_iter().collect();
+        merged.ranked.sort_by(|(one, one_score), (other, other_score)| other_score.total_cmp(one_score).then(one.cmp(other)));
+        merged
     }
 }
 

@@ -9,7 +9,9 @@ use uuid::Uuid;
 
 use crate::domain::catalog::Catalog;
 use crate::domain::chat::{ChatKey, ChatSet};
-use crate::domain::naming::{DESCRIBE_TOOLS, FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
+use crate::domain::naming::{
+    DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
+};
 use crate::domain::principal::{Principal, Scope, Visibility};
 use crate::domain::relevance::{CutCandidate, CutParameters, GAP, GAP_OF_PARTS, QueryPlan, Ranked, Role, cut, prefer, readable_score};
 use crate::domain::selection::{Reason, Selected};
@@ -172,8 +174,9 @@ impl Select {
             let score = chosen.scores.get(&position).copied();
             tools.push(Selected { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score, reason });
         }
-        // When nothing else is on offer it is needed too, and with it the one that describes.
-        if offer.ours.is_empty() {
+        // When nothing else is on offer it is needed too, and with it the one that describes; and where tools are loaded, for
+        // those that are not bound yet.
+        if offer.ours.is_empty() || offer.meta.contains(&LOAD_TOOLSET) {
             for name in [DESCRIBE_TOOLS, RUN_TOOL].into_iter().filter(|name| offer.meta.contains(name)) {
                 if !tools.iter().any(|tool| tool.name == name) {
                     tools.push(meta(name, Reason::RunTool));
@@ -375,8 +378,10 @@ impl Select {
         if offer.meta.contains(&FIND_TOOLS) {
             fixed.push(meta(FIND_TOOLS, Reason::SearchTool));
         }
-        if offer.meta.contains(&SMART_SELECT_TOOLS) {
-            fixed.push(meta(SMART_SELECT_TOOLS, Reason::SearchTool));
+        for name in [SMART_SELECT_TOOLS, LOAD_TOOLSET, UNLOAD_TOOLSET, LIST_AVAILABLE_TOOLSETS, ENABLE_TOOL_GROUP] {
+            if offer.meta.contains(&name) {
+                fixed.push(meta(name, Reason::SearchTool));
+            }
         }
         let settings = self.settings.load();
         let pinned = pinned(&settings, catalog).filter(|&position| offer.has(position)).map(|position| &catalog.tools()[position as usize]);
@@ -456,7 +461,7 @@ fn meta(name: &str, reason: Reason) -> Selected {
 }
 
 /// What the settings pin, then what an admin pinned, each once.
-fn pinned<'a>(settings: &'a SelectionSettings, catalog: &'a Catalog) -> impl Iterator<Item = u32> + 'a {
+pub(super) fn pinned<'a>(settings: &'a SelectionSettings, catalog: &'a Catalog) -> impl Iterator<Item = u32> + 'a {
     let of_settings = move || settings.pinned.iter().filter_map(|name| catalog.operation_position(name));
     let of_admin = catalog.pinned().iter().copied().filter(move |position| of_settings().all(|known| known != *position));
     of_settings().chain(of_admin)

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::catalog::Catalog;
+use crate::domain::document::Mode;
 use crate::domain::principal::{Principal, Visibility};
 use crate::domain::selection::Selected;
 use crate::domain::session::{ID_BYTES, Session, SessionContents, SessionId};
@@ -45,6 +46,8 @@ pub struct NewSession {
     pub task: Option<String>,
     /// Most tools that are chosen for the task.
     pub limit: Option<usize>,
+    /// Of its documents. One in which tools are loaded may begin with none.
+    pub mode: Mode,
     pub ttl: Option<Duration>,
 }
 
@@ -104,8 +107,9 @@ impl Sessions {
             return Err(SessionError::Invalid(format!("ttl_seconds is 1 to {}", self.settings.longest_ttl.as_secs())));
         }
         let task = new.task.as_deref().map(str::trim).filter(|task| !task.is_empty());
-        if task.is_none() && new.toolsets.is_empty() && new.servers.is_empty() && new.tools.is_empty() {
-            let detail = "say what the session shall publish: toolsets, servers, tools or task";
+        if new.mode != Mode::Dynamic && task.is_none() && new.toolsets.is_empty() && new.servers.is_empty() && new.tools.is_empty() {
+            let detail =
+                "say what the session shall publish: toolsets, servers, tools or task; in mode `dynamic` it may begin with nothing";
             return Err(SessionError::Invalid(detail.to_owned()));
         }
         let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(owner));
@@ -121,7 +125,7 @@ impl Sessions {
         }
         let now = to_the_millisecond(SystemTime::now());
         let id = SessionId::of_bytes(rand::random::<[u8; ID_BYTES]>());
-        let session = Session { id, owner: owner.id.clone(), contents, created_at: now, expires_at: now + ttl };
+        let session = Session { id, owner: owner.id.clone(), contents, mode: new.mode, created_at: now, expires_at: now + ttl };
         let caps = SessionCaps { of_one: self.settings.per_caller, of_all: self.settings.total };
         match self.store.save_session(&session, caps).await? {
             SessionSaved::Full => return Err(SessionError::Full),
@@ -191,13 +195,6 @@ impl Sessions {
         let removed = self.store.remove_session(&session.id).await?;
         self.held.invalidate(&session.id).await;
         Ok(removed)
-    }
-
-    /// What a session publishes for this caller now.
-    #[must_use]
-    pub fn published(&self, session: &Session, caller: &Principal) -> Vec<Arc<Tool>> {
-        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(caller));
-        published(session, &catalog, &visibility).cloned().collect()
     }
 
     /// The tools for a task, best first, by the same retrieval and the same cut as those for a message.

@@ -10,7 +10,9 @@ use serde_json::json;
 use toolsieve::domain::api_key::{ApiKey, KeyId};
 use toolsieve::domain::canonical::Fingerprint;
 use toolsieve::domain::chat::{ChatKey, ChatSet};
+use toolsieve::domain::document::Mode;
 use toolsieve::domain::enrichment::{Author, Enrichment, Written};
+use toolsieve::domain::loading::{Group, GroupKind};
 use toolsieve::domain::policy::{Effect, RulePlace, RuleSource};
 use toolsieve::domain::principal::{Principal, PrincipalId};
 use toolsieve::domain::secret::{SealedSecret, SecretName, SecretPlace};
@@ -42,6 +44,7 @@ macro_rules! store_contract {
             of_two_changes_of_one_chat_one_is_too_late,
             toolsets_come_back_as_they_were,
             sessions_end_in_time_and_by_count,
+            what_is_loaded_into_a_session_goes_with_it,
             chats_and_events_are_forgotten_by_age,
             writers_and_readers_do_not_disturb_each_other,
             odd_texts_come_back,
@@ -296,6 +299,7 @@ pub(crate) async fn sessions_end_in_time_and_by_count(store: &dyn Store) {
             servers: ["日本".into()].into(),
             tools: [ToolId::new("server", "a tool")].into(),
         },
+        mode: Mode::Dynamic,
         created_at: at(from),
         expires_at: at(to),
     };
@@ -321,6 +325,35 @@ pub(crate) async fn sessions_end_in_time_and_by_count(store: &dyn Store) {
     assert_eq!(store.session(&theirs.id).await.unwrap(), None);
     let seventh = session(7, "third", 2_000, 3_000).id;
     assert!(store.remove_session(&seventh).await.unwrap() && !store.remove_session(&seventh).await.unwrap());
+}
+
+pub(crate) async fn what_is_loaded_into_a_session_goes_with_it(store: &dyn Store) {
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let session = |number: u8| Session {
+        id: SessionId::of_bytes([number; ID_BYTES]),
+        owner: PrincipalId::new("me"),
+        contents: SessionContents::default(),
+        mode: Mode::Dynamic,
+        created_at: at(1),
+        expires_at: at(1_000),
+    };
+    let (one, two) = (session(1), session(2));
+    let caps = SessionCaps { of_one: 2, of_all: 2 };
+    store.save_session(&one, caps).await.unwrap();
+    store.save_session(&two, caps).await.unwrap();
+    let group = |kind, name| Group::new(kind, name);
+    let (mail, clock, code) = (group(GroupKind::Toolset, "mail"), group(GroupKind::Server, "日本"), group(GroupKind::Tag, "code"));
+    store.load_session_groups(&one.id, &[code.clone(), mail.clone()]).await.unwrap();
+    store.load_session_groups(&one.id, &[mail.clone(), clock.clone()]).await.unwrap();
+    assert_eq!(store.session_groups(&one.id).await.unwrap(), [code.clone(), mail.clone(), clock.clone()], "in order, each once");
+    assert_eq!(store.session_groups(&two.id).await.unwrap(), []);
+    assert!(store.unload_session_group(&one.id, &code).await.unwrap() && !store.unload_session_group(&one.id, &code).await.unwrap());
+    store.load_session_groups(&one.id, std::slice::from_ref(&code)).await.unwrap();
+    assert_eq!(store.session_groups(&one.id).await.unwrap(), [mail, clock, code.clone()], "what comes back comes last");
+    store.remove_session(&one.id).await.unwrap();
+    assert_eq!(store.session_groups(&one.id).await.unwrap(), []);
+    store.load_session_groups(&one.id, &[code]).await.unwrap();
+    assert_eq!(store.session_groups(&one.id).await.unwrap(), [], "there is no session any more");
 }
 
 pub(crate) async fn chats_and_events_are_forgotten_by_age(store: &dyn Store) {

@@ -43,6 +43,7 @@ use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Written};
+use crate::domain::loading::Group;
 use crate::domain::principal::PrincipalId;
 use crate::domain::secret::{SealedSecret, SecretPlace};
 use crate::domain::session::{Session, SessionId};
@@ -347,6 +348,23 @@ impl Store for SqliteStore {
 
     async fn touch_session(&self, id: &SessionId, at: SystemTime) -> Result<(), StoreError> {
         sessions::touch(&self.writer, id, at).await.map_err(self.failed("note the use of a session"))
+    }
+
+    async fn session_groups(&self, id: &SessionId) -> Result<Vec<Group>, StoreError> {
+        sessions::loaded(&self.readers, id).await.map_err(self.failed("read what is loaded into a session"))
+    }
+
+    async fn load_session_groups(&self, id: &SessionId, groups: &[Group]) -> Result<(), StoreError> {
+        let save = async {
+            let mut transaction = self.write().await?;
+            sessions::load_groups(&mut transaction, id, groups).await?;
+            transaction.commit().await
+        };
+        save.await.map_err(self.failed("save what is loaded into a session"))
+    }
+
+    async fn unload_session_group(&self, id: &SessionId, group: &Group) -> Result<bool, StoreError> {
+        sessions::unload_group(&self.writer, id, group).await.map_err(self.failed("unload from a session"))
     }
 
     async fn remove_session(&self, id: &SessionId) -> Result<bool, StoreError> {

@@ -93,6 +93,23 @@ impl ToolFacts {
         self.hints.into()
     }
 
+    /// Whether the tool says that it changes nothing.
+    #[must_use]
+    pub fn reads_only(&self) -> bool {
+        self.has(Hint::ReadOnly)
+    }
+
+    /// Whether the tool may destroy something: it does not say that it does not.
+    #[must_use]
+    pub fn is_destructive(&self) -> bool {
+        self.has(Hint::Destructive)
+    }
+
+    fn has(&self, hint: Hint) -> bool {
+        let bit = Hint::ALL.iter().position(|known| *known == hint).unwrap_or_default();
+        self.hints >> bit & 1 == 1
+    }
+
     /// Those of its server first.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         self.tags.iter().map(AsRef::as_ref)

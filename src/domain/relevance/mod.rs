@@ -21,6 +21,7 @@
 
 pub mod ambiguity;
 pub mod analysis;
+pub mod arrange;
 pub mod cut;
 pub mod dense;
 pub mod examples;

@@ -5,25 +5,45 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::http::problem::Problem;
-use crate::http::routes::{smart_select as smart, tools};
+use crate::http::routes::{smart_select as smart, tools, toolsets};
 use crate::http::state::State;
 use crate::service::execute::Caller;
+use crate::service::loading::Here;
 
-pub(super) async fn find(state: &State, caller: &Caller, arguments: &Value) -> Result<Value, Problem> {
-    let request = tools::search_request(arguments.to_string().as_bytes())?;
-    state.limits.selection(&caller.principal)?;
-    Ok(value(&state.meta.find(&request, caller).await))
+pub(super) async fn find(state: &State, here: Here<'_>, arguments: &Value) -> Result<Value, Problem> {
+    let (request, _) = tools::search_request(arguments.to_string().as_bytes())?;
+    state.limits.selection(&here.caller.principal)?;
+    Ok(value(&state.find.find(&request, here).await))
 }
 
 pub(super) fn describe(state: &State, caller: &Caller, arguments: &Value) -> Result<Value, Problem> {
     let names = tools::described_names(arguments.to_string().as_bytes())?;
-    Ok(value(&state.meta.describe(&names, &caller.principal)))
+    Ok(value(&state.describe.describe(&names, &caller.principal)))
 }
 
 pub(super) async fn smart_select(state: &State, caller: &Caller, arguments: &Value) -> Result<Value, Problem> {
     let request = smart::task(arguments.to_string().as_bytes(), Vec::new())?;
     state.limits.selection(&caller.principal)?;
     Ok(value(&state.smart_select.select(&request, caller).await))
+}
+
+pub(super) async fn load(state: &State, here: Here<'_>, arguments: &Value) -> Result<Value, Problem> {
+    let asked = toolsets::load_request(arguments.to_string().as_bytes())?;
+    Ok(value(&state.loading.load(&asked.names, false, here).await?))
+}
+
+pub(super) async fn unload(state: &State, here: Here<'_>, arguments: &Value) -> Result<Value, Problem> {
+    let asked = toolsets::unload_request(arguments.to_string().as_bytes())?;
+    Ok(value(&state.loading.unload(&asked.names[0], here).await?))
+}
+
+pub(super) async fn enable(state: &State, here: Here<'_>, arguments: &Value) -> Result<Value, Problem> {
+    let asked = toolsets::enable_request(arguments.to_string().as_bytes())?;
+    Ok(value(&state.loading.load(&asked.names, true, here).await?))
+}
+
+pub(super) async fn available(state: &State, here: Here<'_>) -> Value {
+    value(&state.loading.available(here).await)
 }
 
 /// The tool that shall run, and its arguments as JSON text.

@@ -27,6 +27,7 @@ use crate::http::caller::Caller;
 use crate::http::mcp::server::{Face, Shown};
 use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
+use crate::http::routes::documents::mode;
 use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
 
@@ -38,13 +39,10 @@ pub struct McpQuery {
 }
 
 impl McpQuery {
-    fn shown(&self, body: &[u8]) -> Result<Shown, Problem> {
+    fn shown(&self, at: &At, body: &[u8]) -> Result<Shown, Problem> {
         match self.mode.as_deref() {
-            None | Some("full") => Ok(Shown::Whole(Mode::Full)),
-            Some("meta") => Ok(Shown::Whole(Mode::Meta)),
-            Some("smart") => Ok(Shown::Whole(Mode::Smart)),
             Some("lazy") => Ok(if asks_for_everything(body) { Shown::Whole(Mode::Full) } else { Shown::Stubs }),
-            Some(_) => Err(Problem::new(Code::InvalidRequest, "mode is `full`, `meta`, `smart` or `lazy`.")),
+            asked => mode(asked, at, ", `lazy`").map(Shown::Whole),
         }
     }
 }
@@ -61,7 +59,7 @@ pub async fn serve(
     request: HttpRequest,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
-    let shown = query.shown(&body.0)?;
+    let shown = query.shown(&at, &body.0)?;
     let mut context = context(&caller, &request);
     // Only servers whose configuration says so get any of them.
     context.headers = Arc::new(headers(&request));

@@ -18,12 +18,15 @@ use tokio::task::JoinHandle;
 use super::{definition, meta};
 use crate::domain::catalog::{Catalog, CatalogServer};
 use crate::domain::document::{self, MAX_DESCRIBED, Mode};
-use crate::domain::naming::{DESCRIBE_TOOLS, FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
+use crate::domain::naming::{
+    DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
+};
 use crate::domain::principal::Visibility;
 use crate::domain::tool::Tool;
 use crate::http::problem::Problem;
 use crate::http::state::State;
 use crate::service::execute::{Caller, ExecuteError};
+use crate::service::loading::Here;
 use crate::service::ports::Progress;
 use crate::service::publish::{Place, Publish};
 
@@ -70,8 +73,12 @@ impl ServerHandler for Face {
             Shown::Whole(mode) => (mode, definition::of),
             Shown::Stubs => (Mode::Full, definition::stub),
         };
-        tools.extend(catalog.visible(&visibility).filter(|tool| self.place.shows(tool, &visibility, mode)).map(|tool| define(tool)));
-        Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private))
+        let bound = self.state.loading.bound(self.here(), mode).await;
+        tools.extend(Publish::listed(&catalog, &self.place, &visibility, mode, &bound).into_iter().map(|tool| define(tool)));
+        // What is loaded is listed at once.
+        let changes = mode == Mode::Dynamic || matches!(*self.place, Place::Session(_));
+        let ttl = if changes { 0 } else { LIST_TTL_MS };
+        Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(ttl).with_cache_scope(CacheScope::Private))
     }
 
     async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
@@ -83,8 +90,12 @@ impl ServerHandler for Face {
                 return self.call(name, &arguments.to_string(), &context).await;
             }
             match name {
-                FIND_TOOLS => Ok(meta::structured(meta::find(&self.state, &self.caller, &arguments).await)),
+                FIND_TOOLS => Ok(meta::structured(meta::find(&self.state, self.here(), &arguments).await)),
                 DESCRIBE_TOOLS => Ok(meta::structured(meta::describe(&self.state, &self.caller, &arguments))),
+                LOAD_TOOLSET => Ok(meta::structured(meta::load(&self.state, self.here(), &arguments).await)),
+                UNLOAD_TOOLSET => Ok(meta::structured(meta::unload(&self.state, self.here(), &arguments).await)),
+                ENABLE_TOOL_GROUP => Ok(meta::structured(meta::enable(&self.state, self.here(), &arguments).await)),
+                LIST_AVAILABLE_TOOLSETS => Ok(meta::structured(Ok(meta::available(&self.state, self.here()).await))),
                 SMART_SELECT_TOOLS => Ok(meta::structured(meta::smart_select(&self.state, &self.caller, &arguments).await)),
                 RUN_TOOL => match meta::run(&arguments) {
                     Ok((name, arguments)) => self.call(&name, &arguments, &context).await,
@@ -135,6 +146,10 @@ impl ServerHandler for Face {
 impl Face {
     fn view(&self) -> (Arc<Catalog>, Visibility) {
         (self.state.current.snapshot(), self.state.current.visibility(&self.caller.principal))
+    }
+
+    fn here(&self) -> Here<'_> {
+        Here { caller: &self.caller, place: &self.place, client: None }
     }
 
     /// The mode that has the same meta-tools.
@@ -218,6 +233,10 @@ fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> Str
     let behind = document::behind(catalog.servers().iter().map(|server| (server, count(server))));
     let how = match shown {
         Shown::Whole(Mode::Full) => format!("{FIND_TOOLS} finds the right ones by what they do."),
+        Shown::Whole(Mode::Dynamic) => format!(
+            "{FIND_TOOLS} finds them by what they do and says which toolset they are in, {LOAD_TOOLSET} makes that toolset's tools yours; \
+             {RUN_TOOL} runs one without loading."
+        ),
         Shown::Whole(Mode::Meta | Mode::Smart) => {
             format!("{FIND_TOOLS} finds them by what they do, {DESCRIBE_TOOLS} gives their parameters, {RUN_TOOL} runs them.")
         }

@@ -11,25 +11,29 @@ use crate::domain::tool::ServerName;
 use crate::http::caller::Caller;
 use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
+use crate::http::routes::execute::context;
 use crate::http::state::State;
+use crate::service::loading::Here;
 use crate::service::publish::{Document, Face};
 
 #[derive(Deserialize, IntoParams)]
 pub struct DocumentQuery {
     /// `full` (default): all tools; `meta`: only the three that find, describe and run them; `smart`: these and
-    /// `smart_select_tools`.
+    /// `smart_select_tools`; `dynamic`: those that find, load, unload and run, the pinned tools, and what is loaded. A session
+    /// has a default of its own.
     mode: Option<String>,
 }
 
 impl DocumentQuery {
-    fn mode(&self) -> Result<Mode, Problem> {
-        match self.mode.as_deref() {
-            None | Some("full") => Ok(Mode::Full),
-            Some("meta") => Ok(Mode::Meta),
-            Some("smart") => Ok(Mode::Smart),
-            Some(_) => Err(Problem::new(Code::InvalidRequest, "mode is `full`, `meta` or `smart`.")),
-        }
+    fn mode(&self, at: &At) -> Result<Mode, Problem> {
+        mode(self.mode.as_deref(), at, "")
     }
+}
+
+/// The mode that is asked for, or that of the place; `more` are further ones that are taken, for the error.
+pub(in crate::http) fn mode(asked: Option<&str>, at: &At, more: &str) -> Result<Mode, Problem> {
+    let Some(name) = asked else { return Ok(at.0.mode()) };
+    Mode::of_name(name).ok_or_else(|| Problem::new(Code::InvalidRequest, format!("mode is `full`, `meta`, `smart`{more} or `dynamic`.")))
 }
 
 /// All tools that this caller may see, as one OpenAPI 3.1 document.
@@ -51,7 +55,7 @@ pub async fn root(
     query: web::Query<DocumentQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    answer(&state, &caller, &at, &Face::Root, query.mode()?, &request)
+    answer(&state, &caller, &at, &Face::Root, query.mode(&at)?, &request).await
 }
 
 /// One server's tools, with paths below it, as mcpo serves them.
@@ -66,10 +70,10 @@ pub async fn server(
     query: web::Query<DocumentQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    answer(&state, &caller, &at, &Face::Server(ServerName::new(path.into_inner())), query.mode()?, &request)
+    answer(&state, &caller, &at, &Face::Server(ServerName::new(path.into_inner())), query.mode(&at)?, &request).await
 }
 
-fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode, request: &HttpRequest) -> Result<HttpResponse, Problem> {
+async fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode, request: &HttpRequest) -> Result<HttpResponse, Problem> {
     let server = match face {
         Face::Server(name) => Some(name),
         Face::Root => state.publish.layout().single.as_ref(),
@@ -78,7 +82,9 @@ fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode, requ
         return Err(Problem::not_found());
     }
     let visibility = state.current.visibility(&caller.0);
-    let document = state.publish.document(&at.0, face, &visibility, mode).ok_or_else(|| absent(state, server))?;
+    let context = context(caller, request);
+    let bound = state.loading.bound(Here { caller: &context, place: &at.0, client: None }, mode).await;
+    let document = state.publish.document_with(&at.0, face, &visibility, mode, &bound).ok_or_else(|| absent(state, server))?;
     let Document { body, etag } = document;
     let known = request.headers().get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let unchanged = known.is_some_and(|known| known == "*" || known.split(',').any(|tag| tag.trim().trim_start_matches("W/") == &*etag));

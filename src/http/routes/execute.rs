@@ -11,13 +11,14 @@ use crate::domain::principal::PrincipalKind;
 use crate::domain::tool::{Tool, ToolId};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
+use crate::http::place::At;
 use crate::http::problem::{Problem, read_json};
-use crate::http::routes::{smart_select, tools};
+use crate::http::routes::{smart_select, tools, toolsets};
 use crate::http::state::State;
 use crate::service::execute::{self, Executed};
 
 /// Longest id of a chat or a selection that is taken over.
-const MAX_ID_BYTES: usize = 256;
+pub(super) const MAX_ID_BYTES: usize = 256;
 /// Says what was put right in the arguments, by JSON Pointer.
 const REPAIRS: HeaderName = HeaderName::from_static("x-toolsieve-repairs");
 const MAX_HEADER_BYTES: usize = 2_000;
@@ -29,6 +30,7 @@ const MAX_HEADER_BYTES: usize = 2_000;
 pub async fn execute(
     state: web::Data<State>,
     caller: Caller,
+    at: At,
     path: web::Path<(String, String)>,
     request: HttpRequest,
     body: Body,
@@ -36,7 +38,11 @@ pub async fn execute(
     let (server, tool) = path.into_inner();
     // A server's document publishes the meta-tools with paths below the server, as it does with its tools.
     match tool.as_str() {
-        "v1/tools/search" => return tools::run_search(&state, &caller, &request, &body.0).await,
+        "v1/tools/search" => return tools::run_search(&state, &caller, &at, &request, &body.0).await,
+        "v1/toolsets/load" => return toolsets::run_load(&state, &caller, &at, &request, &body.0).await,
+        "v1/toolsets/unload" => return toolsets::run_unload(&state, &caller, &at, &request, &body.0).await,
+        "v1/toolsets/enable" => return toolsets::run_enable(&state, &caller, &at, &request, &body.0).await,
+        "v1/toolsets/available" => return toolsets::run_available(&state, &caller, &at, &request, &body.0).await,
         "v1/tools/describe" => return tools::run_describe(&state, &caller, &body.0),
         "v1/tools/call" => return tools::run_call(&state, &caller, &request, &body.0).await,
         "v1/tools/smart_select" => return smart_select::run(&state, &caller, &request, &body.0).await,
@@ -117,7 +123,7 @@ pub fn context(caller: &Caller, request: &HttpRequest) -> execute::Caller {
 }
 
 /// Open WebUI marks chats that it doesn't keep itself by what their id begins with.
-fn is_kept(chat: &str) -> bool {
+pub(super) fn is_kept(chat: &str) -> bool {
     !["local:", "temporary:", "channel:"].iter().any(|prefix| chat.starts_with(prefix))
 }
 

@@ -175,7 +175,7 @@ async fn sessions(state: &State, request: &SelectRequest, principal: &Principal)
         if let Some((Below::Session(id), "/")) = Below::split(&whole)
             && let Some(session) = state.sessions.find(id, principal).await?
         {
-            sessions.insert(path.clone(), session);
+            sessions.insert(path.clone(), state.loading.extended(session).await?);
         }
     }
     Ok(sessions)

@@ -1,22 +1,27 @@
 //! Sessions: documents of one's own.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::http::header;
-use actix_web::{HttpResponse, delete, get, post, web};
+use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
+use crate::domain::document::Mode;
 use crate::domain::selection::Selected;
 use crate::domain::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::admin::time;
+use crate::http::routes::execute::context;
 use crate::http::state::State;
-use crate::service::publish::Place;
+use crate::service::execute;
+use crate::service::loading::Here;
+use crate::service::publish::{Place, Publish};
 use crate::service::sessions::{Made, NewSession};
 
 /// Names of one session.
@@ -49,6 +54,10 @@ struct NewSessionBody {
     /// Most tools that are chosen for the task, 1 to 128, default 10.
     #[serde(default)]
     limit: Option<usize>,
+    /// The mode of its documents and of its MCP address, where a request names none: `full` (default), `meta`, `smart` or
+    /// `dynamic`, in which it may begin with nothing.
+    #[serde(default)]
+    mode: Option<String>,
     /// How long the session lasts.
     #[serde(default)]
     ttl_seconds: Option<u64>,
@@ -60,6 +69,7 @@ struct SessionBody {
     /// What a tool server connection gets as its address; `/openapi.json` below it is the document. Without `http.public_url`
     /// it is a path.
     url: String,
+    mode: &'static str,
     created_at: String,
     expires_at: String,
     /// What is published, as far as the caller may see it now.
@@ -114,10 +124,14 @@ pub async fn create(state: web::Data<State>, caller: Caller, body: Body) -> Resu
     if body.task.as_ref().is_some_and(|task| task.len() > LONGEST_TASK) {
         return Err(invalid(format!("task has at most {LONGEST_TASK} bytes.")));
     }
-    let NewSessionBody { toolsets, servers, tools, task, limit, ttl_seconds } = body;
+    let NewSessionBody { toolsets, servers, tools, task, limit, mode, ttl_seconds } = body;
+    let mode = match mode.as_deref() {
+        None => Mode::Full,
+        Some(name) => Mode::of_name(name).ok_or_else(|| invalid("mode is `full`, `meta`, `smart` or `dynamic`.".to_owned()))?,
+    };
     let ttl = ttl_seconds.map(Duration::from_secs);
     let Made { session, tools, warnings } =
-        state.sessions.make(NewSession { toolsets, servers, tools, task, limit, ttl }, &caller.0).await?;
+        state.sessions.make(NewSession { toolsets, servers, tools, task, limit, mode, ttl }, &caller.0).await?;
     tracing::info!(tools = tools.len(), "session made");
     let tools = tools.into_iter().filter_map(SessionToolBody::of).collect();
     let answer = SessionBody { tools, warnings, ..body_of(&state, &session) };
@@ -131,9 +145,12 @@ pub async fn create(state: web::Data<State>, caller: Caller, body: Body) -> Resu
     responses((status = 200, description = "Without those whose time is over", body = SessionsBody), (status = 401, description = "No key, or a wrong one"))
 )]
 #[get("/v1/sessions")]
-pub async fn list(state: web::Data<State>, caller: Caller) -> Result<HttpResponse, Problem> {
-    let sessions = state.sessions.of(&caller.0).await?;
-    let sessions = sessions.iter().map(|session| with_tools(&state, &caller, session)).collect();
+pub async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let context = context(&caller, &request);
+    let mut sessions = Vec::new();
+    for session in state.sessions.of(&caller.0).await? {
+        sessions.push(with_tools(&state, &context, session.into()).await);
+    }
     Ok(HttpResponse::Ok().json(SessionsBody { sessions }))
 }
 
@@ -149,9 +166,9 @@ pub async fn list(state: web::Data<State>, caller: Caller) -> Result<HttpRespons
     )
 )]
 #[get("/v1/sessions/{id}")]
-pub async fn show(state: web::Data<State>, caller: Caller, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+pub async fn show(state: web::Data<State>, caller: Caller, id: web::Path<String>, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let session = state.sessions.find(&id, &caller.0).await?.ok_or_else(Problem::not_found)?;
-    Ok(HttpResponse::Ok().json(with_tools(&state, &caller, &session)))
+    Ok(HttpResponse::Ok().json(with_tools(&state, &context(&caller, &request), session).await))
 }
 
 /// Ends one of the caller's own sessions.
@@ -177,6 +194,7 @@ fn body_of(state: &State, session: &Session) -> SessionBody {
     SessionBody {
         id: session.id.as_str().to_owned(),
         url: format!("{base}{place}"),
+        mode: session.mode.name(),
         created_at: time(session.created_at),
         expires_at: time(session.expires_at),
         tools: Vec::new(),
@@ -184,11 +202,15 @@ fn body_of(state: &State, session: &Session) -> SessionBody {
     }
 }
 
-fn with_tools(state: &State, caller: &Caller, session: &Session) -> SessionBody {
-    let tools = state.sessions.published(session, &caller.0);
+/// A session with what it began with and what is loaded.
+async fn with_tools(state: &State, caller: &execute::Caller, session: Arc<Session>) -> SessionBody {
+    let place = Place::Session(Arc::clone(&session));
+    let bound = state.loading.bound(Here { caller, place: &place, client: None }, Mode::Full).await;
+    let (catalog, visibility) = (state.current.snapshot(), state.current.visibility(&caller.principal));
+    let tools = Publish::listed(&catalog, &place, &visibility, Mode::Full, &bound);
     let body = |selected| SessionToolBody { reason: None, ..selected };
     let tools = tools.iter().filter_map(|tool| SessionToolBody::of(Selected::named(tool))).map(body).collect();
-    SessionBody { tools, ..body_of(state, session) }
+    SessionBody { tools, ..body_of(state, &session) }
 }
 
 impl SessionToolBody {

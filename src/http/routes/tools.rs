@@ -9,10 +9,13 @@ use utoipa::ToSchema;
 use crate::domain::document::{MAX_DESCRIBED, MAX_QUERIES};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
+use crate::http::place::At;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::execute::{answer, context, for_tool};
+use crate::http::routes::toolsets::{chat, in_chat};
 use crate::http::state::State;
-use crate::service::meta::{Detail, FindTools, MAX_LIMIT};
+use crate::service::find::{Detail, FindTools, MAX_LIMIT};
+use crate::service::loading::Here;
 
 #[derive(Deserialize, ToSchema)]
 struct SearchBody {
@@ -22,16 +25,21 @@ struct SearchBody {
     queries: OneOrMany,
     /// How many tools to return, 1 to 100, default 10.
     limit: Option<usize>,
-    /// `names`, `summary` (default) or `full`.
+    /// `names` (or `compact`), `summary` (default) or `full`.
     detail: Option<String>,
-    /// What the tools are for; counts as one more query.
+    /// What kind of tools, in a few words: tools whose tags, toolset or server fit go first (`read-only` and `destructive` go by
+    /// what the tools say of themselves). Where none fits it counts as one more query.
     intent: Option<String>,
+    /// Most tools of one server, 1 to 100, that go before those of others. Default: `selection.per_server`.
+    per_server: Option<usize>,
+    /// The chat of which is told what is loaded, where no header names it.
+    chat_id: Option<String>,
 }
 
 /// Models send one string where a list is asked for.
 #[derive(Deserialize, Default)]
 #[serde(untagged)]
-enum OneOrMany {
+pub(super) enum OneOrMany {
     #[default]
     None,
     One(String),
@@ -39,7 +47,7 @@ enum OneOrMany {
 }
 
 impl OneOrMany {
-    fn many(self) -> Vec<String> {
+    pub(super) fn many(self) -> Vec<String> {
         match self {
             Self::None => Vec::new(),
             Self::One(one) => vec![one],
@@ -71,7 +79,7 @@ struct CallBody {
     tag = "tools",
     request_body = SearchBody,
     responses(
-        (status = 200, description = "Exactly `limit` tools when there are that many", body = Object),
+        (status = 200, description = "Exactly `limit` `tools` when there are that many; where there is a session or a chat, whether each is `already_loaded`, and which `toolsets` to load", body = Object),
         (status = 400, description = "Not JSON"),
         (status = 401, description = "No key, or a wrong one"),
         (status = 413, description = "The body is too large"),
@@ -80,8 +88,8 @@ struct CallBody {
     )
 )]
 #[post("/v1/tools/search")]
-pub async fn search(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
-    run_search(&state, &caller, &request, &body.0).await
+pub async fn search(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+    run_search(&state, &caller, &at, &request, &body.0).await
 }
 
 /// Runs any tool by its published name.
@@ -124,7 +132,7 @@ pub async fn describe(state: web::Data<State>, caller: Caller, body: Body) -> Re
 }
 
 pub(super) fn run_describe(state: &State, caller: &Caller, body: &[u8]) -> Result<HttpResponse, Problem> {
-    Ok(HttpResponse::Ok().json(state.meta.describe(&described_names(body)?, &caller.0)))
+    Ok(HttpResponse::Ok().json(state.describe.describe(&described_names(body)?, &caller.0)))
 }
 
 pub(in crate::http) fn described_names(body: &[u8]) -> Result<Vec<String>, Problem> {
@@ -139,18 +147,29 @@ pub(in crate::http) fn described_names(body: &[u8]) -> Result<Vec<String>, Probl
     Ok(names)
 }
 
-pub(super) async fn run_search(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
-    let asked = search_request(body)?;
+pub(super) async fn run_search(
+    state: &State,
+    caller: &Caller,
+    at: &At,
+    request: &HttpRequest,
+    body: &[u8],
+) -> Result<HttpResponse, Problem> {
+    let (asked, chat) = search_request(body)?;
     state.limits.selection(&caller.0)?;
-    let found = state.meta.find(&asked, &context(caller, request)).await;
+    let context = in_chat(context(caller, request), chat);
+    let found = state.find.find(&asked, Here { caller: &context, place: &at.0, client: None }).await;
     Ok(HttpResponse::Ok().json(found))
 }
 
-pub(in crate::http) fn search_request(body: &[u8]) -> Result<FindTools, Problem> {
+/// What shall be found, and the chat that is named beside it.
+pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<String>), Problem> {
     let body: SearchBody = read_json(body)?;
+    let intent = body.intent.filter(|intent| !intent.trim().is_empty());
     let mut queries = body.queries.many();
-    queries.extend(body.intent);
     queries.retain(|query| !query.trim().is_empty());
+    if queries.is_empty() {
+        queries.extend(intent.clone());
+    }
     if queries.is_empty() || queries.len() > MAX_QUERIES {
         return Err(Problem::new(
             Code::InvalidRequest,
@@ -161,13 +180,15 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<FindTools, Problem>
     if limit == 0 || limit > MAX_LIMIT {
         return Err(Problem::new(Code::InvalidRequest, format!("limit is 1 to {MAX_LIMIT}.")));
     }
+    if body.per_server.is_some_and(|most| most == 0 || most > MAX_LIMIT) {
+        return Err(Problem::new(Code::InvalidRequest, format!("per_server is 1 to {MAX_LIMIT}.")));
+    }
     let detail = match body.detail.as_deref() {
-        None | Some("summary") => Detail::Summary,
-        Some("names") => Detail::Names,
-        Some("full") => Detail::Full,
-        Some(_) => return Err(Problem::new(Code::InvalidRequest, "detail is `names`, `summary` or `full`.")),
+        None => Detail::default(),
+        Some(name) => Detail::of_name(name).ok_or_else(|| Problem::new(Code::InvalidRequest, format!("detail is {}.", Detail::NAMES)))?,
     };
-    Ok(FindTools { queries, limit, detail })
+    let asked = FindTools { queries, limit, detail, intent, per_server: body.per_server };
+    Ok((asked, chat(body.chat_id)?))
 }
 
 pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {

@@ -1,11 +1,65 @@
-//! The toolsets that a caller sees.
+//! The toolsets that a caller sees, and loading them: plain routes, and what the meta-tools that load call.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
-use actix_web::{HttpResponse, get, web};
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
+use serde::Deserialize;
 use serde_json::json;
+use utoipa::ToSchema;
 
+use crate::domain::document::loading::MAX_GROUPS;
+use crate::http::body::Body;
 use crate::http::caller::Caller;
+use crate::http::place::At;
+use crate::http::problem::{Code, Problem, read_json};
+use crate::http::routes::execute::{MAX_ID_BYTES, context, is_kept};
+use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
+use crate::service::execute;
+use crate::service::loading::Here;
+
+/// What shall be loaded; one of the two at least.
+#[derive(Deserialize, ToSchema)]
+struct LoadBody {
+    /// The name of a toolset, or of a server.
+    toolset: Option<String>,
+    /// Several of them, 20 at most. One string is taken too.
+    #[serde(default)]
+    #[schema(value_type = Vec<String>)]
+    toolsets: OneOrMany,
+    /// The chat that they are loaded into, where no header names it.
+    chat_id: Option<String>,
+}
+
+#[derive(Deserialize, ToSchema)]
+struct UnloadBody {
+    /// The name under which it was loaded.
+    #[serde(alias = "group")]
+    toolset: String,
+    /// The chat, where no header names it.
+    chat_id: Option<String>,
+}
+
+#[derive(Deserialize, ToSchema)]
+struct EnableBody {
+    /// The name of a toolset, of a server, or a tag.
+    #[serde(alias = "toolset")]
+    group: String,
+    /// The chat, where no header names it.
+    chat_id: Option<String>,
+}
+
+#[derive(Deserialize, ToSchema, Default)]
+struct AvailableBody {
+    /// The chat, where no header names it.
+    #[serde(default)]
+    chat_id: Option<String>,
+}
+
+/// Groups to load, with the chat that was named beside them.
+pub(in crate::http) struct Asked {
+    pub(in crate::http) names: Vec<String>,
+    pub(in crate::http) chat: Option<String>,
+}
 
 /// The toolsets in which this caller sees a tool, by name.
 #[utoipa::path(
@@ -19,4 +73,168 @@ use crate::http::state::State;
 #[get("/v1/toolsets")]
 pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
     HttpResponse::Ok().json(json!({"toolsets": state.toolsets.visible(&caller.0)}))
+}
+
+/// Loads toolsets, or servers by their names, into the session of the address or into the chat: their tools are bound from then on.
+#[utoipa::path(
+    operation_id = "load_toolset",
+    tag = "toolsets",
+    request_body = LoadBody,
+    responses(
+        (status = 200, description = "`loaded`, `already_loaded`, the names of their `tools`, how many tools are `bound` now, and what to do `next`", body = Object),
+        (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 404, description = "No such toolset; nothing was loaded"),
+        (status = 409, description = "There is neither a session nor a chat"),
+        (status = 413, description = "The body is too large"),
+        (status = 422, description = "No name, or a value that does not fit")
+    )
+)]
+#[post("/v1/toolsets/load")]
+pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+    run_load(&state, &caller, &at, &request, &body.0).await
+}
+
+/// Takes back what was loaded; not what was there from the beginning.
+#[utoipa::path(
+    operation_id = "unload_toolset",
+    tag = "toolsets",
+    request_body = UnloadBody,
+    responses(
+        (status = 200, description = "`unloaded`, the names of the `tools` that are bound no longer, how many are `bound`", body = Object),
+        (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 404, description = "No such toolset"),
+        (status = 409, description = "It is not loaded, or was there from the beginning; or there is neither a session nor a chat"),
+        (status = 413, description = "The body is too large"),
+        (status = 422, description = "No name")
+    )
+)]
+#[post("/v1/toolsets/unload")]
+pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+    run_unload(&state, &caller, &at, &request, &body.0).await
+}
+
+/// Loads all tools of a kind: a toolset, a server, or those with a tag.
+#[utoipa::path(
+    operation_id = "enable_tool_group",
+    tag = "toolsets",
+    request_body = EnableBody,
+    responses(
+        (status = 200, description = "As of `/v1/toolsets/load`", body = Object),
+        (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 404, description = "No such group; nothing was loaded"),
+        (status = 409, description = "There is neither a session nor a chat"),
+        (status = 413, description = "The body is too large"),
+        (status = 422, description = "No name")
+    )
+)]
+#[post("/v1/toolsets/enable")]
+pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+    run_enable(&state, &caller, &at, &request, &body.0).await
+}
+
+/// What can be loaded, and what of it is: toolsets, and servers by their names.
+#[utoipa::path(
+    operation_id = "list_available_toolsets",
+    tag = "toolsets",
+    request_body = Option<AvailableBody>,
+    responses(
+        (status = 200, description = "`toolsets` with `name`, `kind`, `description`, `tools`, `tokens`, `loaded` and `initial`", body = Object),
+        (status = 400, description = "Not JSON"),
+        (status = 401, description = "No key, or a wrong one"),
+        (status = 413, description = "The body is too large"),
+        (status = 422, description = "A value that does not fit")
+    )
+)]
+#[post("/v1/toolsets/available")]
+pub async fn available(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+    run_available(&state, &caller, &at, &request, &body.0).await
+}
+
+pub(super) async fn run_load(state: &State, caller: &Caller, at: &At, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
+    let asked = load_request(body)?;
+    let context = in_chat(context(caller, request), asked.chat);
+    let here = Here { caller: &context, place: &at.0, client: None };
+    Ok(HttpResponse::Ok().json(state.loading.load(&asked.names, false, here).await?))
+}
+
+pub(super) async fn run_unload(
+    state: &State,
+    caller: &Caller,
+    at: &At,
+    request: &HttpRequest,
+    body: &[u8],
+) -> Result<HttpResponse, Problem> {
+    let asked = unload_request(body)?;
+    let context = in_chat(context(caller, request), asked.chat);
+    let here = Here { caller: &context, place: &at.0, client: None };
+    Ok(HttpResponse::Ok().json(state.loading.unload(&asked.names[0], here).await?))
+}
+
+pub(super) async fn run_enable(
+    state: &State,
+    caller: &Caller,
+    at: &At,
+    request: &HttpRequest,
+    body: &[u8],
+) -> Result<HttpResponse, Problem> {
+    let asked = enable_request(body)?;
+    let context = in_chat(context(caller, request), asked.chat);
+    let here = Here { caller: &context, place: &at.0, client: None };
+    Ok(HttpResponse::Ok().json(state.loading.load(&asked.names, true, here).await?))
+}
+
+pub(super) async fn run_available(
+    state: &State,
+    caller: &Caller,
+    at: &At,
+    request: &HttpRequest,
+    body: &[u8],
+) -> Result<HttpResponse, Problem> {
+    let body: AvailableBody = if body.iter().all(u8::is_ascii_whitespace) { AvailableBody::default() } else { read_json(body)? };
+    let context = in_chat(context(caller, request), chat(body.chat_id)?);
+    Ok(HttpResponse::Ok().json(state.loading.available(Here { caller: &context, place: &at.0, client: None }).await))
+}
+
+pub(in crate::http) fn load_request(body: &[u8]) -> Result<Asked, Problem> {
+    let LoadBody { toolset, toolsets, chat_id } = read_json(body)?;
+    let names: Vec<String> = toolset.into_iter().chain(toolsets.many()).collect();
+    named(names, chat_id, "toolset")
+}
+
+pub(in crate::http) fn unload_request(body: &[u8]) -> Result<Asked, Problem> {
+    let UnloadBody { toolset, chat_id } = read_json(body)?;
+    named(vec![toolset], chat_id, "toolset")
+}
+
+pub(in crate::http) fn enable_request(body: &[u8]) -> Result<Asked, Problem> {
+    let EnableBody { group, chat_id } = read_json(body)?;
+    named(vec![group], chat_id, "group")
+}
+
+fn named(mut names: Vec<String>, chat_id: Option<String>, member: &str) -> Result<Asked, Problem> {
+    names.retain(|name| !name.trim().is_empty());
+    if names.is_empty() || names.len() > MAX_GROUPS {
+        let detail =
+            format!("Give 1 to {MAX_GROUPS} names, e.g. {{\"{member}\": \"github\"}}. list_available_toolsets says which there are.");
+        return Err(Problem::new(Code::InvalidRequest, detail));
+    }
+    Ok(Asked { names, chat: chat(chat_id)? })
+}
+
+/// A chat that a body names.
+pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
+    match id {
+        Some(id) if id.len() > MAX_ID_BYTES => {
+            Err(Problem::new(Code::InvalidRequest, format!("chat_id has at most {MAX_ID_BYTES} bytes.")))
+        }
+        id => Ok(id.filter(|id| !id.is_empty() && is_kept(id))),
+    }
+}
+
+/// The caller in the chat of the body, which goes before that of the headers.
+pub(super) fn in_chat(caller: execute::Caller, chat: Option<String>) -> execute::Caller {
+    execute::Caller { chat: chat.or(caller.chat), ..caller }
 }

@@ -5,6 +5,8 @@ use std::time::SystemTime;
 use sqlx::{FromRow, SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::{from_millis, to_millis};
+use crate::domain::document::Mode;
+use crate::domain::loading::{Group, GroupKind};
 use crate::domain::principal::PrincipalId;
 use crate::domain::session::{Session, SessionId};
 use crate::service::ports::{SessionCaps, SessionSaved};
@@ -14,12 +16,13 @@ struct Row {
     id: String,
     principal: String,
     contents: String,
+    mode: String,
     created_at: i64,
     expires_at: i64,
 }
 
 pub(super) async fn load(readers: &SqlitePool, id: &SessionId) -> Result<Option<Session>, sqlx::Error> {
-    let row: Option<Row> = sqlx::query_as("SELECT id, principal, contents, created_at, expires_at FROM session WHERE id = ?")
+    let row: Option<Row> = sqlx::query_as("SELECT id, principal, contents, mode, created_at, expires_at FROM session WHERE id = ?")
         .bind(id.as_str())
         .fetch_optional(readers)
         .await?;
@@ -28,7 +31,7 @@ pub(super) async fn load(readers: &SqlitePool, id: &SessionId) -> Result<Option<
 
 pub(super) async fn of(readers: &SqlitePool, owner: &PrincipalId, now: SystemTime) -> Result<Vec<Session>, sqlx::Error> {
     let rows: Vec<Row> = sqlx::query_as(
-        "SELECT id, principal, contents, created_at, expires_at FROM session WHERE principal = ? AND expires_at > ? ORDER BY created_at, id",
+        "SELECT id, principal, contents, mode, created_at, expires_at FROM session WHERE principal = ? AND expires_at > ? ORDER BY created_at, id",
     )
     .bind(owner.as_str())
     .bind(to_millis(now))
@@ -58,10 +61,11 @@ pub(super) async fn insert(writer: &mut SqliteConnection, session: &Session, cap
     .fetch_all(&mut *writer)
     .await?;
     let contents = serde_json::to_string(&session.contents).map_err(|error| sqlx::Error::Encode(error.into()))?;
-    sqlx::query("INSERT INTO session (id, principal, contents, created_at, expires_at, used_at) VALUES (?, ?, ?, ?, ?, ?)")
+    sqlx::query("INSERT INTO session (id, principal, contents, mode, created_at, expires_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?)")
         .bind(session.id.as_str())
         .bind(session.owner.as_str())
         .bind(contents)
+        .bind(session.mode.name())
         .bind(to_millis(session.created_at))
         .bind(to_millis(session.expires_at))
         .bind(to_millis(session.created_at))
@@ -80,12 +84,50 @@ pub(super) async fn remove(writer: &SqlitePool, id: &SessionId) -> Result<bool, 
     Ok(done.rows_affected() > 0)
 }
 
+/// What is loaded, in the order in which it was.
+pub(super) async fn loaded(readers: &SqlitePool, id: &SessionId) -> Result<Vec<Group>, sqlx::Error> {
+    let rows: Vec<(String, String)> =
+        sqlx::query_as("SELECT kind, name FROM session_group WHERE session = ? ORDER BY id").bind(id.as_str()).fetch_all(readers).await?;
+    let group = |(kind, name): (String, String)| {
+        let kind = GroupKind::of_name(&kind).ok_or_else(|| sqlx::Error::Decode("an unknown kind of group".into()))?;
+        Ok(Group::new(kind, &name))
+    };
+    rows.into_iter().map(group).collect()
+}
+
+/// A row each, so that two processes that load at the same time do not undo each other. A session that has ended gets none.
+pub(super) async fn load_groups(writer: &mut SqliteConnection, id: &SessionId, groups: &[Group]) -> Result<(), sqlx::Error> {
+    for group in groups {
+        sqlx::query(
+            "INSERT INTO session_group (session, kind, name) SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM session WHERE id = ?1) \
+             ON CONFLICT (session, kind, name) DO NOTHING",
+        )
+        .bind(id.as_str())
+        .bind(group.kind().name())
+        .bind(group.name())
+        .execute(&mut *writer)
+        .await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn unload_group(writer: &SqlitePool, id: &SessionId, group: &Group) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query("DELETE FROM session_group WHERE session = ? AND kind = ? AND name = ?")
+        .bind(id.as_str())
+        .bind(group.kind().name())
+        .bind(group.name())
+        .execute(writer)
+        .await?;
+    Ok(done.rows_affected() > 0)
+}
+
 impl Row {
     fn into_session(self) -> Result<Session, sqlx::Error> {
         Ok(Session {
             id: SessionId::read(&self.id).ok_or_else(|| sqlx::Error::Decode("no id of a session".into()))?,
             owner: PrincipalId::new(self.principal),
             contents: serde_json::from_str(&self.contents).map_err(|error| sqlx::Error::Decode(error.into()))?,
+            mode: Mode::of_name(&self.mode).ok_or_else(|| sqlx::Error::Decode("an unknown mode".into()))?,
             created_at: from_millis(self.created_at),
             expires_at: from_millis(self.expires_at),
         })

@@ -1,0 +1,288 @@
+//! Loading: into a session and into a chat, over HTTP and over MCP, and what is told where neither is there.
+
+use std::collections::BTreeSet;
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::harness::{Running, Start, stdio};
+use crate::keys::{ADMIN, administer, create, with_key};
+use crate::toolsets::{operations, published};
+
+const KEY: &str = "the-service-key";
+const META: [&str; 6] = ["find_tools", "load_toolset", "unload_toolset", "list_available_toolsets", "enable_tool_group", "run_tool"];
+
+fn servers() -> Value {
+    json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"]), "one": stdio(&["list=small"])})
+}
+
+async fn start(more: &[(&'static str, &'static str)]) -> Running {
+    let mut environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
+    environment.extend_from_slice(more);
+    let running = Start { servers: servers(), key: Some(KEY), environment, ..Start::default() }.start().await;
+    running.settled().await;
+    running
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn texts(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap_or_else(|| panic!("{list}")).iter().map(|text| text.as_str().unwrap()).collect()
+}
+
+async fn session(service: &Running, body: Value) -> String {
+    let (status, made) = service.post("/v1/sessions", &body).await;
+    assert_eq!(status, StatusCode::CREATED, "{made}");
+    assert_eq!(made["mode"], "dynamic");
+    format!("/s/{}", made["id"].as_str().unwrap())
+}
+
+/// One request of the stateless era, without any client.
+pub(crate) async fn rpc(service: &Running, path: &str, headers: &[(&'static str, &str)], method: &str, mut params: Value) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "a-test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {}
+    });
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let mut request = service.request(Method::POST, path).header("accept", "application/json, text/event-stream");
+    request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", method);
+    if let Some(name) = params["name"].as_str() {
+        request = request.header("mcp-name", name);
+    }
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let text = request.json(&message).send().await.unwrap().text().await.unwrap();
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"))
+}
+
+async fn listed(service: &Running, path: &str, headers: &[(&'static str, &str)]) -> Vec<String> {
+    let answer = rpc(service, path, headers, "tools/list", json!({})).await;
+    let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+async fn call(service: &Running, path: &str, name: &str, arguments: Value) -> Value {
+    rpc(service, path, &[], "tools/call", json!({"name": name, "arguments": arguments})).await["result"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_loads_and_unloads() {
+    let service = start(&[]).await;
+    let letters = json!({"description": "Letters", "servers": ["mail"], "exclude": ["send_*"]});
+    administer(&service, Method::PUT, "/v1/admin/toolsets/letters", &letters).await;
+    let at = session(&service, json!({"servers": ["time"], "mode": "dynamic"})).await;
+    let document = async || service.get(&format!("{at}/openapi.json")).await.1;
+    let initial = set(&["time__convert_time", "time__get_current_time"]);
+    assert_eq!((operations(&document().await), published(&document().await)), (&set(&META) | &initial, initial.clone()));
+
+    let (_, found) = service.post(&format!("{at}/v1/tools/search"), &json!({"queries": ["search emails"], "limit": 3})).await;
+    assert_eq!((&found["tools"][0]["name"], &found["tools"][0]["already_loaded"]), (&json!("mail__search_emails"), &json!(false)));
+    assert_eq!(found["toolsets"][0]["name"], "letters", "the toolset, and not the server: {found}");
+    assert!(texts(&found["toolsets"][0]["has"]).contains(&"mail__search_emails"), "{found}");
+    assert!(found["next"].as_str().unwrap().contains("load_toolset"), "{found}");
+
+    let (status, loaded) = service.post(&format!("{at}/v1/toolsets/load"), &json!({"toolset": "Letters"})).await;
+    assert_eq!(status, StatusCode::OK, "{loaded}");
+    assert_eq!((texts(&loaded["loaded"]), &loaded["bound"]), (vec!["letters"], &json!(4)));
+    assert_eq!(texts(&loaded["tools"]), ["mail__list_emails", "mail__search_emails"]);
+    assert_eq!(published(&document().await), &initial | &set(&["mail__list_emails", "mail__search_emails"]));
+    let (_, again) = service.post(&format!("{at}/v1/toolsets/load"), &json!({"toolsets": ["letters", "time", "files"]})).await;
+    assert_eq!((texts(&again["loaded"]), texts(&again["already_loaded"])), (vec!["files"], vec!["letters", "time"]));
+    let (_, found) = service.post(&format!("{at}/v1/tools/search"), &json!({"queries": ["search emails"], "limit": 1})).await;
+    assert_eq!((&found["tools"][0]["already_loaded"], &found["toolsets"]), (&json!(true), &Value::Null));
+
+    let (_, available) = service.post(&format!("{at}/v1/toolsets/available"), &json!({})).await;
+    let rows = available["toolsets"].as_array().unwrap().iter();
+    let rows: Vec<_> = rows.map(|row| (row["name"].as_str().unwrap(), row["kind"].as_str().unwrap(), row["loaded"] == true)).collect();
+    assert_eq!(
+        rows,
+        [
+            ("letters", "toolset", true),
+            ("files", "server", true),
+            ("mail", "server", false),
+            ("one", "server", false),
+            ("time", "server", true)
+        ]
+    );
+
+    // The same over MCP, and it survives a restart.
+    let listed_names = listed(&service, &format!("{at}/mcp"), &[]).await;
+    assert_eq!(listed_names[..6], META);
+    assert_eq!(listed_names[6..10], ["time__convert_time", "time__get_current_time", "mail__list_emails", "mail__search_emails"]);
+    let folder = service.stop().await;
+    let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
+    let service = Start { servers: servers(), key: Some(KEY), environment, folder: Some(folder), ..Start::default() }.start().await;
+    service.settled().await;
+    assert_eq!(listed(&service, &format!("{at}/mcp"), &[]).await, listed_names);
+
+    let unload = async |name: &str| service.post(&format!("{at}/v1/toolsets/unload"), &json!({"toolset": name})).await;
+    let (_, unloaded) = unload("letters").await;
+    assert_eq!(texts(&unloaded["tools"]), ["mail__list_emails", "mail__search_emails"], "{unloaded}");
+    assert!(!listed(&service, &format!("{at}/mcp"), &[]).await.iter().any(|name| name.starts_with("mail")));
+    for (name, status, code, part) in [
+        ("time", 409, "initial_toolset", "`time` is part of what was there"),
+        ("letters", 409, "not_loaded", "loaded are `files`"),
+        ("fils", 404, "not_found", "did you mean `files`?"),
+    ] {
+        let (answered, problem) = unload(name).await;
+        assert_eq!((answered.as_u16(), problem["code"].as_str().unwrap()), (status, code), "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains(part), "{problem}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mcp_clients_of_a_session_load_and_call_directly() {
+    let service = start(&[("TOOLSIEVE_SELECTION__PINNED", "time__get_current_time")]).await;
+    let path = format!("{}/mcp", session(&service, json!({"mode": "dynamic"})).await);
+    assert_eq!(listed(&service, &path, &[]).await[..], [&META[..], &["time__get_current_time"]].concat(), "pinned tools stay visible");
+    let loaded = call(&service, &path, "load_toolset", json!({"toolset": "one"})).await["structuredContent"].clone();
+    assert!(texts(&loaded["tools"]).contains(&"one__echo"), "{loaded}");
+    assert!(listed(&service, &path, &[]).await.contains(&"one__echo".to_owned()));
+    let echoed = call(&service, &path, "one__echo", json!({"a": 1})).await;
+    assert_eq!(echoed["structuredContent"], json!({"a": 1}), "{echoed}");
+    let ran = call(&service, &path, "run_tool", json!({"name": "one__echo", "arguments": {"a": 2}})).await;
+    assert_eq!(ran["structuredContent"], json!({"a": 2}), "for clients that do not list again");
+    let found = call(&service, &path, "find_tools", json!({"queries": ["echo the arguments"], "limit": 1})).await;
+    assert_eq!(found["structuredContent"]["tools"][0]["already_loaded"], true, "{found}");
+    let gone = call(&service, &path, "unload_toolset", json!({"toolset": "one"})).await;
+    assert_eq!(gone["structuredContent"]["bound"], 1, "{gone}");
+    assert!(!listed(&service, &path, &[]).await.contains(&"one__echo".to_owned()));
+    for (name, arguments, part) in [
+        ("load_toolset", json!({"toolset": "on"}), "did you mean `one`?"),
+        ("load_toolset", json!({"toolset": "mail__send_email"}), "it is a tool of `mail`"),
+        ("load_toolset", json!({}), "Give 1 to 20 names"),
+        ("unload_toolset", json!({"toolset": "one"}), "not loaded"),
+    ] {
+        let refused = call(&service, &path, name, arguments).await;
+        let text = refused["content"][0]["text"].as_str().unwrap();
+        assert!(refused["isError"] == true && text.contains(part), "{refused}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chat_keeps_what_is_loaded() {
+    let service = start(&[("TOOLSIEVE_SELECTION__CHAT_BUDGET", "10")]).await;
+    let chat = [("x-openwebui-chat-id", "chat-1")];
+    let post = async |path: &str, body: Value| {
+        let request = service.request(Method::POST, path).header("x-openwebui-chat-id", "chat-1").json(&body);
+        request.send().await.unwrap().json::<Value>().await.unwrap()
+    };
+    let loaded = post("/v1/toolsets/load", json!({"toolset": "mail"})).await;
+    assert_eq!(loaded["tools"].as_array().unwrap().len(), 3, "{loaded}");
+    assert_eq!(listed(&service, "/mcp?mode=dynamic", &chat).await.len(), META.len() + 3);
+    assert_eq!(listed(&service, "/mcp?mode=dynamic", &[]).await, META, "of another chat");
+    // The filter keeps them on offer in that chat, whatever the message says.
+    let ask = json!({"messages": [{"role": "user", "content": "thanks!"}], "chat_id": "chat-1"});
+    let kept: BTreeSet<String> =
+        texts_of(&service.post("/v1/filter", &ask).await.1["tools"]).into_iter().filter(|name| name.contains("__")).collect();
+    assert_eq!(kept, set(&["mail__list_emails", "mail__search_emails", "mail__send_email"]));
+    let available = post("/v1/toolsets/available", json!({})).await;
+    let mail = available["toolsets"].as_array().unwrap().iter().find(|row| row["name"] == "mail").unwrap();
+    assert_eq!((&mail["loaded"], &available["bound"]), (&json!(true), &json!(3)));
+    let unloaded = post("/v1/toolsets/unload", json!({"toolset": "mail"})).await;
+    assert_eq!((unloaded["tools"].as_array().unwrap().len(), &unloaded["bound"]), (3, &json!(0)), "{unloaded}");
+    assert_eq!(listed(&service, "/mcp?mode=dynamic", &chat).await, META);
+    let kept = texts_of(&service.post("/v1/filter", &ask).await.1["tools"]);
+    assert!(!kept.iter().any(|name| name.contains("__")), "at once: {kept:?}");
+    // The chat may stand in the body.
+    let (_, loaded) = service.post("/v1/toolsets/load", &json!({"toolset": "time", "chat_id": "chat-2"})).await;
+    assert_eq!(loaded["bound"], 2, "{loaded}");
+    assert_eq!(listed(&service, "/mcp?mode=dynamic", &[("x-openwebui-chat-id", "chat-2")]).await.len(), META.len() + 2);
+}
+
+fn texts_of(tools: &Value) -> Vec<String> {
+    tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_session_or_a_chat_it_says_what_to_do() {
+    let service = start(&[]).await;
+    for (path, body) in [("load", json!({"toolset": "mail"})), ("enable", json!({"group": "mail"})), ("unload", json!({"toolset": "mail"}))]
+    {
+        let (status, problem) = service.post(&format!("/v1/toolsets/{path}"), &body).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (409, &json!("nothing_to_load_into")), "{problem}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("run_tool") && detail.contains("POST /v1/sessions"), "{detail}");
+    }
+    let refused = call(&service, "/mcp?mode=dynamic", "load_toolset", json!({"toolset": "mail"})).await;
+    assert!(refused["isError"] == true && refused["content"][0]["text"].as_str().unwrap().contains("run_tool"), "{refused}");
+    let (status, _) = service.post("/v1/toolsets/load", &json!({})).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(operations(&service.get("/openapi.json?mode=dynamic").await.1), set(&META));
+    // Whatever the document lists is answered below its address, that of a server too.
+    let (_, document) = service.get("/mail/openapi.json?mode=dynamic").await;
+    for path in document["paths"].as_object().unwrap().keys() {
+        let (status, body) = service.post(&format!("/mail{path}"), &json!([])).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{path} {body}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_a_toolset_a_server_or_a_tag_and_what_is_denied_is_none() {
+    let service = start(&[]).await;
+    let facts = json!({"tags": ["office"]});
+    for tool in ["mail/send_email", "files/read_file"] {
+        let (status, answer) = administer(&service, Method::PUT, &format!("/v1/admin/tools/{tool}"), &facts).await;
+        assert!(status.is_success(), "{answer}");
+    }
+    let at = session(&service, json!({"mode": "dynamic"})).await;
+    let (_, enabled) = service.post(&format!("{at}/v1/toolsets/enable"), &json!({"group": "Office"})).await;
+    assert_eq!(texts(&enabled["tools"]), ["files__read_file", "mail__send_email"], "{enabled}");
+    let (status, refused) = service.post(&format!("{at}/v1/toolsets/load"), &json!({"toolset": "office"})).await;
+    assert!(status == StatusCode::NOT_FOUND && refused["detail"].as_str().unwrap().contains("it is a tag"), "{refused}");
+    // Who may not see a server is told what is told of one that does not exist.
+    let (_, narrow) = create(&service, json!({"name": "narrow", "servers": ["time"]})).await;
+    let ask = async |path: &str, body: Value| {
+        let answer = with_key(&service, Method::POST, path, &narrow).header("x-session-id", "mine").json(&body).send().await.unwrap();
+        answer.json::<Value>().await.unwrap()
+    };
+    let told = async |name: &str| ask("/v1/toolsets/enable", json!({"group": name})).await["detail"].as_str().unwrap().replace(name, "X");
+    assert_eq!(told("mail").await, told("nothere").await);
+    assert_eq!(told("office").await, told("nothere").await);
+    let available = ask("/v1/toolsets/available", json!({})).await;
+    assert_eq!(texts_of(&available["toolsets"]), ["time"]);
+    // A rule that comes later takes loaded tools away.
+    let rules = json!({"rules": [{"effect": "block", "servers": ["mail"]}]});
+    administer(&service, Method::PUT, "/v1/admin/policy", &rules).await;
+    assert_eq!(published(&service.get(&format!("{at}/openapi.json")).await.1), set(&["files__read_file"]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_takes_hints_caps_and_folds_what_repeats() {
+    let mut all = servers();
+    all["post"] = stdio(&["list=mail"]);
+    let service = Running::on(all).await;
+    let find = async |body: Value| service.post("/v1/tools/search", &body).await.1;
+    let folded = find(json!({"queries": ["send an email"], "limit": 3, "detail": "compact"})).await;
+    let first = &folded["tools"][0];
+    assert!(first["name"] == "mail__send_email" || first["name"] == "post__send_email", "{folded}");
+    assert_eq!(first["same_as"].as_array().unwrap().len(), 1, "{folded}");
+    assert!(first.get("summary").is_none() && first.get("already_loaded").is_none(), "{folded}");
+    let tools: BTreeSet<&str> = folded["tools"].as_array().unwrap().iter().map(|tool| tool["tool"].as_str().unwrap()).collect();
+    assert_eq!(tools.len(), 3, "each once: {folded}");
+    let everything = service.get("/openapi.json").await.1;
+    let count = published(&everything).len();
+    let all = find(json!({"queries": ["send an email"], "limit": 100})).await;
+    assert_eq!(all["tools"].as_array().unwrap().len(), count, "nothing is left out where there is room");
+
+    let capped = find(json!({"queries": ["time", "mail"], "limit": 4, "per_server": 1})).await;
+    let servers: BTreeSet<&str> = capped["tools"].as_array().unwrap().iter().map(|tool| tool["server"].as_str().unwrap()).collect();
+    assert!(servers.len() >= 3, "{capped}");
+    let meant = find(json!({"queries": ["what is there"], "intent": "files", "limit": 2})).await;
+    assert!(meant["tools"].as_array().unwrap().iter().all(|tool| tool["server"] == "files"), "{meant}");
+    let odd = find(json!({"queries": ["send an email"], "intent": "gardening", "limit": 1})).await;
+    assert!(odd["warnings"][0].as_str().unwrap().contains("fits the intent"), "{odd}");
+    assert_eq!(odd["tools"][0]["tool"], "send_email");
+    for (body, part) in [
+        (json!({"queries": ["x"], "per_server": 0}), "per_server is 1 to 100"),
+        (json!({"queries": ["x"], "detail": "all"}), "detail is `names` (or `compact`)"),
+        (json!({"queries": []}), "queries"),
+    ] {
+        let (status, problem) = service.post("/v1/tools/search", &body).await;
+        assert!(status == StatusCode::UNPROCESSABLE_ENTITY && problem["detail"].as_str().unwrap().contains(part), "{problem}");
+    }
+}
