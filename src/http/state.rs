@@ -12,6 +12,7 @@ use crate::service::feedback::Feedback;
 use crate::service::files::Files;
 use crate::service::keys::Keys;
 use crate::service::limits::Limits;
+use crate::service::mcp_sessions::McpSessions;
 use crate::service::meta::Meta;
 use crate::service::meters::Meters;
 use crate::service::policies::Policies;
@@ -53,6 +54,7 @@ pub struct State {
     pub meters: Arc<Meters>,
     pub exposition: Exposition,
     pub limits: Arc<Limits>,
+    pub mcp_sessions: Arc<McpSessions>,
     pub feedback: Feedback,
     pub usage: Usage,
 }
