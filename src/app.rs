@@ -49,6 +49,7 @@ use crate::service::judges::Judges;
 use crate::service::keys::Keys;
 use crate::service::limits::Limits;
 use crate::service::loading::Loading;
+use crate::service::mcp_sessions::McpSessions;
 use crate::service::meta_tokens::MetaTokens;
 use crate::service::meters::{CacheKind, Meters};
 use crate::service::policies::{Policies, PolicyError};
@@ -238,6 +239,7 @@ impl Application {
         let select = Arc::new(select);
         let (sessions, session_noting) =
             Sessions::start(Arc::clone(&current), Arc::clone(&select), Arc::clone(&store), start.sessions.clone(), stop.clone());
+        let (mcp_sessions, session_keeping) = McpSessions::start(Arc::clone(&current), start.mcp.clone(), stop.clone());
         let status = Status {
             current: Arc::clone(&current),
             servers: Arc::clone(&servers),
@@ -272,6 +274,7 @@ impl Application {
             meters,
             exposition,
             limits,
+            mcp_sessions,
             feedback: Feedback { current: Arc::clone(&current), store: Arc::clone(&store), recorder },
             usage: Usage { store: Arc::clone(&store) },
             enrichment,
@@ -301,6 +304,7 @@ impl Application {
                 chat_writing,
                 noting,
                 session_noting,
+                session_keeping,
                 auditing,
                 resealing,
                 following,

@@ -74,6 +74,7 @@ pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
     if layout.single.is_none() {
         config
             .service(web::resource(at("/openapi.json")).guard(guard::Get()).to(routes::documents::server))
+            .service(web::resource(at("/mcp")).guard(mcp::SpeaksMcp).to(mcp::serve_one))
             .service(web::resource(at("/docs")).guard(guard::Get()).to(routes::docs::redirect))
             .service(web::resource(at("/docs/{file:.*}")).guard(guard::Get()).to(routes::docs::server));
     }

@@ -15,6 +15,7 @@ use crate::service::find::Find;
 use crate::service::keys::Keys;
 use crate::service::limits::Limits;
 use crate::service::loading::Loading;
+use crate::service::mcp_sessions::McpSessions;
 use crate::service::meters::Meters;
 use crate::service::policies::Policies;
 use crate::service::publish::Publish;
@@ -57,6 +58,7 @@ pub struct State {
     pub meters: Arc<Meters>,
     pub exposition: Exposition,
     pub limits: Arc<Limits>,
+    pub mcp_sessions: Arc<McpSessions>,
     pub feedback: Feedback,
     pub usage: Usage,
 }

@@ -68,11 +68,11 @@ impl<'a> Here<'a> {
         if let Place::Session(session) = self.place {
             return Some(Holder::Session(session));
         }
-        if let Some(client) = self.client {
-            return Some(Holder::Client(client));
+        // Chat applications connect anew for every message: their chat lasts longer than their session.
+        if let Some(chat) = self.caller.chat.clone() {
+            return Some(Holder::Chat(ChatKey { principal: self.caller.principal.id.clone(), chat }));
         }
-        let chat = self.caller.chat.clone()?;
-        Some(Holder::Chat(ChatKey { principal: self.caller.principal.id.clone(), chat }))
+        self.client.map(Holder::Client)
     }
 
     /// Whether a group is part of what the holder began with.

@@ -18,6 +18,7 @@ pub mod keys;
 mod last_selections;
 pub mod limits;
 pub mod loading;
+pub mod mcp_sessions;
 pub mod meta_tokens;
 pub mod meters;
 mod offer;

@@ -19,6 +19,7 @@ mod learning;
 mod limits;
 pub mod llm;
 mod logging;
+mod mcp;
 mod mcp_file;
 pub mod mcpo;
 mod metrics;
@@ -59,6 +60,7 @@ pub use self::learning::LearningSettings;
 pub use self::limits::LimitSettings;
 pub use self::llm::LlmSettings;
 pub use self::logging::{LogFormat, LoggingSettings};
+pub use self::mcp::McpSettings;
 pub use self::mcpo::McpoSettings;
 pub use self::metrics::MetricsSettings;
 pub use self::oauth::OAuthSettings;
@@ -107,6 +109,7 @@ pub struct StartSettings {
     pub documents: DocumentSettings,
     pub store: StoreSettings,
     pub sessions: SessionSettings,
+    pub mcp: McpSettings,
     pub files: FileSettings,
     pub embedder: EmbedderSettings,
     pub index: IndexSettings,
@@ -293,6 +296,7 @@ impl StartSettings {
             documents: DocumentSettings::read(reader),
             store: StoreSettings::read(reader),
             sessions: SessionSettings::read(reader),
+            mcp: McpSettings::read(reader),
             files: FileSettings::read(reader),
             embedder: EmbedderSettings::read(reader),
             index: IndexSettings::read(reader),

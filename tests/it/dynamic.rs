@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Running, Start, stdio};
 use crate::keys::{ADMIN, administer, create, with_key};
+use crate::mcp_sessions::Client;
 use crate::toolsets::{operations, published};
 
 const KEY: &str = "the-service-key";
@@ -285,4 +286,26 @@ async fn a_search_takes_hints_caps_and_folds_what_repeats() {
         let (status, problem) = service.post("/v1/tools/search", &body).await;
         assert!(status == StatusCode::UNPROCESSABLE_ENTITY && problem["detail"].as_str().unwrap().contains(part), "{problem}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_the_older_era_are_told_and_have_lists_of_their_own() {
+    let service = start(&[]).await;
+    let one = Client::new(&service, "/mcp?mode=dynamic", None).greeted().await;
+    let other = Client::new(&service, "/mcp?mode=dynamic", None).greeted().await;
+    let mut stream = one.listen().await;
+    assert_eq!(one.tools().await, META);
+    let ask = async |client: &Client<'_>, name: &str, arguments: Value| {
+        client.ask("tools/call", json!({"name": name, "arguments": arguments})).await.1["result"].clone()
+    };
+    let loaded = ask(&one, "load_toolset", json!({"toolset": "mail"})).await;
+    assert_eq!(loaded["structuredContent"]["bound"], 3, "{loaded}");
+    assert_eq!(stream.next().await.unwrap()["method"], "notifications/tools/list_changed");
+    assert_eq!(one.tools().await[META.len()..], ["mail__list_emails", "mail__search_emails", "mail__send_email"]);
+    assert_eq!(other.tools().await, META, "another session");
+    assert_eq!(ask(&one, "unload_toolset", json!({"toolset": "mail"})).await["structuredContent"]["bound"], 0);
+    assert_eq!(stream.next().await.unwrap()["method"], "notifications/tools/list_changed");
+    assert_eq!(one.tools().await, META);
+    let refused = ask(&one, "unload_toolset", json!({"toolset": "mail"})).await;
+    assert_eq!(refused["isError"], true, "{refused}");
 }

@@ -26,6 +26,7 @@ mod limits;
 mod llm;
 mod mcp_adapter;
 mod mcp_face;
+mod mcp_sessions;
 mod mcpo;
 mod metrics;
 mod policy;

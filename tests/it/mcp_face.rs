@@ -207,7 +207,11 @@ async fn who_has_no_key_gets_nowhere_and_leaves_nothing() {
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     for method in [Method::GET, Method::DELETE] {
         let response = service.request(method, "/mcp").send().await.unwrap();
-        assert_eq!((response.status(), response.headers()["allow"].to_str().unwrap()), (StatusCode::METHOD_NOT_ALLOWED, "POST"));
+        assert_eq!(
+            (response.status(), response.headers()["allow"].to_str().unwrap()),
+            (StatusCode::METHOD_NOT_ALLOWED, "POST, GET, DELETE"),
+            "without a session"
+        );
     }
     let open = Running::on(json!({"one": stdio(&[])})).await;
     for (name, value) in [("origin", "https://evil.example"), ("host", "evil.example")] {

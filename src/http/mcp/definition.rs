@@ -11,9 +11,14 @@ use crate::domain::tool::Tool;
 
 /// A tool with everything that its server says of it, under the name by which it is published.
 pub(super) fn of(tool: &Tool) -> McpTool {
+    named(tool, tool.operation_id.as_str())
+}
+
+/// The same under another name.
+pub(super) fn named(tool: &Tool, name: &str) -> McpTool {
     let shown = if tool.hidden.is_empty() { None } else { hidden_text::clean(&tool.raw).value };
-    let Value::Object(mut raw) = shown.unwrap_or_else(|| (*tool.raw).clone()) else { return plain(tool) };
-    raw.insert("name".into(), tool.operation_id.as_str().into());
+    let Value::Object(mut raw) = shown.unwrap_or_else(|| (*tool.raw).clone()) else { return plain(tool, name) };
+    raw.insert("name".into(), name.into());
     raw.insert("description".into(), tool.description.as_str().into());
     // Clients take nothing but objects at the root.
     if !is_object_schema(raw.get("inputSchema")) {
@@ -22,13 +27,13 @@ pub(super) fn of(tool: &Tool) -> McpTool {
     if raw.contains_key("outputSchema") && !is_object_schema(raw.get("outputSchema")) {
         raw.remove("outputSchema");
     }
-    serde_json::from_value(Value::Object(raw)).unwrap_or_else(|_| plain(tool))
+    serde_json::from_value(Value::Object(raw)).unwrap_or_else(|_| plain(tool, name))
 }
 
 /// One that has a member of a form that nobody expects: without what is not needed to call it.
-fn plain(tool: &Tool) -> McpTool {
+fn plain(tool: &Tool, name: &str) -> McpTool {
     let schema = tool.input.published.as_object().cloned().unwrap_or_default();
-    McpTool::new(tool.operation_id.to_string(), tool.description.clone(), schema)
+    McpTool::new(name.to_owned(), tool.description.clone(), schema)
 }
 
 fn is_object_schema(schema: Option<&Value>) -> bool {

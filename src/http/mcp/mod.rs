@@ -1,37 +1,47 @@
 //! The MCP face: the same catalogue, policy and calls for MCP clients, over streamable HTTP, in both eras of the protocol.
 //!
-//! No session is kept, not even for clients of the older era, whose versions allow that: what a caller sees depends on its key
-//! and on the address alone (MCP specification 2026-07-28, "Tools": a list must not vary by connection). So a client costs
-//! nothing between its requests, and any replica answers any of them. The price: clients of the older era are not told when
-//! the list changes; they list again.
+//! What a caller sees depends on its key and on the address alone (MCP specification 2026-07-28, "Tools": a list must not vary
+//! by connection), so any replica answers any request, with a session or without. Clients of the older era get a session all the
+//! same, where the settings want it: it is the way to tell them something by ourselves. It is ours and not the SDK's, which keeps
+//! a few tasks for each and knows no bounds: here it is an entry in a table, and the SDK meets every request as if it were alone.
 
 mod definition;
+mod message;
 mod meta;
 mod server;
+mod stream;
 
 use std::sync::Arc;
 
 use actix_web::body::{BodySize, BodyStream, MessageBody as _};
-use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::guard::{Guard, GuardContext};
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, ResponseError, web};
 use http_body_util::{BodyExt as _, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
 
+use self::message::{Message, has_sessions};
+use self::server::{Face, Shown};
+use self::stream::EVENT_STREAM;
 use crate::domain::document::Mode;
+use crate::domain::principal::Principal;
+use crate::domain::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::mcp::server::{Face, Shown};
 use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
 use crate::http::routes::documents::mode;
 use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
+use crate::service::mcp_sessions::{McpAddress, McpSession};
+use crate::service::publish::Place;
 
 const JSON: &str = "application/json";
+const SESSION: &str = "mcp-session-id";
 
 #[derive(Deserialize)]
 pub struct McpQuery {
@@ -39,18 +49,38 @@ pub struct McpQuery {
 }
 
 impl McpQuery {
-    fn shown(&self, at: &At, body: &[u8]) -> Result<Shown, Problem> {
+    fn shown(&self, at: &At, message: &Message<'_>) -> Result<Shown, Problem> {
         match self.mode.as_deref() {
-            Some("lazy") => Ok(if asks_for_everything(body) { Shown::Whole(Mode::Full) } else { Shown::Stubs }),
+            Some("lazy") => Ok(if message.asks_for_everything() { Shown::Whole(Mode::Full) } else { Shown::Stubs }),
             asked => mode(asked, at, ", `lazy`").map(Shown::Whole),
         }
     }
+
+    fn address(&self, at: &At, server: Option<&ServerName>) -> McpAddress {
+        let below = server.map_or_else(String::new, |server| format!("/{server}"));
+        let mode = self.mode.as_deref().unwrap_or(at.0.mode().name());
+        let path = format!("{}{below}/mcp?mode={mode}", at.0.prefix()).into();
+        let mode = Mode::of_name(mode).unwrap_or_default();
+        McpAddress { place: Arc::clone(&at.0), server: server.cloned(), path, mode }
+    }
 }
 
-/// `POST /mcp`: one message of JSON-RPC; the answer is JSON, or a stream of events where the tool tells of its progress.
+/// Whether a request to `/{server}/mcp` is one of MCP: a call of a tool named `mcp` takes no stream of events, and has a body.
+pub struct SpeaksMcp;
+
+impl Guard for SpeaksMcp {
+    fn check(&self, context: &GuardContext<'_>) -> bool {
+        let head = context.head();
+        let mut accepted = head.headers().get_all(header::ACCEPT).filter_map(|value| value.to_str().ok());
+        head.method == Method::DELETE || accepted.any(|accepted| accepted.contains(EVENT_STREAM))
+    }
+}
+
+/// `/mcp`: `POST` takes one message of JSON-RPC; the answer is JSON, or a stream of events where the tool tells of its progress.
+/// `GET` is the stream of a session, `DELETE` ends one.
 ///
 /// # Errors
-/// 422 for an unknown mode. All other errors are those of the protocol.
+/// 422 for an unknown mode, 404 for a session that is not the caller's. All other errors are those of the protocol.
 pub async fn serve(
     state: web::Data<State>,
     caller: Caller,
@@ -59,33 +89,161 @@ pub async fn serve(
     request: HttpRequest,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
-    let shown = query.shown(&at, &body.0)?;
+    answer(Asked { state, caller, at, query, request, server: None }, body.0).await
+}
+
+/// `/{server}/mcp`: one server alone, under its own names.
+///
+/// # Errors
+/// 404 for a server that the caller does not see; the others as [`serve`].
+pub async fn serve_one(
+    state: web::Data<State>,
+    caller: Caller,
+    at: At,
+    path: web::Path<String>,
+    query: web::Query<McpQuery>,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
+    let server = ServerName::from(path.into_inner().as_str());
+    let visibility = state.current.visibility(&caller.0);
+    if !state.current.snapshot().server(server.as_str()).is_some_and(|server| visibility.shows(server)) {
+        return Err(Problem::not_found());
+    }
+    if query.mode.as_deref().is_some_and(|mode| mode != "full") {
+        return Err(Problem::new(Code::InvalidRequest, "The address of one server has no mode; /mcp has."));
+    }
+    answer(Asked { state, caller, at, query, request, server: Some(server) }, body.0).await
+}
+
+/// A request, before its body.
+struct Asked {
+    state: web::Data<State>,
+    caller: Caller,
+    at: At,
+    query: web::Query<McpQuery>,
+    request: HttpRequest,
+    server: Option<ServerName>,
+}
+
+async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
+    let Asked { state, caller, at, query, request, server } = asked;
+    let message = Message::read(&body);
+    let shown = query.shown(&at, &message)?;
+    let headers = Arc::new(headers(&request));
+    let address = query.address(&at, server.as_ref());
+    let session = if has_sessions(&headers) && !message.is_initialize() { session(&state, &headers, &caller.0, &address)? } else { None };
+    match *request.method() {
+        Method::POST => {}
+        Method::GET if session.is_some() => return listen(&state, &request, session),
+        Method::DELETE if session.is_some() => return Ok(end(&state, session)),
+        _ => return Ok(not_allowed(&state)),
+    }
+    if let Some(session) = &session {
+        if message.answers().is_some() {
+            return Ok(HttpResponse::Accepted().finish());
+        }
+        if let Some(cancelled) = message.cancels() {
+            session.cancel(cancelled);
+        }
+    }
+    let opened = if message.is_initialize() && has_sessions(&headers) { state.mcp_sessions.open(&caller.0, address) } else { None };
     let mut context = context(&caller, &request);
     // Only servers whose configuration says so get any of them.
-    context.headers = Arc::new(headers(&request));
-    let asked = to_request(&request, &context.headers, body.0)?;
-    let face = Face { state, caller: context, place: at.0, shown };
+    context.headers = Arc::clone(&headers);
+    let face = Face {
+        state: state.clone(),
+        caller: context,
+        place: Arc::<Place>::clone(&at.0),
+        shown,
+        server,
+        session: session.clone().or_else(|| opened.clone()),
+    };
+    let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
+    drop(message);
+    let asked = to_request(&request, &headers, body)?;
     // Host and Origin were looked at before any route was, and so was the key.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_allowed_hosts(Vec::<String>::new());
     let service = StreamableHttpService::new(move || Ok(face.clone()), Arc::new(NeverSessionManager::default()), config);
-    to_response(service.handle(asked).await).await
+    let handled = service.handle(asked);
+    let Some(running) = running else {
+        let response = to_response(handled.await).await?;
+        return Ok(with_session(&state, response, opened));
+    };
+    let cancelled = running.cancelled.clone();
+    let response = tokio::select! {
+        response = handled => response,
+        // Dropped, the request cancels what it does. Nobody waits for an answer.
+        () = cancelled.cancelled() => return Ok(stream::streaming().finish()),
+    };
+    let response = to_response(response).await?;
+    if let Some(session) = session.filter(|_| lists) {
+        state.mcp_sessions.note_listed(&session);
+    }
+    // It is at work until all of it is sent.
+    Ok(response.map_body(|_, body| stream::Held::new(body, running)).map_into_boxed_body())
 }
 
-/// `tools/list` with `"lazy": false`: a client of the lazy mode wants all definitions for once. The SDK drops that member.
-fn asks_for_everything(body: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct Asked {
-        params: Option<Params>,
+/// The session that a request names.
+fn session(
+    state: &State,
+    headers: &http::HeaderMap,
+    caller: &Arc<Principal>,
+    address: &McpAddress,
+) -> Result<Option<Arc<McpSession>>, Problem> {
+    let Some(id) = headers.get(SESSION) else { return Ok(None) };
+    let known = id.to_str().ok().and_then(|id| state.mcp_sessions.find(id, caller, address));
+    known.map(Some).ok_or_else(|| Problem::new(Code::NotFound, "There is no such session here. Begin one with `initialize`."))
+}
+
+/// The stream on which the service says something by itself.
+fn listen(state: &State, request: &HttpRequest, session: Option<Arc<McpSession>>) -> Result<HttpResponse, Problem> {
+    let session = session.ok_or_else(Problem::not_found)?;
+    if !SpeaksMcp::reads_streams(request) {
+        return Err(Problem::new(Code::InvalidRequest, "Send `Accept: text/event-stream`."));
     }
-    #[derive(Deserialize)]
-    struct Params {
-        lazy: Option<bool>,
+    let messages = session.listen();
+    // What changed while nobody listened.
+    state.mcp_sessions.tell_if_changed(&session);
+    Ok(stream::response(messages))
+}
+
+impl SpeaksMcp {
+    fn reads_streams(request: &HttpRequest) -> bool {
+        let mut accepted = request.headers().get_all(header::ACCEPT).filter_map(|value| value.to_str().ok());
+        accepted.any(|accepted| accepted.contains(EVENT_STREAM) || accepted.contains("*/*"))
     }
-    let asked: Option<Asked> = serde_json::from_slice(body).ok();
-    asked.and_then(|asked| asked.params?.lazy) == Some(false)
+}
+
+fn end(state: &State, session: Option<Arc<McpSession>>) -> HttpResponse {
+    if let Some(session) = session {
+        state.mcp_sessions.close(&session);
+    }
+    HttpResponse::NoContent().finish()
+}
+
+/// Without a session there is nothing but `POST`.
+fn not_allowed(state: &State) -> HttpResponse {
+    let problem = Problem::new(Code::MethodNotAllowed, "Send messages of JSON-RPC with POST; GET and DELETE are for sessions.");
+    let mut response = problem.error_response();
+    let allow = if state.mcp_sessions.are_given() { "POST, GET, DELETE" } else { "POST" };
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+/// Tells the client its new session, if it was welcomed.
+fn with_session(state: &State, mut response: HttpResponse, opened: Option<Arc<McpSession>>) -> HttpResponse {
+    let Some(session) = opened else { return response };
+    match HeaderValue::from_str(session.id().as_str()) {
+        Ok(id) if response.status() == StatusCode::OK => {
+            response.headers_mut().insert(HeaderName::from_static(SESSION), id);
+        }
+        _ => state.mcp_sessions.close(&session),
+    }
+    response
 }
 
 fn to_request(request: &HttpRequest, headers: &http::HeaderMap, body: Bytes) -> Result<http::Request<Full<Bytes>>, Problem> {

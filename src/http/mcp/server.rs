@@ -22,11 +22,12 @@ use crate::domain::naming::{
     DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
 };
 use crate::domain::principal::Visibility;
-use crate::domain::tool::Tool;
+use crate::domain::tool::{ServerName, Tool, ToolId};
 use crate::http::problem::Problem;
 use crate::http::state::State;
 use crate::service::execute::{Caller, ExecuteError};
 use crate::service::loading::Here;
+use crate::service::mcp_sessions::McpSession;
 use crate::service::ports::Progress;
 use crate::service::publish::{Place, Publish};
 
@@ -55,18 +56,36 @@ pub(super) struct Face {
     /// Where it was reached: the whole service, a toolset, or a session.
     pub(super) place: Arc<Place>,
     pub(super) shown: Shown,
+    /// The one server that is spoken to, under its own names.
+    pub(super) server: Option<ServerName>,
+    /// The client's, where it has one.
+    pub(super) session: Option<Arc<McpSession>>,
 }
 
 impl ServerHandler for Face {
     fn get_info(&self) -> ServerConfig {
         let (catalog, visibility) = self.view();
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        let mut capabilities = ServerCapabilities::builder().enable_tools().build();
+        if let Some(tools) = capabilities.tools.as_mut().filter(|_| self.session.is_some()) {
+            tools.list_changed = Some(true);
+        }
+        let config = ServerConfig::new(capabilities);
+        if let Some(server) = &self.server {
+            return of_one_server(config, catalog.server(server.as_str()));
+        }
+        config
             .with_server_info(Implementation::new("toolsieve", env!("CARGO_PKG_VERSION")).with_title("Toolsieve"))
             .with_instructions(instructions(&catalog, &visibility, self.shown))
     }
 
     async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListToolsResult, ErrorData> {
         let (catalog, visibility) = self.view();
+        if let Some(server) = &self.server {
+            let own = catalog.visible(&visibility).filter(|tool| tool.id.server == *server);
+            let listed = own.filter(|tool| self.place.shows(tool, &visibility, Mode::Full));
+            let tools = listed.map(|tool| definition::named(tool, &tool.label)).collect();
+            return Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private));
+        }
         let of_meta = Publish::meta_tools(&catalog, &visibility, self.mode());
         let mut tools: Vec<McpTool> = of_meta.iter().map(definition::of_meta).collect();
         let (mode, define): (Mode, fn(&Tool) -> McpTool) = match self.shown {
@@ -86,15 +105,15 @@ impl ServerHandler for Face {
         let answer = async {
             let arguments = Value::Object(request.arguments.unwrap_or_default());
             let name = &*request.name;
-            if !self.mode().has(name) {
+            if self.server.is_some() || !self.mode().has(name) {
                 return self.call(name, &arguments.to_string(), &context).await;
             }
             match name {
                 FIND_TOOLS => Ok(meta::structured(meta::find(&self.state, self.here(), &arguments).await)),
                 DESCRIBE_TOOLS => Ok(meta::structured(meta::describe(&self.state, &self.caller, &arguments))),
-                LOAD_TOOLSET => Ok(meta::structured(meta::load(&self.state, self.here(), &arguments).await)),
-                UNLOAD_TOOLSET => Ok(meta::structured(meta::unload(&self.state, self.here(), &arguments).await)),
-                ENABLE_TOOL_GROUP => Ok(meta::structured(meta::enable(&self.state, self.here(), &arguments).await)),
+                LOAD_TOOLSET => Ok(self.changed(meta::load(&self.state, self.here(), &arguments).await)),
+                UNLOAD_TOOLSET => Ok(self.changed(meta::unload(&self.state, self.here(), &arguments).await)),
+                ENABLE_TOOL_GROUP => Ok(self.changed(meta::enable(&self.state, self.here(), &arguments).await)),
                 LIST_AVAILABLE_TOOLSETS => Ok(meta::structured(Ok(meta::available(&self.state, self.here()).await))),
                 SMART_SELECT_TOOLS => Ok(meta::structured(meta::smart_select(&self.state, &self.caller, &arguments).await)),
                 RUN_TOOL => match meta::run(&arguments) {
@@ -112,7 +131,7 @@ impl ServerHandler for Face {
 
     /// The definition, so that the SDK checks headers that repeat arguments (`x-mcp-header`).
     fn get_tool(&self, name: &str) -> Option<McpTool> {
-        let tool = self.state.execute.by_name(name, &self.caller.principal).ok()?;
+        let tool = self.find(name).ok()?;
         Some(definition::of(&tool))
     }
 
@@ -128,7 +147,7 @@ impl ServerHandler for Face {
             let words = format!("{DESCRIBE} takes a `name`, {DESCRIBE_BATCH} 1 to {MAX_DESCRIBED} `names`");
             return Err(ErrorData::invalid_params(words, None));
         }
-        let find = |name: &String| self.state.execute.by_name(name, &self.caller.principal).map_err(|error| (name.clone(), error));
+        let find = |name: &String| self.find(name).map_err(|error| (name.clone(), error));
         let (found, missing): (Vec<_>, Vec<_>) = names.iter().map(find).partition(Result::is_ok);
         let tools: Vec<McpTool> = found.into_iter().flatten().map(|tool| definition::of(&tool)).collect();
         let missing: Vec<(String, ExecuteError)> = missing.into_iter().filter_map(Result::err).collect();
@@ -149,7 +168,34 @@ impl Face {
     }
 
     fn here(&self) -> Here<'_> {
-        Here { caller: &self.caller, place: &self.place, client: None }
+        Here { caller: &self.caller, place: &self.place, client: self.session.as_ref().map(|session| session.loads()) }
+    }
+
+    /// The answer to what changes the list: clients are told.
+    fn changed(&self, answer: Result<Value, Problem>) -> CallToolResult {
+        if answer.is_ok() {
+            self.tell_change();
+        }
+        meta::structured(answer)
+    }
+
+    fn tell_change(&self) {
+        if let Place::Session(_) = *self.place {
+            self.state.mcp_sessions.tell_place(&self.place);
+        } else if let Some(session) = &self.session {
+            session.tell_list_changed();
+        }
+    }
+
+    /// The tool of a name that is listed here.
+    fn find(&self, name: &str) -> Result<Arc<Tool>, ExecuteError> {
+        let principal = &self.caller.principal;
+        let Some(server) = &self.server else { return self.state.execute.by_name(name, principal) };
+        let catalog = self.state.current.snapshot();
+        // What is listed is the name without hidden characters.
+        let listed = catalog.server(server.as_str()).and_then(|server| server.tools.iter().find(|tool| *tool.label == *name));
+        let id = listed.map_or_else(|| ToolId::new(server.clone(), name), |tool| tool.id.clone());
+        self.state.execute.by_id(&id, principal)
     }
 
     /// The mode that has the same meta-tools.
@@ -161,7 +207,7 @@ impl Face {
     }
 
     async fn call(&self, name: &str, arguments: &str, context: &RequestContext<RoleServer>) -> Result<CallToolResult, ErrorData> {
-        let tool = match self.state.execute.by_name(name, &self.caller.principal) {
+        let tool = match self.find(name) {
             Ok(tool) => tool,
             Err(error) => return Err(unknown(name, did_you_mean(error))),
         };
@@ -224,6 +270,19 @@ fn did_you_mean(error: ExecuteError) -> Option<String> {
     match error {
         ExecuteError::NotFound { did_you_mean } => did_you_mean,
         _ => None,
+    }
+}
+
+/// How one server presents itself.
+fn of_one_server(config: ServerConfig, server: Option<&CatalogServer>) -> ServerConfig {
+    let Some(server) = server else { return config };
+    let name = server.program.as_deref().unwrap_or(server.name.as_str());
+    let mut info = Implementation::new(name, server.version.as_deref().unwrap_or_default());
+    info.title.clone_from(&server.title);
+    let config = config.with_server_info(info);
+    match &server.instructions {
+        Some(instructions) => config.with_instructions(instructions.clone()),
+        None => config,
     }
 }
 

@@ -2,7 +2,7 @@
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
@@ -16,6 +16,7 @@ use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
 use crate::service::execute;
 use crate::service::loading::Here;
+use crate::service::publish::Place;
 
 /// What shall be loaded; one of the two at least.
 #[derive(Deserialize, ToSchema)]
@@ -157,7 +158,7 @@ pub(super) async fn run_load(state: &State, caller: &Caller, at: &At, request: &
     let asked = load_request(body)?;
     let context = in_chat(context(caller, request), asked.chat);
     let here = Here { caller: &context, place: &at.0, client: None };
-    Ok(HttpResponse::Ok().json(state.loading.load(&asked.names, false, here).await?))
+    Ok(changed(state, at, &state.loading.load(&asked.names, false, here).await?))
 }
 
 pub(super) async fn run_unload(
@@ -170,7 +171,7 @@ pub(super) async fn run_unload(
     let asked = unload_request(body)?;
     let context = in_chat(context(caller, request), asked.chat);
     let here = Here { caller: &context, place: &at.0, client: None };
-    Ok(HttpResponse::Ok().json(state.loading.unload(&asked.names[0], here).await?))
+    Ok(changed(state, at, &state.loading.unload(&asked.names[0], here).await?))
 }
 
 pub(super) async fn run_enable(
@@ -183,7 +184,15 @@ pub(super) async fn run_enable(
     let asked = enable_request(body)?;
     let context = in_chat(context(caller, request), asked.chat);
     let here = Here { caller: &context, place: &at.0, client: None };
-    Ok(HttpResponse::Ok().json(state.loading.load(&asked.names, true, here).await?))
+    Ok(changed(state, at, &state.loading.load(&asked.names, true, here).await?))
+}
+
+/// The answer to what changes the list of a session: MCP clients of it are told.
+fn changed(state: &State, at: &At, answer: &impl Serialize) -> HttpResponse {
+    if let Place::Session(_) = *at.0 {
+        state.mcp_sessions.tell_place(&at.0);
+    }
+    HttpResponse::Ok().json(answer)
 }
 
 pub(super) async fn run_available(

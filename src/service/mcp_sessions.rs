@@ -1,0 +1,460 @@
+//! Sessions of MCP clients of the older era: who has one, who is told what in it, and how many there may be.
+//!
+//! A session holds no tools and permits nothing: each request asks the policy anew. It is a mailbox for what the service has to
+//! say by itself, and the names of what its client has loaded, in memory alone. There is none before its caller was let in, and it is there for that caller and that address only.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ahash::RandomState;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::document::Mode;
+use crate::domain::principal::{Principal, PrincipalId, Visibility};
+use crate::domain::tool::{ServerName, Tool};
+use crate::service::current::CurrentCatalog;
+use crate::service::loading::ClientLoads;
+use crate::service::publish::{Place, Publish};
+use crate::settings::McpSettings;
+
+/// Messages that wait for a client that does not read.
+const MAILBOX: usize = 16;
+/// Streams of one session that are open at a time. What is said goes to the newest.
+const STREAMS: usize = 4;
+/// How often sessions are looked through for those that nobody uses.
+const REAPING: Duration = Duration::from_secs(30);
+/// Changes that come together are told once.
+const TOGETHER: Duration = Duration::from_millis(100);
+const LIST_CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+
+/// Names a session; whoever does not have it can't guess it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct McpSessionId(Arc<str>);
+
+impl McpSessionId {
+    fn random() -> Self {
+        Self(format!("{:032x}", rand::random::<u128>()).into())
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for McpSessionId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("McpSessionId(…)")
+    }
+}
+
+/// Where a session was begun, and what is listed there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpAddress {
+    pub place: Arc<Place>,
+    /// The one server that is spoken to, under its own names.
+    pub server: Option<ServerName>,
+    /// Path and mode, as one text.
+    pub path: Arc<str>,
+    pub mode: Mode,
+}
+
+impl McpAddress {
+    /// Whether a tool that the caller may see is listed here.
+    #[must_use]
+    pub fn shows(&self, tool: &Tool, visibility: &Visibility) -> bool {
+        self.server.as_ref().is_none_or(|server| *server == tool.id.server) && self.place.shows(tool, visibility, self.mode)
+    }
+}
+
+/// What the service keeps of one client of the older era.
+pub struct McpSession {
+    id: McpSessionId,
+    owner: PrincipalId,
+    address: McpAddress,
+    loads: ClientLoads,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The caller as it was in the last request.
+    viewer: Arc<Principal>,
+    used: Instant,
+    /// The newest last.
+    streams: Vec<mpsc::Sender<Arc<str>>>,
+    /// Requests at work, by the JSON text of their ids.
+    running: HashMap<String, CancellationToken>,
+    /// What the list was that the client has, or was told to fetch.
+    listed: Option<u64>,
+}
+
+impl State {
+    fn is_busy(&mut self) -> bool {
+        self.streams.retain(|stream| !stream.is_closed());
+        !self.streams.is_empty() || !self.running.is_empty()
+    }
+}
+
+impl McpSession {
+    #[must_use]
+    pub fn id(&self) -> &McpSessionId {
+        &self.id
+    }
+
+    /// What the client has loaded.
+    #[must_use]
+    pub fn loads(&self) -> &ClientLoads {
+        &self.loads
+    }
+
+    /// A stream of what the service says by itself: messages as JSON text. It ends with the session, or when the client has
+    /// opened too many later ones.
+    #[must_use]
+    pub fn listen(&self) -> mpsc::Receiver<Arc<str>> {
+        let (sender, receiver) = mpsc::channel(MAILBOX);
+        let mut state = self.state.lock();
+        state.used = Instant::now();
+        state.streams.retain(|stream| !stream.is_closed());
+        if state.streams.len() >= STREAMS {
+            state.streams.remove(0);
+        }
+        state.streams.push(sender);
+        receiver
+    }
+
+    /// Sends a message of JSON-RPC to the client, where it listens and reads.
+    pub fn tell(&self, message: &Arc<str>) -> bool {
+        let mut state = self.state.lock();
+        state.streams.retain(|stream| !stream.is_closed());
+        state.streams.iter().rev().any(|stream| stream.try_send(Arc::clone(message)).is_ok())
+    }
+
+    /// Tells the client that its list of tools has changed.
+    pub fn tell_list_changed(&self) -> bool {
+        self.tell(&Arc::from(LIST_CHANGED))
+    }
+
+    /// Notes a request that is at work until the value is dropped.
+    #[must_use]
+    pub fn begin(self: &Arc<Self>, request: &str) -> Running {
+        let cancelled = CancellationToken::new();
+        self.state.lock().running.insert(request.to_owned(), cancelled.clone());
+        Running { session: Arc::clone(self), request: request.to_owned(), cancelled }
+    }
+
+    /// Cancels a request, by the JSON text of its id. One that is not at work is passed over.
+    pub fn cancel(&self, request: &str) {
+        if let Some(cancelled) = self.state.lock().running.get(request) {
+            cancelled.cancel();
+        }
+    }
+
+    /// Whether it has neither a stream nor a request at work.
+    fn is_idle(&self) -> bool {
+        !self.state.lock().is_busy()
+    }
+
+    fn unused_for(&self) -> Option<Duration> {
+        let mut state = self.state.lock();
+        (!state.is_busy()).then(|| state.used.elapsed())
+    }
+}
+
+/// A request at work.
+pub struct Running {
+    session: Arc<McpSession>,
+    request: String,
+    /// The client has cancelled it.
+    pub cancelled: CancellationToken,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut state = self.session.state.lock();
+        state.running.remove(&self.request);
+        state.used = Instant::now();
+    }
+}
+
+pub struct McpSessions {
+    current: Arc<CurrentCatalog>,
+    settings: McpSettings,
+    sessions: Mutex<HashMap<McpSessionId, Arc<McpSession>, RandomState>>,
+    hasher: RandomState,
+}
+
+impl McpSessions {
+    /// Starts to forget what nobody uses, and to tell of changed lists, until `stop`.
+    #[must_use]
+    pub fn start(current: Arc<CurrentCatalog>, settings: McpSettings, stop: CancellationToken) -> (Arc<Self>, JoinHandle<()>) {
+        let sessions = Arc::new(Self { current, settings, sessions: Mutex::default(), hasher: RandomState::new() });
+        let keeper = Arc::clone(&sessions);
+        let keeping = tokio::spawn(async move {
+            stop.run_until_cancelled(keeper.keep()).await;
+            keeper.sessions.lock().clear();
+        });
+        (sessions, keeping)
+    }
+
+    /// Whether clients get sessions at all.
+    #[must_use]
+    pub fn are_given(&self) -> bool {
+        self.settings.sessions
+    }
+
+    /// Begins a session, or none: where there shall be none, and where there are too many that are in use.
+    pub fn open(&self, caller: &Arc<Principal>, address: McpAddress) -> Option<Arc<McpSession>> {
+        if !self.settings.sessions {
+            return None;
+        }
+        let mut sessions = self.sessions.lock();
+        if sessions.values().filter(|session| session.owner == caller.id).count() >= self.settings.per_caller {
+            let own = sessions.values().filter(|session| session.owner == caller.id);
+            let unused = own.filter_map(|session| Some((session.unused_for()?, session.id.clone()))).max_by_key(|(unused, _)| *unused);
+            let (_, oldest) = unused?;
+            sessions.remove(&oldest);
+        } else if sessions.len() >= self.settings.total {
+            self.reap(&mut sessions);
+            if sessions.len() >= self.settings.total {
+                return None;
+            }
+        }
+        let state = State { viewer: Arc::clone(caller), used: Instant::now(), streams: Vec::new(), running: HashMap::new(), listed: None };
+        let session = McpSession {
+            id: McpSessionId::random(),
+            owner: caller.id.clone(),
+            address,
+            loads: ClientLoads::default(),
+            state: Mutex::new(state),
+        };
+        let session = Arc::new(session);
+        sessions.insert(session.id.clone(), Arc::clone(&session));
+        Some(session)
+    }
+
+    /// The session of this id, if it is this caller's and was begun at this address.
+    pub fn find(&self, id: &str, caller: &Arc<Principal>, address: &McpAddress) -> Option<Arc<McpSession>> {
+        let session = self.sessions.lock().get(&McpSessionId(id.into())).cloned()?;
+        if session.owner != caller.id || session.address.path != address.path {
+            return None;
+        }
+        {
+            let mut state = session.state.lock();
+            state.viewer = Arc::clone(caller);
+            state.used = Instant::now();
+        }
+        Some(session)
+    }
+
+    /// Ends a session: its streams end, and its requests are cancelled.
+    pub fn close(&self, session: &McpSession) {
+        self.sessions.lock().remove(&session.id);
+        let mut state = session.state.lock();
+        state.streams.clear();
+        state.running.values().for_each(CancellationToken::cancel);
+    }
+
+    /// Notes that the client has now fetched its list.
+    pub fn note_listed(&self, session: &McpSession) {
+        let viewer = Arc::clone(&session.state.lock().viewer);
+        let now = self.list(&viewer, &session.address);
+        session.state.lock().listed = Some(now);
+    }
+
+    /// Tells all clients that listen that their lists have changed.
+    pub fn tell_all(&self) {
+        self.tell_where(|_| true);
+    }
+
+    /// Tells the clients of a place.
+    pub fn tell_place(&self, place: &Place) {
+        self.tell_where(|session| *session.address.place == *place);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.sessions.lock().len()
+    }
+
+    fn tell_where(&self, condition: impl Fn(&McpSession) -> bool) {
+        for session in self.all().iter().filter(|session| condition(session)) {
+            session.tell_list_changed();
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<McpSession>> {
+        self.sessions.lock().values().cloned().collect()
+    }
+
+    async fn keep(&self) {
+        let mut changes = self.current.changes();
+        let mut reaping = tokio::time::interval(REAPING.min(self.settings.idle));
+        loop {
+            tokio::select! {
+                _ = reaping.tick() => self.reap(&mut self.sessions.lock()),
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(TOGETHER).await;
+                    changes.mark_unchanged();
+                    self.tell_of_changes().await;
+                }
+            }
+        }
+    }
+
+    fn reap(&self, sessions: &mut HashMap<McpSessionId, Arc<McpSession>, RandomState>) {
+        sessions.retain(|_, session| session.unused_for().is_none_or(|unused| unused < self.settings.idle));
+    }
+
+    /// Tells those whose list is another one than they fetched. One that does not listen now is told when it does.
+    async fn tell_of_changes(&self) {
+        for session in self.all().iter().filter(|session| !session.is_idle()) {
+            self.tell_if_changed(session);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Tells the client if its list is another one than it fetched.
+    pub fn tell_if_changed(&self, session: &McpSession) {
+        let (viewer, listed) = {
+            let state = session.state.lock();
+            (Arc::clone(&state.viewer), state.listed)
+        };
+        let Some(listed) = listed else { return };
+        let now = self.list(&viewer, &session.address);
+        if now != listed && session.tell_list_changed() {
+            session.state.lock().listed = Some(now);
+        }
+    }
+
+    /// A hash of what is listed for this caller at this address.
+    fn list(&self, viewer: &Principal, address: &McpAddress) -> u64 {
+        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(viewer));
+        let mut hasher = self.hasher.build_hasher();
+        if address.server.is_none() {
+            for tool in Publish::meta_tools(&catalog, &visibility, address.mode) {
+                (tool.name, &tool.description).hash(&mut hasher);
+            }
+        }
+        for tool in catalog.visible(&visibility).filter(|tool| address.shows(tool, &visibility)) {
+            (&tool.operation_id, tool.version.as_bytes()).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio_util::sync::CancellationToken;
+
+    use super::{McpAddress, McpSessions};
+    use crate::domain::document::Mode;
+    use crate::domain::principal::{Principal, PrincipalId};
+    use crate::service::current::CurrentCatalog;
+    use crate::settings::McpSettings;
+
+    fn caller(name: &str) -> Arc<Principal> {
+        Arc::new(Principal { id: PrincipalId::of_key(name), ..Principal::anyone() })
+    }
+
+    fn at(path: &str) -> McpAddress {
+        McpAddress { place: Arc::default(), server: None, path: path.into(), mode: Mode::Full }
+    }
+
+    fn sessions(per_caller: usize, total: usize) -> Arc<McpSessions> {
+        let settings = McpSettings { sessions: true, idle: Duration::from_hours(1), per_caller, total };
+        McpSessions::start(Arc::new(CurrentCatalog::default()), settings, CancellationToken::new()).0
+    }
+
+    #[tokio::test]
+    async fn a_session_is_its_callers_at_its_address() {
+        let sessions = sessions(10, 10);
+        let (one, other) = (caller("one"), caller("other"));
+        let session = sessions.open(&one, at("/mcp")).unwrap();
+        let id = session.id().as_str().to_owned();
+        assert!(sessions.find(&id, &one, &at("/mcp")).is_some());
+        assert!(sessions.find(&id, &other, &at("/mcp")).is_none());
+        assert!(sessions.find(&id, &one, &at("/mcp?mode=meta")).is_none());
+        assert!(sessions.find("no", &one, &at("/mcp")).is_none());
+        let mut stream = session.listen();
+        sessions.close(&session);
+        assert!(sessions.find(&id, &one, &at("/mcp")).is_none());
+        assert_eq!(stream.recv().await, None, "its stream has ended");
+    }
+
+    #[tokio::test]
+    async fn over_the_cap_the_oldest_idle_one_of_the_same_caller_goes() {
+        let sessions = sessions(2, 3);
+        let (one, other) = (caller("one"), caller("other"));
+        let open = |caller: &Arc<Principal>| sessions.open(caller, at("/mcp"));
+        let first = open(&one).unwrap();
+        let _streaming = first.listen();
+        let second = open(&one).unwrap();
+        let third = open(&one).unwrap();
+        let is_there = |id: &super::McpSessionId| sessions.find(id.as_str(), &one, &at("/mcp")).is_some();
+        assert!(is_there(first.id()) && !is_there(second.id()) && is_there(third.id()), "the one with a stream is in use");
+        let _working = third.begin("1");
+        assert!(open(&one).is_none(), "both are in use");
+        assert!(open(&other).is_some());
+        assert!(open(&other).is_none() && open(&caller("third")).is_none(), "nobody else's goes");
+        assert_eq!(sessions.count(), 3);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_uses_is_forgotten() {
+        let settings = McpSettings { sessions: true, idle: Duration::from_nanos(1), per_caller: 9, total: 9 };
+        let sessions = McpSessions::start(Arc::new(CurrentCatalog::default()), settings, CancellationToken::new()).0;
+        let open = || sessions.open(&caller("one"), at("/mcp")).unwrap();
+        let (listening, working, idle) = (open(), open(), open());
+        let (stream, work) = (listening.listen(), working.begin("1"));
+        sessions.reap(&mut sessions.sessions.lock());
+        assert!(sessions.find(idle.id().as_str(), &caller("one"), &at("/mcp")).is_none());
+        assert_eq!(sessions.count(), 2);
+        drop((stream, work));
+        sessions.reap(&mut sessions.sessions.lock());
+        assert_eq!(sessions.count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_request_is_cancelled_by_its_id_and_nothing_else() {
+        let sessions = sessions(1, 1);
+        let session = sessions.open(&caller("one"), at("/mcp")).unwrap();
+        let (number, text) = (session.begin("1"), session.begin("\"1\""));
+        session.cancel("\"1\"");
+        session.cancel("2");
+        assert!(text.cancelled.is_cancelled() && !number.cancelled.is_cancelled());
+        drop((number, text));
+        assert!(session.is_idle());
+    }
+
+    #[tokio::test]
+    async fn what_is_said_reaches_the_newest_stream() {
+        let sessions = sessions(1, 1);
+        let session = sessions.open(&caller("one"), at("/mcp")).unwrap();
+        assert!(!session.tell_list_changed(), "nobody listens");
+        let mut former = session.listen();
+        let mut newest = session.listen();
+        sessions.tell_all();
+        assert!(newest.recv().await.unwrap().contains("list_changed"));
+        drop(newest);
+        assert!(session.tell_list_changed());
+        assert!(former.recv().await.unwrap().contains("list_changed"));
+    }
+
+    #[test]
+    fn an_id_is_not_printed() {
+        assert_eq!(format!("{:?}", super::McpSessionId::random()), "McpSessionId(…)");
+    }
+}

@@ -1,0 +1,31 @@
+//! What the service keeps for MCP clients.
+
+use std::time::Duration;
+
+use crate::settings::values::Reader;
+
+/// Section `[mcp]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct McpSettings {
+    /// Whether clients of the older era get sessions.
+    pub sessions: bool,
+    /// How long a session is kept that nobody uses.
+    pub idle: Duration,
+    /// Sessions of one caller at a time.
+    pub per_caller: usize,
+    /// Sessions of all callers at a time.
+    pub total: usize,
+}
+
+const LONGEST_SECONDS: usize = 30 * 24 * 60 * 60;
+
+impl McpSettings {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        Self {
+            sessions: reader.switch("mcp.sessions"),
+            idle: reader.seconds("mcp.session_idle_seconds", 1..=LONGEST_SECONDS),
+            per_caller: reader.whole("mcp.sessions_per_caller", 1..=1_000_000),
+            total: reader.whole("mcp.sessions_total", 1..=1_000_000),
+        }
+    }
+}
