@@ -96,7 +96,10 @@ fn data(path: &str) -> PathBuf {
 fn scenarios() -> Vec<Scenario> {
     let mut paths: Vec<PathBuf> = fs::read_dir(data("cases/scenarios")).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    paths.iter().map(|path| serde_json::from_slice(&fs::read(path).unwrap()).unwrap_or_else(|error| panic!("{path:?}: {error}"))).collect()
+    paths
+        .iter()
+        .map(|path| serde_json::from_slice(&fs::read(path).unwrap()).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+        .collect()
 }
 
 fn servers() -> Value {
