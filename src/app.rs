@@ -219,6 +219,7 @@ impl Application {
             store: Arc::clone(&store),
             chats: chats.clone(),
             selection: Arc::clone(&selection),
+            recorder: recorder.clone(),
         });
         let find = Find {
             current: Arc::clone(&current),

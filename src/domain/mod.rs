@@ -8,6 +8,7 @@ pub mod arguments;
 pub mod canonical;
 pub mod catalog;
 pub mod chat;
+pub mod conversation;
 pub mod definition;
 pub mod diet;
 pub mod document;

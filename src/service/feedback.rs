@@ -73,7 +73,7 @@ impl Feedback {
             SelectionName::Id(id) => (Some(id.clone()), None),
             SelectionName::Chat(chat) => (None, Some(chat.clone())),
         };
-        let caller = Caller { principal: Arc::clone(principal), headers: Arc::default(), chat, selection };
+        let caller = Caller { principal: Arc::clone(principal), headers: Arc::default(), chat, session: None, selection };
         match self.recorder.followed(&caller) {
             Some(found) => Ok(Some(found.id.to_string())),
             None => self.store.selection(principal.id.as_str(), &named).await,

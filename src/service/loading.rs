@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -20,8 +21,9 @@ use crate::domain::tool::{Tool, ToolId};
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::execute::Caller;
-use crate::service::ports::{Store, StoreError};
+use crate::service::ports::{SelectionEventKind, Store, StoreError};
 use crate::service::publish::{Bound, Place, Publish};
+use crate::service::record::Recorder;
 use crate::service::select::pinned;
 
 #[derive(Debug, thiserror::Error)]
@@ -146,9 +148,15 @@ pub struct Loading {
     pub store: Arc<dyn Store>,
     pub chats: Chats,
     pub selection: LiveSelection,
+    pub recorder: Recorder,
 }
 
 impl Loading {
+    /// Notes how many tools a conversation was given.
+    pub fn note_listed(&self, caller: &Caller, mode: Mode, bound: usize) {
+        self.recorder.of_conversation(caller, SelectionEventKind::Listed { mode, bound: bound as u64 });
+    }
+
     /// Tools that are published here in a mode beside what the place shows.
     pub async fn bound(&self, here: Here<'_>, mode: Mode) -> Bound {
         let is_session = matches!(here.place, Place::Session(_));
@@ -249,9 +257,11 @@ impl Loading {
     /// # Errors
     /// [`LoadError`]
     pub async fn load(&self, names: &[String], with_tags: bool, here: Here<'_>) -> Result<LoadAnswer, LoadError> {
+        let started = Instant::now();
         let (catalog, visibility) = self.view(here);
         let groups = read(names, with_tags, &catalog, &visibility)?;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
+        let bound_before = self.count(here).await;
         let before = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
         let is_loaded = |group: &Group| match &holder {
             Holder::Chat(_) => members(group, &catalog, &visibility).iter().all(|tool| before.tools.contains(&tool.id)),
@@ -268,6 +278,12 @@ impl Loading {
         let tools = groups.iter().flat_map(|group| members(group, &catalog, &visibility)).map(|tool| tool.operation_id.to_string());
         let tools = tools.filter(|name| seen.insert(name.clone())).collect();
         let names = |groups: &[Group]| groups.iter().map(ToString::to_string).collect();
+        let bound = self.count(here).await;
+        let took = started.elapsed();
+        for group in &new {
+            let (group, before, bound) = (group.clone(), bound_before as u64, bound as u64);
+            self.recorder.of_conversation(here.caller, SelectionEventKind::Loaded { group, took, before, bound });
+        }
         let next = format!(
             "They are among your tools from your next step on: call them directly. If you do not see them there, call them through {RUN_TOOL}."
         );
@@ -309,6 +325,8 @@ impl Loading {
             return Err(LoadError::NotLoaded(group.to_string(), what_is(&loaded.groups)));
         }
         let after = self.now(here).await.map(|now| now.tools).unwrap_or_default();
+        let (bound_before, bound) = (before.len() as u64, after.len() as u64);
+        self.recorder.of_conversation(here.caller, SelectionEventKind::Unloaded { group: group.clone(), before: bound_before, bound });
         let gone: BTreeSet<String> = before.difference(&after).map(ToString::to_string).collect();
         Ok(UnloadAnswer {
             unloaded: group.to_string(),

@@ -19,6 +19,8 @@ use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::canonical::Fingerprint;
 pub use crate::domain::catalog::{ServerListing, SkippedTool};
 use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::conversation::{Conversation, ConversationFigures};
+use crate::domain::document::Mode;
 use crate::domain::enrichment::{Author, Brief, Enrichment, EnrichmentProblem, Written};
 pub use crate::domain::feedback::{Feedback, Verdict};
 use crate::domain::judgement::{AnswerProblem, Choice, Provider, Question};
@@ -571,6 +573,9 @@ pub trait Store: Send + Sync {
     /// Sums over the days, of universal time, that these times touch.
     async fn usage(&self, query: &UsageQuery) -> Result<Usage, StoreError>;
 
+    /// The figures of conversations that went on in a time, and what was loaded on its days.
+    async fn conversations(&self, since: SystemTime, until: SystemTime) -> Result<ConversationFigures, StoreError>;
+
     /// Removes the sums of days before then; returns how many rows went.
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError>;
 
@@ -751,6 +756,8 @@ pub struct SelectionEvent {
     pub selection: Option<String>,
     pub principal: String,
     pub chat: Option<String>,
+    /// To whose figures it counts.
+    pub conversation: Option<Conversation>,
     pub kind: SelectionEventKind,
 }
 
@@ -762,6 +769,12 @@ pub enum SelectionEventKind {
     Called { tool: ToolId, outcome: CallOutcome, took: Duration, recovered: bool },
     /// The model searched. `recovered`: the best tool that was found is one that the chat's last selection had not offered.
     Searched { message: EventMessage, tools: Vec<ToolId>, recovered: bool },
+    /// A group was loaded into the conversation. `bound`: tools that are bound since, beside the meta-tools.
+    Loaded { group: Group, took: Duration, before: u64, bound: u64 },
+    /// A group was taken back.
+    Unloaded { group: Group, before: u64, bound: u64 },
+    /// The conversation was given its list of tools.
+    Listed { mode: Mode, bound: u64 },
 }
 
 /// A message as it is kept.

@@ -98,6 +98,7 @@ impl Recorder {
             selection: followed.map(|selection| selection.id.to_string()),
             principal: caller.principal.id.as_str().to_owned(),
             chat: caller.chat.clone(),
+            conversation: caller.conversation(),
             kind: SelectionEventKind::Searched { message, tools, recovered },
         });
     }
@@ -112,7 +113,21 @@ impl Recorder {
             selection: followed.map(|selection| selection.id.to_string()),
             principal: caller.principal.id.as_str().to_owned(),
             chat: caller.chat.clone(),
+            conversation: caller.conversation(),
             kind: SelectionEventKind::Called { tool, outcome, took, recovered },
+        });
+    }
+
+    /// Writes down what a conversation loaded, took back or listed. What belongs to none is not counted.
+    pub(super) fn of_conversation(&self, caller: &Caller, kind: SelectionEventKind) {
+        let Some(conversation) = caller.conversation() else { return };
+        self.record(SelectionEvent {
+            at: SystemTime::now(),
+            selection: None,
+            principal: caller.principal.id.as_str().to_owned(),
+            chat: caller.chat.clone(),
+            conversation: Some(conversation),
+            kind,
         });
     }
 

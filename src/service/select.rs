@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::domain::catalog::Catalog;
 use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::conversation::Conversation;
 use crate::domain::naming::{
     DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
 };
@@ -419,6 +420,7 @@ impl Select {
             selection: Some(id.to_owned()),
             principal: principal.id.as_str().to_owned(),
             chat: request.chat.clone(),
+            conversation: request.chat.as_deref().map(Conversation::chat),
             kind: SelectionEventKind::Offered {
                 message: self.recorder.message(self.retrieve.model(), chosen.vector, &chosen.message),
                 tools: kept.iter().filter_map(|selected| selected.id.clone()).collect(),

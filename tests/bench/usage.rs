@@ -41,7 +41,7 @@ fn event(number: usize, tools: &[ToolId], begin: SystemTime) -> SelectionEvent {
             recovered: number.is_multiple_of(13),
         },
     };
-    SelectionEvent { at, selection: None, principal: "user:5b0c9a52".into(), chat: None, kind }
+    SelectionEvent { at, selection: None, principal: "user:5b0c9a52".into(), chat: None, conversation: None, kind }
 }
 
 fn usage(criterion: &mut Criterion) {

@@ -1,9 +1,16 @@
 //! Loading: into a session and into a chat, over HTTP and over MCP, and what is told where neither is there.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use toolsieve::adapters::tokens::TokenCounter;
+use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
+use toolsieve::domain::document::Mode;
+use toolsieve::domain::principal::{Scope, Visibility};
+use toolsieve::domain::tool::ServerName;
+use toolsieve::service::publish::Publish;
 
 use crate::harness::{Running, Start, stdio};
 use crate::keys::{ADMIN, administer, create, with_key};
@@ -153,7 +160,7 @@ async fn mcp_clients_of_a_session_load_and_call_directly() {
     assert_eq!(gone["structuredContent"]["bound"], 1, "{gone}");
     assert!(!listed(&service, &path, &[]).await.contains(&"one__echo".to_owned()));
     for (name, arguments, part) in [
-        ("load_toolset", json!({"toolset": "on"}), "did you mean `one`?"),
+        ("load_toolset", json!({"toolset": "ones"}), "did you mean `one`?"),
         ("load_toolset", json!({"toolset": "mail__send_email"}), "it is a tool of `mail`"),
         ("load_toolset", json!({}), "Give 1 to 20 names"),
         ("unload_toolset", json!({"toolset": "one"}), "not loaded"),
@@ -308,4 +315,55 @@ async fn clients_of_the_older_era_are_told_and_have_lists_of_their_own() {
     assert_eq!(one.tools().await, META);
     let refused = ask(&one, "unload_toolset", json!({"toolset": "mail"})).await;
     assert_eq!(refused["isError"], true, "{refused}");
+}
+
+/// A catalog of so many tools on so many servers.
+fn catalog(tools: usize, servers: usize) -> Catalog {
+    let server = |number: usize| {
+        let name = ServerName::from(format!("server-of-department-{number}").as_str());
+        let raw = |tool: usize| json!({"name": format!("tool_{tool}"), "description": "Does something", "inputSchema": {"type": "object"}});
+        let tools = (0..tools / servers).map(|tool| Arc::new(catalog::tool(&name, &Arc::new(raw(tool))).unwrap())).collect();
+        CatalogServer { name: name.clone(), title: None, program: None, version: None, instructions: None, tools }
+    };
+    Catalog::new((0..servers).map(server).collect())
+}
+
+#[test]
+fn what_a_model_begins_with_does_not_grow_with_the_tools() {
+    let counter = TokenCounter::default();
+    let begin = |mode: Mode, tools: usize, servers: usize| {
+        let tools = Publish::meta_tools(&catalog(tools, servers), &Visibility::default(), mode);
+        let definitions: Vec<String> = tools.iter().map(|tool| tool.function().to_string()).collect();
+        counter.count(&definitions).into_iter().sum::<u32>()
+    };
+    for (mode, most) in [(Mode::Meta, 1_700), (Mode::Smart, 1_700), (Mode::Dynamic, 1_700)] {
+        let few = begin(mode, 4, 2);
+        let sizes = [40, 100, 200, 400, 2_000].map(|tools| begin(mode, tools, 20));
+        println!("{mode:?}: {few} with two servers, {sizes:?} with twenty");
+        let (least, largest) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+        assert!(few < *least && *largest <= most, "{mode:?}: {few}, {sizes:?}");
+        assert!(largest - least <= 4, "only a number grows: {mode:?}: {sizes:?}");
+        assert!(begin(mode, 2_000, 500) <= largest + 10, "{mode:?}: and not with the servers");
+    }
+}
+
+#[test]
+fn meta_tools_say_what_is_behind_them() {
+    let describe = |mode: Mode, name: &str, catalog: &Catalog| {
+        let tools = Publish::meta_tools(catalog, &Visibility::default(), mode);
+        tools.into_iter().find(|tool| tool.name == name).unwrap().description
+    };
+    let (few, many) = (catalog(4, 2), catalog(200, 100));
+    let found = describe(Mode::Meta, "find_tools", &few);
+    assert!(found.contains("4 tools of server-of-department-0 and server-of-department-1."), "{found}");
+    let found = describe(Mode::Dynamic, "find_tools", &many);
+    assert!(found.contains("200 tools of ") && found.contains(" and 85 other servers."), "{found}");
+    let load = describe(Mode::Dynamic, "load_toolset", &few);
+    assert!(load.contains("directly: server-of-department-0 and server-of-department-1."), "{load}");
+    assert!(describe(Mode::Dynamic, "load_toolset", &many).contains(" and 85 other toolsets."));
+    let nothing = describe(Mode::Dynamic, "load_toolset", &Catalog::default());
+    assert!(nothing.contains("none is there yet"), "{nothing}");
+    let one = Visibility { servers: Scope::Only([ServerName::from("server-of-department-1")].into()), ..Visibility::default() };
+    let seen = Publish::meta_tools(&few, &one, Mode::Dynamic);
+    assert!(seen.iter().all(|tool| !tool.description.contains("department-0")), "only what the caller sees");
 }

@@ -10,6 +10,7 @@ use serde_json::json;
 use toolsieve::domain::api_key::{ApiKey, KeyId};
 use toolsieve::domain::canonical::Fingerprint;
 use toolsieve::domain::chat::{ChatKey, ChatSet};
+use toolsieve::domain::conversation::{Conversation, ConversationCounts};
 use toolsieve::domain::document::Mode;
 use toolsieve::domain::enrichment::{Author, Enrichment, Written};
 use toolsieve::domain::loading::{Group, GroupKind};
@@ -58,6 +59,7 @@ macro_rules! store_contract {
             secrets_are_kept_by_owner_server_and_name,
             a_secret_is_sealed_anew_only_if_it_is_still_the_same,
             usage_is_summed_by_days,
+            figures_of_conversations_add_up,
             a_selection_is_found_by_its_principal_alone,
             the_last_verdict_counts
         }
@@ -118,7 +120,8 @@ pub(crate) fn events(at: SystemTime) -> Vec<SelectionEvent> {
         called(&tools[0], CallOutcome::ToolError, Duration::from_micros(1500), false),
         SelectionEventKind::Searched { message: message(None), tools: Vec::new(), recovered: true },
     ];
-    let event = |kind| SelectionEvent { at, selection: Some("selection".into()), principal: "anyone".into(), chat: None, kind };
+    let event =
+        |kind| SelectionEvent { at, selection: Some("selection".into()), principal: "anyone".into(), chat: None, conversation: None, kind };
     kinds.into_iter().map(event).collect()
 }
 
@@ -631,7 +634,14 @@ fn between(since: SystemTime, until: SystemTime) -> UsageQuery {
 
 pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
     let (one, two) = (ToolId::new("server", "one"), ToolId::new("日本", "two"));
-    let at = |time: SystemTime, kind| SelectionEvent { at: time, selection: None, principal: "anyone".into(), chat: None, kind };
+    let at = |time: SystemTime, kind| SelectionEvent {
+        at: time,
+        selection: None,
+        principal: "anyone".into(),
+        chat: None,
+        conversation: None,
+        kind,
+    };
     let offered = |tools: &[&ToolId]| SelectionEventKind::Offered {
         message: message(None),
         tools: tools.iter().map(|tool| (*tool).clone()).collect(),
@@ -691,12 +701,67 @@ pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
     assert_eq!(sorted(between(hour(0), hour(48))).await.days.len(), 1);
 }
 
+pub(crate) async fn figures_of_conversations_add_up(store: &dyn Store) {
+    let (now, hour) = (SystemTime::now(), Duration::from_hours(1));
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(now.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs());
+    let (chat, session) = (Conversation::chat("c"), Conversation::client("m"));
+    let event = |at: SystemTime, conversation: &Conversation, kind| SelectionEvent {
+        at,
+        selection: None,
+        principal: "user:a".into(),
+        chat: None,
+        conversation: Some(conversation.clone()),
+        kind,
+    };
+    let (mail, code) = (Group::new(GroupKind::Server, "mail"), Group::new(GroupKind::Tag, "code"));
+    let tool = || ToolId::new("mail", "send");
+    let took = Duration::from_millis(3);
+    let called = |outcome| SelectionEventKind::Called { tool: tool(), outcome, took, recovered: false };
+    let loaded = |group: &Group, before, bound| SelectionEventKind::Loaded { group: group.clone(), took, before, bound };
+    store
+        .record(&[
+            event(now - hour, &session, SelectionEventKind::Listed { mode: Mode::Dynamic, bound: 2 }),
+            event(now - hour, &session, loaded(&mail, 2, 5)),
+            event(now, &session, called(CallOutcome::Success)),
+            event(now, &chat, loaded(&mail, 0, 3)),
+        ])
+        .await
+        .unwrap();
+    let searched = SelectionEventKind::Searched { message: EventMessage::default(), tools: vec![tool()], recovered: false };
+    let later = [
+        event(now, &session, called(CallOutcome::ToolError)),
+        event(now, &session, searched),
+        event(now, &session, loaded(&code, 5, 6)),
+        event(now, &session, SelectionEventKind::Unloaded { group: mail.clone(), before: 6, bound: 3 }),
+    ];
+    store.record(&later).await.unwrap();
+
+    let figures = store.conversations(now - 2 * hour, now + hour).await.unwrap();
+    let one = figures.conversations.iter().find(|one| one.conversation == session).unwrap();
+    let counts = ConversationCounts { finds: 1, loads: 2, unloads: 1, calls: 2, errors: 1, selections: 0 };
+    assert_eq!((one.counts, one.mode, &*one.principal), (counts, Some(Mode::Dynamic), "user:a"));
+    assert_eq!((one.initial_tools, one.final_tools, one.began_at, one.last_at), (Some(2), Some(3), now - hour, now));
+    let other = figures.conversations.iter().find(|one| one.conversation == chat).unwrap();
+    assert_eq!((other.initial_tools, other.final_tools, other.mode, other.counts.loads), (Some(0), Some(3), None, 1));
+    let loads: Vec<_> = figures.loads.iter().map(|load| (load.group.clone(), load.loads, load.unloads)).collect();
+    assert_eq!(loads, [(mail, 2, 1), (code, 1, 0)]);
+    let median = figures.loads[0].latencies.quantile(0.5).unwrap().as_secs_f64() / took.as_secs_f64();
+    assert!((0.9..1.1).contains(&median), "{median}");
+
+    assert_eq!(store.conversations(now - 4 * hour, now - 3 * hour).await.unwrap().conversations, []);
+    assert_eq!(store.forget_before(now - hour, now - hour).await.unwrap(), 0);
+    // The two, and three events of theirs.
+    assert_eq!(store.forget_before(now + hour, now + hour).await.unwrap(), 5);
+    assert_eq!(store.conversations(now - 2 * hour, now + hour).await.unwrap().conversations, []);
+}
+
 pub(crate) async fn a_selection_is_found_by_its_principal_alone(store: &dyn Store) {
     let offered = |id: &str, principal: &str, chat: Option<&str>| SelectionEvent {
         at: SystemTime::now(),
         selection: Some(id.into()),
         principal: principal.into(),
         chat: chat.map(str::to_owned),
+        conversation: None,
         kind: SelectionEventKind::Offered { message: EventMessage::default(), tools: Vec::new(), tokens_before: 0, tokens_after: 0 },
     };
     let events =

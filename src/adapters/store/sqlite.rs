@@ -11,6 +11,7 @@
 
 mod audit;
 mod chats;
+mod conversations;
 mod definitions;
 mod enrichments;
 mod errors;
@@ -42,6 +43,7 @@ use sqlx::{ConnectOptions, Sqlite, SqliteConnection, Transaction};
 use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::conversation::ConversationFigures;
 use crate::domain::enrichment::{Author, Written};
 use crate::domain::loading::Group;
 use crate::domain::principal::PrincipalId;
@@ -245,6 +247,7 @@ impl Store for SqliteStore {
             let mut transaction = self.write().await?;
             events::insert(&mut transaction, events).await?;
             usage::add(&mut transaction, events).await?;
+            conversations::add(&mut transaction, events).await?;
             transaction.commit().await
         };
         record.await.map_err(self.failed("record events"))
@@ -260,6 +263,10 @@ impl Store for SqliteStore {
 
     async fn usage(&self, query: &UsageQuery) -> Result<Usage, StoreError> {
         usage::load(&self.readers, query).await.map_err(self.failed("read the usage"))
+    }
+
+    async fn conversations(&self, since: SystemTime, until: SystemTime) -> Result<ConversationFigures, StoreError> {
+        conversations::load(&self.readers, since, until).await.map_err(self.failed("read the figures of conversations"))
     }
 
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError> {
@@ -490,9 +497,10 @@ impl Store for SqliteStore {
             let mut transaction = self.write().await?;
             let chats = chats::delete_before(&mut transaction, chats).await?;
             let feedback = feedback::delete_before(&mut transaction, events).await?;
+            let conversations = conversations::delete_before(&mut transaction, events).await?;
             let events = events::delete_before(&mut transaction, events).await?;
             transaction.commit().await?;
-            Ok(chats + events + feedback)
+            Ok(chats + events + feedback + conversations)
         };
         forget.await.map_err(self.failed("forget old chats and events"))
     }

@@ -27,6 +27,7 @@ use serde::Deserialize;
 use self::message::{Message, has_sessions};
 use self::server::{Face, Shown};
 use self::stream::EVENT_STREAM;
+use crate::domain::conversation::Conversation;
 use crate::domain::document::Mode;
 use crate::domain::principal::Principal;
 use crate::domain::tool::ServerName;
@@ -151,6 +152,9 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     let mut context = context(&caller, &request);
     // Only servers whose configuration says so get any of them.
     context.headers = Arc::clone(&headers);
+    if let (None, Some(session)) = (&context.session, session.as_ref().or(opened.as_ref())) {
+        context.session = Some(Conversation::client(session.id().as_str()));
+    }
     let face = Face {
         state: state.clone(),
         caller: context,

@@ -93,7 +93,9 @@ impl ServerHandler for Face {
             Shown::Stubs => (Mode::Full, definition::stub),
         };
         let bound = self.state.loading.bound(self.here(), mode).await;
-        tools.extend(Publish::listed(&catalog, &self.place, &visibility, mode, &bound).into_iter().map(|tool| define(tool)));
+        let listed = Publish::listed(&catalog, &self.place, &visibility, mode, &bound);
+        self.state.loading.note_listed(&self.caller, self.mode(), listed.len());
+        tools.extend(listed.into_iter().map(|tool| define(tool)));
         // What is loaded is listed at once.
         let changes = mode == Mode::Dynamic || matches!(*self.place, Place::Session(_));
         let ttl = if changes { 0 } else { LIST_TTL_MS };

@@ -14,7 +14,7 @@ use crate::http::problem::{Code, Problem};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::loading::Here;
-use crate::service::publish::{Document, Face};
+use crate::service::publish::{Document, Face, Place, Publish};
 
 #[derive(Deserialize, IntoParams)]
 pub struct DocumentQuery {
@@ -85,6 +85,10 @@ async fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode
     let context = context(caller, request);
     let bound = state.loading.bound(Here { caller: &context, place: &at.0, client: None }, mode).await;
     let document = state.publish.document_with(&at.0, face, &visibility, mode, &bound).ok_or_else(|| absent(state, server))?;
+    if matches!(*at.0, Place::Session(_)) || mode == Mode::Dynamic {
+        let listed = Publish::listed(&state.current.snapshot(), &at.0, &visibility, mode, &bound).len();
+        state.loading.note_listed(&context, mode, listed);
+    }
     let Document { body, etag } = document;
     let known = request.headers().get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let unchanged = known.is_some_and(|known| known == "*" || known.split(',').any(|tag| tag.trim().trim_start_matches("W/") == &*etag));

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use actix_web::http::header::{HeaderName, HeaderValue};
-use actix_web::{HttpRequest, HttpResponse, ResponseError, web};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError, web};
 use serde_json::value::RawValue;
 
 use crate::domain::arguments::Repair;
+use crate::domain::conversation::Conversation;
 use crate::domain::principal::PrincipalKind;
 use crate::domain::tool::{Tool, ToolId};
 use crate::http::body::Body;
@@ -16,6 +17,7 @@ use crate::http::problem::{Problem, read_json};
 use crate::http::routes::{smart_select, tools, toolsets};
 use crate::http::state::State;
 use crate::service::execute::{self, Executed};
+use crate::service::publish::Place;
 
 /// Longest id of a chat or a selection that is taken over.
 pub(super) const MAX_ID_BYTES: usize = 256;
@@ -118,7 +120,16 @@ pub fn context(caller: &Caller, request: &HttpRequest) -> execute::Caller {
         principal: Arc::clone(&caller.0),
         headers: Arc::new(http::HeaderMap::new()),
         chat: header(&["x-openwebui-chat-id", "x-session-id"]).filter(|id| is_kept(id)),
+        session: session(request),
         selection: header(&["x-toolsieve-selection-id"]),
+    }
+}
+
+/// The session of the address.
+fn session(request: &HttpRequest) -> Option<Conversation> {
+    match request.extensions().get::<Arc<Place>>()?.as_ref() {
+        Place::Session(session) => Some(Conversation::session(&session.id)),
+        Place::Whole | Place::Toolset(_) => None,
     }
 }
 

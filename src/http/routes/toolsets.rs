@@ -52,7 +52,6 @@ struct EnableBody {
 #[derive(Deserialize, ToSchema, Default)]
 struct AvailableBody {
     /// The chat, where no header names it.
-    #[serde(default)]
     chat_id: Option<String>,
 }
 

@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 use crate::domain::arguments::{self, ArgumentProblem, Repair, Verdict};
+use crate::domain::conversation::{Conversation, ConversationKind};
 use crate::domain::outcome::{self, ToolAnswer};
 use crate::domain::policy::Effect;
 use crate::domain::principal::Principal;
@@ -32,7 +33,20 @@ pub struct Caller {
     pub principal: Arc<Principal>,
     pub headers: Arc<http::HeaderMap>,
     pub chat: Option<String>,
+    /// The session of the address, or that of an MCP client.
+    pub session: Option<Conversation>,
     pub selection: Option<String>,
+}
+
+impl Caller {
+    /// What its figures are kept by: as with what is loaded, the session of an address goes before a chat, and that before the
+    /// session of a client.
+    #[must_use]
+    pub fn conversation(&self) -> Option<Conversation> {
+        let of_address = self.session.as_ref().filter(|session| session.kind == ConversationKind::Session);
+        let chat = || self.chat.as_deref().map(Conversation::chat);
+        of_address.cloned().or_else(chat).or_else(|| self.session.clone())
+    }
 }
 
 /// Why an execution brought no result.

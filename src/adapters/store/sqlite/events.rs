@@ -13,10 +13,12 @@ use crate::service::ports::{EventMessage, SelectionEvent, SelectionEventKind, Se
 const ROWS: usize = 100;
 
 pub(super) async fn insert(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Result<(), sqlx::Error> {
-    for events in events.chunks(ROWS) {
+    // What conversations load is kept as sums alone.
+    let kept: Vec<(&SelectionEvent, Columns<'_>)> =
+        events.iter().filter_map(|event| Columns::of(&event.kind).map(|columns| (event, columns))).collect();
+    for events in kept.chunks(ROWS) {
         let mut rows = Vec::with_capacity(events.len());
-        for event in events {
-            let columns = Columns::of(&event.kind);
+        for (event, columns) in events {
             let model = match columns.message {
                 Some(message) => Some(vectors::model_id(writer, &message.model).await?),
                 None => None,
@@ -90,8 +92,9 @@ struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn of(kind: &'a SelectionEventKind) -> Self {
-        match kind {
+    fn of(kind: &'a SelectionEventKind) -> Option<Self> {
+        Some(match kind {
+            SelectionEventKind::Loaded { .. } | SelectionEventKind::Unloaded { .. } | SelectionEventKind::Listed { .. } => return None,
             SelectionEventKind::Offered { message, tools, .. } => {
                 Self { kind: "offered", message: Some(message), outcome: None, took: None, recovered: None, tools }
             }
@@ -106,6 +109,6 @@ impl<'a> Columns<'a> {
                 recovered: Some(*recovered),
                 tools: std::slice::from_ref(tool),
             },
-        }
+        })
     }
 }

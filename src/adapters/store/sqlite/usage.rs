@@ -56,6 +56,7 @@ impl<'a> Sums<'a> {
                     }
                     *sums.latencies.entry((day, tool, LatencyBucket::of(*took))).or_default() += 1;
                 }
+                SelectionEventKind::Loaded { .. } | SelectionEventKind::Unloaded { .. } | SelectionEventKind::Listed { .. } => {}
             }
         }
         sums
@@ -200,8 +201,12 @@ async fn tools(reader: &mut SqliteConnection, wanted: &UsageQuery) -> Result<Vec
 
 pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {
     let mut gone = 0;
-    for delete in ["DELETE FROM usage_day WHERE day < ?", "DELETE FROM usage_tool WHERE day < ?", "DELETE FROM usage_latency WHERE day < ?"]
-    {
+    for delete in [
+        "DELETE FROM usage_day WHERE day < ?",
+        "DELETE FROM usage_tool WHERE day < ?",
+        "DELETE FROM usage_latency WHERE day < ?",
+        "DELETE FROM usage_load WHERE day < ?",
+    ] {
         gone += sqlx::query(delete).bind(day(time)).execute(&mut *writer).await?.rows_affected();
     }
     Ok(gone)
@@ -287,12 +292,12 @@ fn counts(sums: [i64; 5]) -> ToolCounts {
 }
 
 /// Days since 1970.
-fn day(time: SystemTime) -> i64 {
+pub(super) fn day(time: SystemTime) -> i64 {
     to_millis(time) / DAY_MILLIS
 }
 
 /// The first day that does not begin before then.
-fn end(time: SystemTime) -> i64 {
+pub(super) fn end(time: SystemTime) -> i64 {
     let millis = to_millis(time);
     millis / DAY_MILLIS + i64::from(millis % DAY_MILLIS > 0)
 }
