@@ -601,8 +601,8 @@ pub trait Store: Send + Sync {
     /// Also one whose time is over, as long as it is still there.
     async fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
 
-    /// Those of one owner whose time is not over, oldest first.
-    async fn sessions(&self, owner: &PrincipalId, now: SystemTime) -> Result<Vec<Session>, StoreError>;
+    /// Those of one owner, or all, whose time is not over, oldest first.
+    async fn sessions(&self, owner: Option<&PrincipalId>, now: SystemTime) -> Result<Vec<Session>, StoreError>;
 
     /// Adds a session. Those whose time is over go before; of its owner's others the ones that were not used for longest, where
     /// there would be more than one owner may have.
@@ -844,10 +844,11 @@ pub enum AuditAction {
     SecretReplace,
     SecretRemove,
     SecretsForget,
+    SessionEnd,
 }
 
 impl AuditAction {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Call,
         Self::KeyCreate,
         Self::KeyRotate,
@@ -863,6 +864,7 @@ impl AuditAction {
         Self::SecretReplace,
         Self::SecretRemove,
         Self::SecretsForget,
+        Self::SessionEnd,
     ];
 
     #[must_use]
@@ -883,6 +885,7 @@ impl AuditAction {
             Self::SecretReplace => "secret_replace",
             Self::SecretRemove => "secret_remove",
             Self::SecretsForget => "secrets_forget",
+            Self::SessionEnd => "session_end",
         }
     }
 

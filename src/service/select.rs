@@ -216,12 +216,18 @@ impl Select {
         if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
             return Chosen::nothing();
         }
-        let servers: Scope<_> = if offer.ours.len() == catalog.tools().len() {
-            Scope::All
+        let mut is_asked = vec![false; catalog.servers().len()];
+        offer.ours.iter().filter_map(|&position| catalog.server_of(position)).for_each(|server| is_asked[server as usize] = true);
+        let in_scope = catalog
+            .visible_positions(visibility)
+            .filter(|&position| catalog.server_of(position).is_some_and(|server| is_asked[server as usize]))
+            .count();
+        let servers = if is_asked.iter().all(|is_asked| *is_asked) {
+            visibility.servers.clone()
         } else {
-            Scope::Only(offer.tools(catalog).map(|tool| tool.id.server.clone()).collect())
+            let asked = catalog.servers().iter().zip(&is_asked).filter(|(_, is_asked)| **is_asked);
+            Scope::Only(asked.map(|(server, _)| server.name.clone()).collect())
         };
-        let in_scope = catalog.visible(visibility).filter(|tool| servers.contains(&tool.id.server)).count();
         let narrowed = Visibility { servers, ..visibility.clone() };
         // Where only some tools of these servers are on offer, the lists are longer, so that enough of them are left.
         let list = (self.settings.load().candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);

@@ -309,9 +309,9 @@ pub(crate) async fn sessions_end_in_time_and_by_count(store: &dyn Store) {
     // The first one was used later than the second.
     store.touch_session(&one.id, at(25)).await.unwrap();
     assert_eq!(store.save_session(&three, caps).await.unwrap(), saved(&[&two]));
-    assert_eq!(store.sessions(&one.owner, at(40)).await.unwrap(), [one.clone(), three.clone()]);
-    assert_eq!(store.sessions(&one.owner, at(100)).await.unwrap(), std::slice::from_ref(&three), "the time of the first is over");
-    assert_eq!(store.sessions(&PrincipalId::new("them"), at(40)).await.unwrap(), []);
+    assert_eq!(store.sessions(Some(&one.owner), at(40)).await.unwrap(), [one.clone(), three.clone()]);
+    assert_eq!(store.sessions(Some(&one.owner), at(100)).await.unwrap(), std::slice::from_ref(&three), "the time of the first is over");
+    assert_eq!(store.sessions(Some(&PrincipalId::new("them")), at(40)).await.unwrap(), []);
     let theirs = session(4, "them", 40, 1_000);
     assert_eq!(store.save_session(&theirs, caps).await.unwrap(), saved(&[]));
     assert_eq!(store.save_session(&session(5, "third", 50, 1_000), caps).await.unwrap(), SessionSaved::Full, "nobody else's goes");

@@ -331,7 +331,7 @@ impl Store for SqliteStore {
         sessions::load(&self.readers, id).await.map_err(self.failed("read a session"))
     }
 
-    async fn sessions(&self, owner: &PrincipalId, now: SystemTime) -> Result<Vec<Session>, StoreError> {
+    async fn sessions(&self, owner: Option<&PrincipalId>, now: SystemTime) -> Result<Vec<Session>, StoreError> {
         sessions::of(&self.readers, owner, now).await.map_err(self.failed("read sessions"))
     }
 
