@@ -16,6 +16,7 @@ use crate::service::meta::Meta;
 use crate::service::meters::Meters;
 use crate::service::policies::Policies;
 use crate::service::publish::Publish;
+use crate::service::report::Report;
 use crate::service::secrets::Secrets;
 use crate::service::select::Select;
 use crate::service::sessions::Sessions;
@@ -55,4 +56,5 @@ pub struct State {
     pub limits: Arc<Limits>,
     pub feedback: Feedback,
     pub usage: Usage,
+    pub report: Report,
 }

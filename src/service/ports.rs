@@ -20,6 +20,7 @@ use crate::domain::canonical::Fingerprint;
 pub use crate::domain::catalog::{ServerListing, SkippedTool};
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::enrichment::{Author, Brief, Enrichment, EnrichmentProblem, Written};
+use crate::domain::experiment::Arm;
 pub use crate::domain::feedback::{Feedback, Verdict};
 use crate::domain::judgement::{AnswerProblem, Choice, Provider, Question};
 use crate::domain::policy::{Effect, RulePlace};
@@ -27,6 +28,7 @@ use crate::domain::principal::{Principal, PrincipalId, Visibility, VisibilityCla
 use crate::domain::relevance::SparseVector;
 use crate::domain::secret::{SealedSecret, SecretPlace};
 use crate::domain::session::{Session, SessionId};
+pub use crate::domain::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
 use crate::domain::tool::{ServerName, ToolId};
 use crate::domain::tool_facts::WrittenFacts;
 use crate::domain::toolset::{Definition, Toolset, ToolsetName};
@@ -570,7 +572,10 @@ pub trait Store: Send + Sync {
     /// Sums over the days, of universal time, that these times touch.
     async fn usage(&self, query: &UsageQuery) -> Result<Usage, StoreError>;
 
-    /// Removes the sums of days before then; returns how many rows went.
+    /// What happened in the sessions that were used last in this time.
+    async fn session_figures(&self, query: &SessionQuery) -> Result<SessionReport, StoreError>;
+
+    /// Removes the sums of days, and of sessions that were used last, before then; returns how many rows went.
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError>;
 
     /// All API keys, those that are revoked too.
@@ -746,7 +751,14 @@ pub struct SelectionEvent {
 #[derive(Clone, Debug, PartialEq)]
 pub enum SelectionEventKind {
     /// Tools of ours that a selection left on offer.
-    Offered { message: EventMessage, tools: Vec<ToolId>, tokens_before: u64, tokens_after: u64 },
+    Offered {
+        message: EventMessage,
+        tools: Vec<ToolId>,
+        tokens_before: u64,
+        tokens_after: u64,
+        /// Of a comparison.
+        arm: Option<Arm>,
+    },
     /// A tool was called. `recovered`: though the chat's last selection had not offered it.
     Called { tool: ToolId, outcome: CallOutcome, took: Duration, recovered: bool },
     /// The model searched. `recovered`: the best tool that was found is one that the chat's last selection had not offered.

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::domain::catalog::Catalog;
 use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::experiment::Arm;
 use crate::domain::naming::{DESCRIBE_TOOLS, FIND_TOOLS, RUN_TOOL, SMART_SELECT_TOOLS};
 use crate::domain::principal::{Principal, Scope, Visibility};
 use crate::domain::relevance::{CutCandidate, CutParameters, GAP, GAP_OF_PARTS, QueryPlan, Ranked, Role, cut, prefer, readable_score};
@@ -145,7 +146,14 @@ impl Select {
         });
         let called: Vec<ToolId> = called.collect();
 
-        let chosen = self.choose(&request, &called, &offer, &catalog, &visibility).await;
+        let static_share = self.settings.load().static_share;
+        let arm = request.chat.as_ref().and_then(|chat| Arm::of(chat, static_share));
+        let is_static = arm == Some(Arm::Static);
+        let chosen = if is_static {
+            Chosen { kind: SelectionKind::Static, ..Chosen::nothing() }
+        } else {
+            self.choose(&request, &called, &offer, &catalog, &visibility).await
+        };
         let ids = |positions: &[u32]| positions.iter().map(|&position| catalog.tools()[position as usize].id.clone()).collect();
         let new: Vec<ToolId> = ids(&chosen.tools);
         let is_visible = |id: &ToolId| catalog.tool(id).is_some_and(|tool| visibility.allows(tool));
@@ -172,8 +180,16 @@ impl Select {
             let score = chosen.scores.get(&position).copied();
             tools.push(Selected { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score, reason });
         }
+        if is_static {
+            let kept: HashSet<&ToolId> = tools.iter().filter_map(|kept| kept.id.as_ref()).collect();
+            let rest = offer.tools(&catalog).filter(|tool| !kept.contains(&tool.id));
+            let rest: Vec<Selected> = rest.map(|tool| Selected { reason: Reason::StaticArm, ..Selected::named(tool) }).collect();
+            tools.extend(rest);
+            let judged = offer.judged.iter().map(|tool| Selected { reason: Reason::StaticArm, ..meta(&tool.name, Reason::Foreign) });
+            tools.extend(judged);
+        }
         // When nothing else is on offer it is needed too, and with it the one that describes.
-        if offer.ours.is_empty() {
+        if offer.ours.is_empty() || is_static {
             for name in [DESCRIBE_TOOLS, RUN_TOOL].into_iter().filter(|name| offer.meta.contains(name)) {
                 if !tools.iter().any(|tool| tool.name == name) {
                     tools.push(meta(name, Reason::RunTool));
@@ -189,7 +205,7 @@ impl Select {
         let took = started.elapsed();
         let (tools_before, tools_after) = (offer.ours.len(), tools.iter().filter(|selected| selected.id.is_some()).count());
         let figures = SelectionFigures { kind: chosen.kind, took, tools_before, tools_after, tokens_before, tokens_after };
-        self.record(&id, &request, principal, chosen, &tools, &figures);
+        self.record(&id, &request, principal, chosen, &tools, &figures, arm);
         tracing::debug!(
             selection = id,
             offered = offer.ours.len(),
@@ -405,6 +421,7 @@ impl Select {
         fixed
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what an event is made of")]
     fn record(
         &self,
         id: &str,
@@ -413,6 +430,7 @@ impl Select {
         chosen: Chosen,
         kept: &[Selected],
         figures: &SelectionFigures,
+        arm: Option<Arm>,
     ) {
         self.recorder.meters().selection(figures);
         let event = SelectionEvent {
@@ -425,6 +443,7 @@ impl Select {
                 tools: kept.iter().filter_map(|selected| selected.id.clone()).collect(),
                 tokens_before: figures.tokens_before,
                 tokens_after: figures.tokens_after,
+                arm,
             },
         };
         self.recorder.record_selection(event, principal);

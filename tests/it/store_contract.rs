@@ -11,6 +11,7 @@ use toolsieve::domain::api_key::{ApiKey, KeyId};
 use toolsieve::domain::canonical::Fingerprint;
 use toolsieve::domain::chat::{ChatKey, ChatSet};
 use toolsieve::domain::enrichment::{Author, Enrichment, Written};
+use toolsieve::domain::experiment::Arm;
 use toolsieve::domain::policy::{Effect, RulePlace, RuleSource};
 use toolsieve::domain::principal::{Principal, PrincipalId};
 use toolsieve::domain::secret::{SealedSecret, SecretName, SecretPlace};
@@ -19,9 +20,9 @@ use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::domain::tool_facts::WrittenFacts;
 use toolsieve::domain::toolset::{Toolset, ToolsetName};
 use toolsieve::service::ports::{
-    AuditAction, AuditEntry, AuditQuery, CallOutcome, DayUsage, EventMessage, Feedback, MessageCounts, SelectionEvent, SelectionEventKind,
-    SelectionName, ServerListing, SessionCaps, SessionSaved, SkippedTool, Store, StoredChat, StoredDefinition, StoredPolicy,
-    StoredToolFacts, ToolCounts, ToolUsage, Usage, UsageQuery, Verdict,
+    ArmFigures, AuditAction, AuditEntry, AuditQuery, CallOutcome, DayUsage, EventMessage, Feedback, MessageCounts, SelectionEvent,
+    SelectionEventKind, SelectionName, ServerListing, SessionCaps, SessionCounts, SessionQuery, SessionSaved, SkippedTool, Store,
+    StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts, ToolCounts, ToolUsage, Usage, UsageQuery, Verdict,
 };
 
 macro_rules! store_contract {
@@ -42,6 +43,7 @@ macro_rules! store_contract {
             of_two_changes_of_one_chat_one_is_too_late,
             toolsets_come_back_as_they_were,
             sessions_end_in_time_and_by_count,
+            sessions_are_summed_by_arms,
             chats_and_events_are_forgotten_by_age,
             writers_and_readers_do_not_disturb_each_other,
             odd_texts_come_back,
@@ -111,7 +113,13 @@ pub(crate) fn set(tools: &[&str], called: &[&str]) -> ChatSet {
 pub(crate) fn events(at: SystemTime) -> Vec<SelectionEvent> {
     let tools: Vec<ToolId> = (0..600).map(|number| ToolId::new("server", format!("tool{number}"))).collect();
     let kinds = [
-        SelectionEventKind::Offered { message: message(Some(vector(1))), tools: tools.clone(), tokens_before: 900, tokens_after: 30 },
+        SelectionEventKind::Offered {
+            message: message(Some(vector(1))),
+            tools: tools.clone(),
+            tokens_before: 900,
+            tokens_after: 30,
+            arm: None,
+        },
         called(&tools[0], CallOutcome::ToolError, Duration::from_micros(1500), false),
         SelectionEventKind::Searched { message: message(None), tools: Vec::new(), recovered: true },
     ];
@@ -604,6 +612,7 @@ pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
         tools: tools.iter().map(|tool| (*tool).clone()).collect(),
         tokens_before: 1_000,
         tokens_after: 10,
+        arm: None,
     };
     let searched = |recovered| SelectionEventKind::Searched { message: message(None), tools: vec![two.clone()], recovered };
     let millis = Duration::from_millis;
@@ -658,13 +667,65 @@ pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
     assert_eq!(sorted(between(hour(0), hour(48))).await.days.len(), 1);
 }
 
+pub(crate) async fn sessions_are_summed_by_arms(store: &dyn Store) {
+    let tool = ToolId::new("server", "one");
+    let event = |minutes: u32, principal: &str, chat: Option<&str>, kind| SelectionEvent {
+        at: hour(0) + Duration::from_mins(1) * minutes,
+        selection: None,
+        principal: principal.into(),
+        chat: chat.map(str::to_owned),
+        kind,
+    };
+    let offered = |count: usize, arm| SelectionEventKind::Offered {
+        message: message(None),
+        tools: vec![tool.clone(); count],
+        tokens_before: 1_000,
+        tokens_after: 10 * count as u64,
+        arm,
+    };
+    let searched = SelectionEventKind::Searched { message: message(None), tools: Vec::new(), recovered: true };
+    let (chosen, all) = (Some(Arm::Dynamic), Some(Arm::Static));
+    store.record(&[event(0, "me", Some("a"), offered(3, chosen)), event(1, "me", Some("a"), searched)]).await.unwrap();
+    store
+        .record(&[
+            event(2, "me", Some("a"), offered(5, chosen)),
+            event(3, "me", Some("a"), called(&tool, CallOutcome::Success, Duration::from_millis(1), false)),
+            event(4, "me", Some("b"), offered(40, all)),
+            event(5, "me", Some("b"), called(&tool, CallOutcome::ToolError, Duration::from_millis(1), false)),
+            event(6, "them", Some("a"), offered(7, chosen)),
+            event(7, "me", None, offered(9, None)),
+        ])
+        .await
+        .unwrap();
+    let query = |minutes: u32, limit| SessionQuery { since: hour(0), until: hour(0) + Duration::from_mins(1) * minutes, limit };
+    let mut report = store.session_figures(&query(60, 2)).await.unwrap();
+    report.arms.sort_by_key(|arm| arm.arm);
+    let counts =
+        SessionCounts { selections: 3, initial_tools: 10, final_tools: 12, tokens_before: 3_000, tokens_after: 150, ..Default::default() };
+    let counts = SessionCounts { searches: 1, recovered_searches: 1, calls: 1, succeeded: 1, ..counts };
+    let [of_all, of_chosen] = <[ArmFigures; 2]>::try_from(report.arms).unwrap();
+    assert_eq!((of_chosen.arm, of_chosen.sessions, of_chosen.counts), (chosen, 2, counts));
+    assert_eq!((of_all.arm, of_all.sessions, of_all.counts.tool_errors, of_all.counts.final_tools), (all, 1, 1, 40));
+    let latest: Vec<_> = report.latest.iter().map(|session| (session.arm, session.counts.initial_tools)).collect();
+    assert_eq!(latest, [(chosen, 7), (all, 40)], "the last used first, as many as were asked for");
+    assert_eq!(store.session_figures(&query(5, 9)).await.unwrap().latest.len(), 1, "a session counts where it was used last");
+    assert_eq!(store.forget_usage_before(hour(0) + Duration::from_mins(6)).await.unwrap(), 2);
+    assert_eq!(store.session_figures(&query(60, 9)).await.unwrap().latest.len(), 1);
+}
+
 pub(crate) async fn a_selection_is_found_by_its_principal_alone(store: &dyn Store) {
     let offered = |id: &str, principal: &str, chat: Option<&str>| SelectionEvent {
         at: SystemTime::now(),
         selection: Some(id.into()),
         principal: principal.into(),
         chat: chat.map(str::to_owned),
-        kind: SelectionEventKind::Offered { message: EventMessage::default(), tools: Vec::new(), tokens_before: 0, tokens_after: 0 },
+        kind: SelectionEventKind::Offered {
+            message: EventMessage::default(),
+            tools: Vec::new(),
+            tokens_before: 0,
+            tokens_after: 0,
+            arm: None,
+        },
     };
     let events =
         [offered("a", "me", Some("chat")), offered("b", "me", Some("chat")), offered("c", "them", Some("chat")), offered("d", "me", None)];

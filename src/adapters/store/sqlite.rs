@@ -20,6 +20,7 @@ mod keys;
 mod listings;
 mod policy;
 mod secrets;
+mod session_figures;
 mod sessions;
 mod tool_facts;
 mod toolsets;
@@ -46,6 +47,7 @@ use crate::domain::enrichment::{Author, Written};
 use crate::domain::principal::PrincipalId;
 use crate::domain::secret::{SealedSecret, SecretPlace};
 use crate::domain::session::{Session, SessionId};
+use crate::domain::session_figures::{SessionQuery, SessionReport};
 use crate::domain::tool::{ServerName, ToolId};
 use crate::domain::tool_facts::WrittenFacts;
 use crate::domain::toolset::{Definition, Toolset, ToolsetName};
@@ -244,6 +246,7 @@ impl Store for SqliteStore {
             let mut transaction = self.write().await?;
             events::insert(&mut transaction, events).await?;
             usage::add(&mut transaction, events).await?;
+            session_figures::add(&mut transaction, events).await?;
             transaction.commit().await
         };
         record.await.map_err(self.failed("record events"))
@@ -261,10 +264,14 @@ impl Store for SqliteStore {
         usage::load(&self.readers, query).await.map_err(self.failed("read the usage"))
     }
 
+    async fn session_figures(&self, query: &SessionQuery) -> Result<SessionReport, StoreError> {
+        session_figures::load(&self.readers, query).await.map_err(self.failed("read the figures of sessions"))
+    }
+
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let forget = async {
             let mut transaction = self.write().await?;
-            let gone = usage::delete_before(&mut transaction, time).await?;
+            let gone = usage::delete_before(&mut transaction, time).await? + session_figures::delete_before(&mut transaction, time).await?;
             transaction.commit().await?;
             Ok(gone)
         };
