@@ -59,6 +59,7 @@ use crate::service::rebuild::Rebuilds;
 use crate::service::record::{Recorder, Retention};
 use crate::service::refresh::{Beside, CountTokens, Indexing, Refresh, configured};
 use crate::service::reload::{Apply, Reload, Trigger};
+use crate::service::report::Report;
 use crate::service::retrieve::Retrieve;
 use crate::service::secrets::Secrets;
 use crate::service::select::Select;
@@ -278,6 +279,7 @@ impl Application {
             mcp_sessions,
             feedback: Feedback { current: Arc::clone(&current), store: Arc::clone(&store), recorder },
             usage: Usage { store: Arc::clone(&store) },
+            report: Report { store: Arc::clone(&store) },
             enrichment,
             tool_admin: ToolAdmin { current, facts, definitions, rebuilds, servers: Arc::clone(&servers), store: Arc::clone(&store) },
             status,

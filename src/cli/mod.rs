@@ -17,6 +17,7 @@ mod openapi;
 mod openwebui;
 mod policy;
 mod quickstart;
+mod report;
 mod retrieval;
 mod search;
 mod secrets;
@@ -82,6 +83,8 @@ enum Command {
     Secrets(secrets::Secrets),
     /// Show what is used on a running service, how often and how well
     Usage(usage::Usage),
+    /// Show what sessions on a running service cost and brought, all tools and chosen ones side by side
+    Report(report::Report),
     /// Measure how well tools are found for messages whose tools are known, at what cost
     Bench(Box<bench::Bench>),
 }
@@ -189,6 +192,7 @@ impl Command {
             Self::Policy(command) => command.run(),
             Self::Secrets(command) => command.run(),
             Self::Usage(command) => command.run(),
+            Self::Report(command) => command.run(),
             Self::Bench(command) => command.run(),
         }
     }

@@ -13,7 +13,7 @@ use crate::domain::definition;
 use crate::domain::hidden_text::{self, Cleaned, HiddenText};
 use crate::domain::naming::OperationId;
 use crate::domain::policy::ToolFacts;
-use crate::domain::principal::Visibility;
+use crate::domain::principal::{Scope, Visibility};
 use crate::domain::relevance::analysis::Analyzer;
 use crate::domain::relevance::{Twins, Vocabulary};
 use crate::domain::schema::{self, InputSchema};
@@ -224,8 +224,28 @@ impl Catalog {
         self.by_operation.get(name).and_then(|&position| u32::try_from(position).ok())
     }
 
+    /// The tools that a caller may see.
     pub fn visible<'a>(&'a self, visibility: &'a Visibility) -> impl Iterator<Item = &'a Arc<Tool>> {
-        self.tools.iter().filter(move |tool| visibility.allows(tool))
+        self.visible_positions(visibility).map(|position| &self.tools[position as usize])
+    }
+
+    /// Their positions. For all tools at once this is much faster than to ask of each.
+    pub fn visible_positions<'a>(&'a self, visibility: &'a Visibility) -> impl Iterator<Item = u32> + 'a {
+        let servers: Vec<bool> = self.servers.iter().map(|server| visibility.servers.contains(&server.name)).collect();
+        let classes = match &visibility.classes {
+            Scope::All => None,
+            Scope::Only(visible) => Some((visible, visibility.assigned.by_position(self.version))),
+        };
+        (0..).zip(&self.tools).zip(&self.server_of).filter_map(move |((position, tool), server)| {
+            let is_visible = servers[*server as usize]
+                && match &classes {
+                    None => true,
+                    Some((visible, Some(at))) => visible.contains(&at[position as usize]),
+                    // Made for another catalog, which happens while one follows the other.
+                    Some((_, None)) => visibility.allows(tool),
+                };
+            is_visible.then_some(position)
+        })
     }
 }
 

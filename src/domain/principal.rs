@@ -215,6 +215,10 @@ pub struct VisibilityClass(pub u32);
 #[derive(Debug, Default)]
 pub struct Classes {
     version: u64,
+    /// The version of the catalog.
+    catalog: u64,
+    /// By position in the catalog.
+    at: Vec<VisibilityClass>,
     of: HashMap<OperationId, VisibilityClass, RandomState>,
     toolsets: BTreeMap<ToolsetName, Members>,
 }
@@ -228,9 +232,16 @@ pub struct Members {
 }
 
 impl Classes {
+    /// `each`: the class of every tool of the catalog of this version, in its order.
     #[must_use]
-    pub fn new(version: u64, of: HashMap<OperationId, VisibilityClass, RandomState>, toolsets: BTreeMap<ToolsetName, Members>) -> Self {
-        Self { version, of, toolsets }
+    pub fn new(
+        version: u64,
+        catalog: u64,
+        each: impl IntoIterator<Item = (OperationId, VisibilityClass)>,
+        toolsets: BTreeMap<ToolsetName, Members>,
+    ) -> Self {
+        let each: Vec<(OperationId, VisibilityClass)> = each.into_iter().collect();
+        Self { version, catalog, at: each.iter().map(|(_, class)| *class).collect(), of: each.into_iter().collect(), toolsets }
     }
 
     /// The members of a toolset, whoever may see them; `None` where there is no such toolset.
@@ -261,6 +272,12 @@ impl Classes {
     #[must_use]
     pub fn of(&self, tool: &Tool) -> Option<VisibilityClass> {
         self.of.get(&tool.operation_id).copied()
+    }
+
+    /// The classes by position, for a catalog of this version; `None` where they are those of another.
+    #[must_use]
+    pub fn by_position(&self, catalog: u64) -> Option<&[VisibilityClass]> {
+        (self.catalog == catalog).then_some(&self.at)
     }
 }
 

@@ -61,6 +61,8 @@ pub enum Reason {
     SearchTool,
     /// It is how a found tool runs that is not among the functions on offer.
     RunTool,
+    /// All stay: the chat is in the static half of a comparison.
+    StaticArm,
     /// It is not ours.
     Foreign,
 }
@@ -77,6 +79,7 @@ impl fmt::Display for Reason {
             Self::Named => formatter.write_str("asked for"),
             Self::SearchTool => formatter.write_str("search tool"),
             Self::RunTool => formatter.write_str("runs what was found"),
+            Self::StaticArm => formatter.write_str("all tools stay: the chat is in the static part of a comparison"),
             Self::Foreign => formatter.write_str("not ours, kept"),
         }
     }

@@ -19,6 +19,7 @@ use crate::service::mcp_sessions::McpSessions;
 use crate::service::meters::Meters;
 use crate::service::policies::Policies;
 use crate::service::publish::Publish;
+use crate::service::report::Report;
 use crate::service::secrets::Secrets;
 use crate::service::select::Select;
 use crate::service::sessions::Sessions;
@@ -61,4 +62,5 @@ pub struct State {
     pub mcp_sessions: Arc<McpSessions>,
     pub feedback: Feedback,
     pub usage: Usage,
+    pub report: Report,
 }

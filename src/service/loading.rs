@@ -153,8 +153,8 @@ pub struct Loading {
 
 impl Loading {
     /// Notes how many tools a conversation was given.
-    pub fn note_listed(&self, caller: &Caller, mode: Mode, bound: usize) {
-        self.recorder.of_conversation(caller, SelectionEventKind::Listed { mode, bound: bound as u64 });
+    pub fn note_listed(&self, caller: &Caller, bound: usize) {
+        self.recorder.of_conversation(caller, SelectionEventKind::Listed { bound: bound as u64 });
     }
 
     /// Tools that are published here in a mode beside what the place shows.
@@ -280,14 +280,14 @@ impl Loading {
         let names = |groups: &[Group]| groups.iter().map(ToString::to_string).collect();
         let bound = self.count(here).await;
         let took = started.elapsed();
-        for group in &new {
-            let (group, before, bound) = (group.clone(), bound_before as u64, bound as u64);
-            self.recorder.of_conversation(here.caller, SelectionEventKind::Loaded { group, took, before, bound });
+        let (before, now) = (bound_before as u64, bound as u64);
+        for _ in &new {
+            self.recorder.of_conversation(here.caller, SelectionEventKind::Loaded { took, before, bound: now });
         }
         let next = format!(
             "They are among your tools from your next step on: call them directly. If you do not see them there, call them through {RUN_TOOL}."
         );
-        Ok(LoadAnswer { loaded: names(&new), already_loaded: names(&known), tools, bound: self.count(here).await, next, warnings })
+        Ok(LoadAnswer { loaded: names(&new), already_loaded: names(&known), tools, bound, next, warnings })
     }
 
     /// Takes a group back that was loaded.
@@ -325,8 +325,8 @@ impl Loading {
             return Err(LoadError::NotLoaded(group.to_string(), what_is(&loaded.groups)));
         }
         let after = self.now(here).await.map(|now| now.tools).unwrap_or_default();
-        let (bound_before, bound) = (before.len() as u64, after.len() as u64);
-        self.recorder.of_conversation(here.caller, SelectionEventKind::Unloaded { group: group.clone(), before: bound_before, bound });
+        let counted = SelectionEventKind::Unloaded { before: before.len() as u64, bound: after.len() as u64 };
+        self.recorder.of_conversation(here.caller, counted);
         let gone: BTreeSet<String> = before.difference(&after).map(ToString::to_string).collect();
         Ok(UnloadAnswer {
             unloaded: group.to_string(),

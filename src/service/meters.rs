@@ -32,6 +32,8 @@ pub enum SelectionKind {
     NoneNeeded,
     /// Nothing of ours was on offer, or the message was empty.
     NothingOnOffer,
+    /// All stay, for a comparison.
+    Static,
     /// A part that should have helped did not; the selection is what the others make of it.
     Degraded,
 }
@@ -203,7 +205,7 @@ impl Meters {
 
     /// Series whose labels are known are there from the start: without a first 0 the first increase is never seen.
     fn begin_at_zero(&self) {
-        for kind in [SelectionKind::Chosen, SelectionKind::NoneNeeded, SelectionKind::NothingOnOffer, SelectionKind::Degraded] {
+        for kind in SelectionKind::ALL {
             drop(self.selections.get_or_create(&KindLabels { kind: kind.name() }));
         }
         for kind in [SearchKind::FindTools, SearchKind::SmartSelect] {
@@ -330,11 +332,14 @@ impl Meters {
 }
 
 impl SelectionKind {
+    const ALL: [Self; 5] = [Self::Chosen, Self::NoneNeeded, Self::NothingOnOffer, Self::Static, Self::Degraded];
+
     fn name(self) -> &'static str {
         match self {
             Self::Chosen => "chosen",
             Self::NoneNeeded => "none_needed",
             Self::NothingOnOffer => "nothing_on_offer",
+            Self::Static => "static",
             Self::Degraded => "degraded",
         }
     }

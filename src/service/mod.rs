@@ -29,6 +29,7 @@ pub mod rebuild;
 pub mod record;
 pub mod refresh;
 pub mod reload;
+pub mod report;
 mod rerank;
 pub mod retrieve;
 pub mod secrets;

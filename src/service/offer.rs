@@ -117,12 +117,13 @@ impl Offer {
     }
 
     fn take_published(&mut self, everything: bool, catalog: &Catalog, visibility: &Visibility) {
-        for (position, tool) in (0..).zip(catalog.tools()) {
-            let is_on = everything
-                || self.connections.iter().any(|(_, face)| face.as_ref().is_some_and(|face| face.publishes(tool, &visibility.assigned)));
-            if is_on && visibility.allows(tool) {
-                self.add(position);
-            }
+        let faces: Vec<&Face> = self.connections.iter().filter_map(|(_, face)| face.as_ref()).collect();
+        let everything_is_on = everything || faces.contains(&&Face::Everything);
+        let is_on = |tool: &Tool| everything_is_on || faces.iter().any(|face| face.publishes(tool, &visibility.assigned));
+        let published: Vec<u32> =
+            catalog.visible_positions(visibility).filter(|&position| is_on(&catalog.tools()[position as usize])).collect();
+        for position in published {
+            self.add(position);
         }
         if everything || !self.connections.is_empty() {
             self.meta = vec![FIND_TOOLS, RUN_TOOL];
@@ -130,11 +131,11 @@ impl Offer {
     }
 
     fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, catalog: &Catalog, visibility: &Visibility) {
+        let mut is_visible = vec![false; catalog.tools().len()];
+        catalog.visible_positions(visibility).for_each(|position| is_visible[position as usize] = true);
         let mut seen = HashSet::new();
         for function in offered {
-            if let Some(position) =
-                catalog.operation_position(&function.name).filter(|&at| visibility.allows(&catalog.tools()[at as usize]))
-            {
+            if let Some(position) = catalog.operation_position(&function.name).filter(|&position| is_visible[position as usize]) {
                 self.add(position);
                 continue;
             }

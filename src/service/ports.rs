@@ -19,9 +19,9 @@ use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::canonical::Fingerprint;
 pub use crate::domain::catalog::{ServerListing, SkippedTool};
 use crate::domain::chat::{ChatKey, ChatSet};
-use crate::domain::conversation::{Conversation, ConversationFigures};
-use crate::domain::document::Mode;
+use crate::domain::conversation::Conversation;
 use crate::domain::enrichment::{Author, Brief, Enrichment, EnrichmentProblem, Written};
+use crate::domain::experiment::Arm;
 pub use crate::domain::feedback::{Feedback, Verdict};
 use crate::domain::judgement::{AnswerProblem, Choice, Provider, Question};
 use crate::domain::loading::Group;
@@ -30,6 +30,7 @@ use crate::domain::principal::{Principal, PrincipalId, Visibility, VisibilityCla
 use crate::domain::relevance::SparseVector;
 use crate::domain::secret::{SealedSecret, SecretPlace};
 use crate::domain::session::{Session, SessionId};
+pub use crate::domain::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
 use crate::domain::tool::{ServerName, ToolId};
 use crate::domain::tool_facts::WrittenFacts;
 use crate::domain::toolset::{Definition, Toolset, ToolsetName};
@@ -573,10 +574,10 @@ pub trait Store: Send + Sync {
     /// Sums over the days, of universal time, that these times touch.
     async fn usage(&self, query: &UsageQuery) -> Result<Usage, StoreError>;
 
-    /// The figures of conversations that went on in a time, and what was loaded on its days.
-    async fn conversations(&self, since: SystemTime, until: SystemTime) -> Result<ConversationFigures, StoreError>;
+    /// What happened in the sessions that were used last in this time.
+    async fn session_figures(&self, query: &SessionQuery) -> Result<SessionReport, StoreError>;
 
-    /// Removes the sums of days before then; returns how many rows went.
+    /// Removes the sums of days, and of sessions that were used last, before then; returns how many rows went.
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError>;
 
     /// All API keys, those that are revoked too.
@@ -607,8 +608,8 @@ pub trait Store: Send + Sync {
     /// Also one whose time is over, as long as it is still there.
     async fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError>;
 
-    /// Those of one owner whose time is not over, oldest first.
-    async fn sessions(&self, owner: &PrincipalId, now: SystemTime) -> Result<Vec<Session>, StoreError>;
+    /// Those of one owner, or all, whose time is not over, oldest first.
+    async fn sessions(&self, owner: Option<&PrincipalId>, now: SystemTime) -> Result<Vec<Session>, StoreError>;
 
     /// Adds a session. Those whose time is over go before; of its owner's others the ones that were not used for longest, where
     /// there would be more than one owner may have.
@@ -764,17 +765,24 @@ pub struct SelectionEvent {
 #[derive(Clone, Debug, PartialEq)]
 pub enum SelectionEventKind {
     /// Tools of ours that a selection left on offer.
-    Offered { message: EventMessage, tools: Vec<ToolId>, tokens_before: u64, tokens_after: u64 },
+    Offered {
+        message: EventMessage,
+        tools: Vec<ToolId>,
+        tokens_before: u64,
+        tokens_after: u64,
+        /// Of a comparison.
+        arm: Option<Arm>,
+    },
     /// A tool was called. `recovered`: though the chat's last selection had not offered it.
     Called { tool: ToolId, outcome: CallOutcome, took: Duration, recovered: bool },
     /// The model searched. `recovered`: the best tool that was found is one that the chat's last selection had not offered.
     Searched { message: EventMessage, tools: Vec<ToolId>, recovered: bool },
     /// A group was loaded into the conversation. `bound`: tools that are bound since, beside the meta-tools.
-    Loaded { group: Group, took: Duration, before: u64, bound: u64 },
+    Loaded { took: Duration, before: u64, bound: u64 },
     /// A group was taken back.
-    Unloaded { group: Group, before: u64, bound: u64 },
+    Unloaded { before: u64, bound: u64 },
     /// The conversation was given its list of tools.
-    Listed { mode: Mode, bound: u64 },
+    Listed { bound: u64 },
 }
 
 /// A message as it is kept.
@@ -868,10 +876,11 @@ pub enum AuditAction {
     SecretReplace,
     SecretRemove,
     SecretsForget,
+    SessionEnd,
 }
 
 impl AuditAction {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Call,
         Self::KeyCreate,
         Self::KeyRotate,
@@ -887,6 +896,7 @@ impl AuditAction {
         Self::SecretReplace,
         Self::SecretRemove,
         Self::SecretsForget,
+        Self::SessionEnd,
     ];
 
     #[must_use]
@@ -907,6 +917,7 @@ impl AuditAction {
             Self::SecretReplace => "secret_replace",
             Self::SecretRemove => "secret_remove",
             Self::SecretsForget => "secrets_forget",
+            Self::SessionEnd => "session_end",
         }
     }
 

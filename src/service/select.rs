@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::domain::catalog::Catalog;
 use crate::domain::chat::{ChatKey, ChatSet};
 use crate::domain::conversation::Conversation;
+use crate::domain::experiment::Arm;
 use crate::domain::naming::{
     DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
 };
@@ -148,7 +149,14 @@ impl Select {
         });
         let called: Vec<ToolId> = called.collect();
 
-        let chosen = self.choose(&request, &called, &offer, &catalog, &visibility).await;
+        let static_share = self.settings.load().static_share;
+        let arm = request.chat.as_ref().and_then(|chat| Arm::of(chat, static_share));
+        let is_static = arm == Some(Arm::Static);
+        let chosen = if is_static {
+            Chosen { kind: SelectionKind::Static, ..Chosen::nothing() }
+        } else {
+            self.choose(&request, &called, &offer, &catalog, &visibility).await
+        };
         let ids = |positions: &[u32]| positions.iter().map(|&position| catalog.tools()[position as usize].id.clone()).collect();
         let new: Vec<ToolId> = ids(&chosen.tools);
         let is_visible = |id: &ToolId| catalog.tool(id).is_some_and(|tool| visibility.allows(tool));
@@ -175,9 +183,17 @@ impl Select {
             let score = chosen.scores.get(&position).copied();
             tools.push(Selected { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score, reason });
         }
+        if is_static {
+            let kept: HashSet<&ToolId> = tools.iter().filter_map(|kept| kept.id.as_ref()).collect();
+            let rest = offer.tools(&catalog).filter(|tool| !kept.contains(&tool.id));
+            let rest: Vec<Selected> = rest.map(|tool| Selected { reason: Reason::StaticArm, ..Selected::named(tool) }).collect();
+            tools.extend(rest);
+            let judged = offer.judged.iter().map(|tool| Selected { reason: Reason::StaticArm, ..meta(&tool.name, Reason::Foreign) });
+            tools.extend(judged);
+        }
         // When nothing else is on offer it is needed too, and with it the one that describes; and where tools are loaded, for
         // those that are not bound yet.
-        if offer.ours.is_empty() || offer.meta.contains(&LOAD_TOOLSET) {
+        if offer.ours.is_empty() || is_static || offer.meta.contains(&LOAD_TOOLSET) {
             for name in [DESCRIBE_TOOLS, RUN_TOOL].into_iter().filter(|name| offer.meta.contains(name)) {
                 if !tools.iter().any(|tool| tool.name == name) {
                     tools.push(meta(name, Reason::RunTool));
@@ -193,7 +209,7 @@ impl Select {
         let took = started.elapsed();
         let (tools_before, tools_after) = (offer.ours.len(), tools.iter().filter(|selected| selected.id.is_some()).count());
         let figures = SelectionFigures { kind: chosen.kind, took, tools_before, tools_after, tokens_before, tokens_after };
-        self.record(&id, &request, principal, chosen, &tools, &figures);
+        self.record(&id, &request, principal, chosen, &tools, &figures, arm);
         tracing::debug!(
             selection = id,
             offered = offer.ours.len(),
@@ -220,12 +236,18 @@ impl Select {
         if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
             return Chosen::nothing();
         }
-        let servers: Scope<_> = if offer.ours.len() == catalog.tools().len() {
-            Scope::All
+        let mut is_asked = vec![false; catalog.servers().len()];
+        offer.ours.iter().filter_map(|&position| catalog.server_of(position)).for_each(|server| is_asked[server as usize] = true);
+        let in_scope = catalog
+            .visible_positions(visibility)
+            .filter(|&position| catalog.server_of(position).is_some_and(|server| is_asked[server as usize]))
+            .count();
+        let servers = if is_asked.iter().all(|is_asked| *is_asked) {
+            visibility.servers.clone()
         } else {
-            Scope::Only(offer.tools(catalog).map(|tool| tool.id.server.clone()).collect())
+            let asked = catalog.servers().iter().zip(&is_asked).filter(|(_, is_asked)| **is_asked);
+            Scope::Only(asked.map(|(server, _)| server.name.clone()).collect())
         };
-        let in_scope = catalog.visible(visibility).filter(|tool| servers.contains(&tool.id.server)).count();
         let narrowed = Visibility { servers, ..visibility.clone() };
         // Where only some tools of these servers are on offer, the lists are longer, so that enough of them are left.
         let list = (self.settings.load().candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
@@ -405,6 +427,7 @@ impl Select {
         fixed
     }
 
+    #[expect(clippy::too_many_arguments, reason = "what an event is made of")]
     fn record(
         &self,
         id: &str,
@@ -413,6 +436,7 @@ impl Select {
         chosen: Chosen,
         kept: &[Selected],
         figures: &SelectionFigures,
+        arm: Option<Arm>,
     ) {
         self.recorder.meters().selection(figures);
         let event = SelectionEvent {
@@ -426,6 +450,7 @@ impl Select {
                 tools: kept.iter().filter_map(|selected| selected.id.clone()).collect(),
                 tokens_before: figures.tokens_before,
                 tokens_after: figures.tokens_after,
+                arm,
             },
         };
         self.recorder.record_selection(event, principal);

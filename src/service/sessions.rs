@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::catalog::Catalog;
 use crate::domain::document::Mode;
-use crate::domain::principal::{Principal, Visibility};
+use crate::domain::principal::{Principal, PrincipalId, Visibility};
 use crate::domain::selection::Selected;
 use crate::domain::session::{ID_BYTES, Session, SessionContents, SessionId};
 use crate::domain::similar::nearest_of_family;
@@ -183,7 +183,15 @@ impl Sessions {
     /// # Errors
     /// That of the store.
     pub async fn of(&self, caller: &Principal) -> Result<Vec<Session>, StoreError> {
-        self.store.sessions(&caller.id, SystemTime::now()).await
+        self.store.sessions(Some(&caller.id), SystemTime::now()).await
+    }
+
+    /// Those of all callers, or of one, oldest first.
+    ///
+    /// # Errors
+    /// That of the store.
+    pub async fn all(&self, owner: Option<&PrincipalId>) -> Result<Vec<Session>, StoreError> {
+        self.store.sessions(owner, SystemTime::now()).await
     }
 
     /// Ends a session of this caller; returns whether there was one.
@@ -191,9 +199,29 @@ impl Sessions {
     /// # Errors
     /// That of the store.
     pub async fn end(&self, id: &str, caller: &Principal) -> Result<bool, StoreError> {
-        let Some(session) = self.find(id, caller).await? else { return Ok(false) };
-        let removed = self.store.remove_session(&session.id).await?;
-        self.held.invalidate(&session.id).await;
+        match self.find(id, caller).await? {
+            Some(session) => self.end_any(session.id.as_str()).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Whose a session is; `None` where there is none of this id.
+    ///
+    /// # Errors
+    /// That of the store.
+    pub async fn owner(&self, id: &str) -> Result<Option<PrincipalId>, StoreError> {
+        let Some(id) = SessionId::read(id) else { return Ok(None) };
+        Ok(self.store.session(&id).await?.filter(|session| session.expires_at > SystemTime::now()).map(|session| session.owner))
+    }
+
+    /// Ends a session, whoever's it is; returns whether there was one.
+    ///
+    /// # Errors
+    /// That of the store.
+    pub async fn end_any(&self, id: &str) -> Result<bool, StoreError> {
+        let Some(id) = SessionId::read(id) else { return Ok(false) };
+        let removed = self.store.remove_session(&id).await?;
+        self.held.invalidate(&id).await;
         Ok(removed)
     }
 

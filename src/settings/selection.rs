@@ -29,6 +29,8 @@ pub struct SelectionSettings {
     pub per_server: Option<usize>,
     /// When a language model is asked, if there is one.
     pub rerank: Rerank,
+    /// The share of chats, 0 to 1, that get all tools, so that the figures can be compared; 0: nothing is compared.
+    pub static_share: f64,
 }
 
 /// When a language model chooses among the best ranked tools.
@@ -68,6 +70,7 @@ impl SelectionSettings {
             pinned: pinned(reader),
             synonyms: synonyms(reader),
             fold_duplicates: reader.switch("selection.fold_duplicates"),
+            static_share: reader.fraction("selection.static_share", 0.0..=1.0),
             per_server: Some(reader.whole("selection.per_server", 0..=128)).filter(|most| *most > 0),
             rerank: rerank(reader),
         };

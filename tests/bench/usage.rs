@@ -32,6 +32,7 @@ fn event(number: usize, tools: &[ToolId], begin: SystemTime) -> SelectionEvent {
             tools: (0..OFFERED).map(tool).collect(),
             tokens_before: 90_000,
             tokens_after: 1_800,
+            arm: None,
         },
         3 => SelectionEventKind::Searched { message: EventMessage::default(), tools: (0..OFFERED).map(tool).collect(), recovered: true },
         _ => SelectionEventKind::Called {

@@ -33,6 +33,7 @@ mod policy;
 mod qdrant;
 mod relevance;
 mod reload;
+mod report;
 mod results;
 mod retrieval_quality;
 mod scenarios;

@@ -362,6 +362,13 @@ impl Who {
         }
     }
 
+    /// One request over MCP.
+    async fn mcp(&self, service: &Running, path: &str, method: &str, params: Value) -> Value {
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let request = self.request(service, Method::POST, path).header("accept", "application/json, text/event-stream");
+        request.json(&message).send().await.unwrap().json().await.unwrap()
+    }
+
     async fn ask(&self, service: &Running, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
         let response = self.request(service, method, path).json(body).send().await.unwrap();
         (response.status(), response.json().await.unwrap())
@@ -398,6 +405,11 @@ async fn agrees(service: &Running, who: &Who) -> Result<(), TestCaseError> {
             prop_assert_eq!(published(&document), of_server, "{}", server);
         }
     }
+    for path in ["/mcp", "/mcp?mode=lazy"] {
+        let answer = who.mcp(service, path, "tools/list", json!({})).await;
+        let tools = answer["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
+        prop_assert_eq!(tools.filter(|name| name.contains("__")).collect::<BTreeSet<_>>(), allowed.clone(), "{}", path);
+    }
     let query = json!({"queries": ["send an email, tell the time, echo"], "limit": 100});
     let (_, found) = who.ask(service, Method::POST, "/v1/tools/search", &query).await;
     prop_assert_eq!(names(&found), allowed.clone(), "the search");
@@ -422,6 +434,15 @@ async fn agrees(service: &Running, who: &Who) -> Result<(), TestCaseError> {
         prop_assert_eq!(status, expected, "{} {}", name, body);
         let (status, body) = who.ask(service, Method::POST, "/v1/tools/call", &json!({"name": name, "arguments": []})).await;
         prop_assert_eq!(status, expected, "{} {}", name, body);
+        let described = who.mcp(service, "/mcp", "tools/describe_batch", json!({"names": [name]})).await;
+        let is_described = described["result"]["tools"].as_array().is_some_and(|tools| !tools.is_empty());
+        prop_assert_eq!(is_described, expected != StatusCode::NOT_FOUND, "{} {}", name, described);
+        if expected == StatusCode::NOT_FOUND {
+            let called = who.mcp(service, "/mcp", "tools/call", json!({"name": name, "arguments": {}})).await;
+            let unknown = who.mcp(service, "/mcp", "tools/call", json!({"name": "no__such", "arguments": {}})).await;
+            prop_assert!(called["error"].is_object(), "{} {}", name, called);
+            prop_assert_eq!(&called["error"]["code"], &unknown["error"]["code"], "{} {}", called, unknown);
+        }
         prop_assert!(expected != StatusCode::NOT_FOUND || !body["detail"].as_str().unwrap().contains(&format!("`{name}`")), "{body}");
     }
     Ok(())

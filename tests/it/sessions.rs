@@ -299,3 +299,36 @@ async fn a_hundred_sessions_never_see_each_others_tools() {
     };
     futures::join!(futures::future::join_all(looks), changes);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn administrators_see_all_sessions_and_end_them() {
+    let service = start(&[]).await;
+    let (_, other) = create(&service, json!({"name": "other"})).await;
+    let own = make(&service, KEY, json!({"servers": ["time"]})).await;
+    let others = make(&service, &other, json!({"tools": ["mail/send_email"]})).await;
+    let (_, listed) = administer(&service, Method::GET, "/v1/admin/sessions", &json!({})).await;
+    let owners: Vec<_> = listed["sessions"].as_array().unwrap().iter().map(|session| session["principal"].as_str().unwrap()).collect();
+    assert_eq!(owners, ["service-key", "key:other"]);
+    let (_, listed) = administer(&service, Method::GET, "/v1/admin/sessions?principal=key:other", &json!({})).await;
+    assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);
+    assert_eq!(listed["sessions"][0]["tools"], json!(["mail/send_email"]));
+    let path = format!("/v1/admin/sessions/{}", others["id"].as_str().unwrap());
+    for (method, path) in [(Method::GET, "/v1/admin/sessions"), (Method::DELETE, path.as_str())] {
+        assert_eq!(with_key(&service, method, path, &other).send().await.unwrap().status(), StatusCode::NOT_FOUND);
+    }
+    let end = async || with_key(&service, Method::DELETE, &path, ADMIN).send().await.unwrap().status();
+    assert_eq!((end().await, end().await), (StatusCode::NO_CONTENT, StatusCode::NOT_FOUND));
+    let address = |session: &Value| format!("{}/openapi.json", session["url"].as_str().unwrap());
+    let gone = with_key(&service, Method::GET, &address(&others), &other).send().await.unwrap();
+    assert_eq!(gone.status(), StatusCode::NOT_FOUND);
+    assert_eq!(service.get(&address(&own)).await.0, StatusCode::OK);
+    let begun = std::time::Instant::now();
+    let log = loop {
+        let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?action=session_end", &json!({})).await;
+        if log["entries"].as_array().is_some_and(|entries| !entries.is_empty()) {
+            break log;
+        }
+        assert!(begun.elapsed() < crate::harness::LONG, "{log}");
+    };
+    assert_eq!(log["entries"][0]["subject"], "key:other", "{log}");
+}

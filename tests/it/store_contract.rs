@@ -10,9 +10,10 @@ use serde_json::json;
 use toolsieve::domain::api_key::{ApiKey, KeyId};
 use toolsieve::domain::canonical::Fingerprint;
 use toolsieve::domain::chat::{ChatKey, ChatSet};
-use toolsieve::domain::conversation::{Conversation, ConversationCounts};
+use toolsieve::domain::conversation::Conversation;
 use toolsieve::domain::document::Mode;
 use toolsieve::domain::enrichment::{Author, Enrichment, Written};
+use toolsieve::domain::experiment::Arm;
 use toolsieve::domain::loading::{Group, GroupKind};
 use toolsieve::domain::policy::{Effect, RulePlace, RuleSource};
 use toolsieve::domain::principal::{Principal, PrincipalId};
@@ -22,9 +23,9 @@ use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::domain::tool_facts::WrittenFacts;
 use toolsieve::domain::toolset::{Toolset, ToolsetName};
 use toolsieve::service::ports::{
-    AuditAction, AuditEntry, AuditQuery, CallOutcome, DayUsage, EventMessage, Feedback, MessageCounts, SelectionEvent, SelectionEventKind,
-    SelectionName, ServerListing, SessionCaps, SessionSaved, SkippedTool, Store, StoredChat, StoredDefinition, StoredPolicy,
-    StoredToolFacts, ToolCounts, ToolUsage, Usage, UsageQuery, Verdict,
+    ArmFigures, AuditAction, AuditEntry, AuditQuery, CallOutcome, DayUsage, EventMessage, Feedback, MessageCounts, SelectionEvent,
+    SelectionEventKind, SelectionName, ServerListing, SessionCaps, SessionCounts, SessionQuery, SessionSaved, SkippedTool, Store,
+    StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts, ToolCounts, ToolUsage, Usage, UsageQuery, Verdict,
 };
 
 macro_rules! store_contract {
@@ -46,6 +47,8 @@ macro_rules! store_contract {
             toolsets_come_back_as_they_were,
             sessions_end_in_time_and_by_count,
             what_is_loaded_into_a_session_goes_with_it,
+            sessions_are_summed_by_arms,
+            what_sessions_load_is_summed,
             chats_and_events_are_forgotten_by_age,
             writers_and_readers_do_not_disturb_each_other,
             odd_texts_come_back,
@@ -59,7 +62,6 @@ macro_rules! store_contract {
             secrets_are_kept_by_owner_server_and_name,
             a_secret_is_sealed_anew_only_if_it_is_still_the_same,
             usage_is_summed_by_days,
-            figures_of_conversations_add_up,
             a_selection_is_found_by_its_principal_alone,
             the_last_verdict_counts
         }
@@ -116,7 +118,13 @@ pub(crate) fn set(tools: &[&str], called: &[&str]) -> ChatSet {
 pub(crate) fn events(at: SystemTime) -> Vec<SelectionEvent> {
     let tools: Vec<ToolId> = (0..600).map(|number| ToolId::new("server", format!("tool{number}"))).collect();
     let kinds = [
-        SelectionEventKind::Offered { message: message(Some(vector(1))), tools: tools.clone(), tokens_before: 900, tokens_after: 30 },
+        SelectionEventKind::Offered {
+            message: message(Some(vector(1))),
+            tools: tools.clone(),
+            tokens_before: 900,
+            tokens_after: 30,
+            arm: None,
+        },
         called(&tools[0], CallOutcome::ToolError, Duration::from_micros(1500), false),
         SelectionEventKind::Searched { message: message(None), tools: Vec::new(), recovered: true },
     ];
@@ -316,9 +324,9 @@ pub(crate) async fn sessions_end_in_time_and_by_count(store: &dyn Store) {
     // The first one was used later than the second.
     store.touch_session(&one.id, at(25)).await.unwrap();
     assert_eq!(store.save_session(&three, caps).await.unwrap(), saved(&[&two]));
-    assert_eq!(store.sessions(&one.owner, at(40)).await.unwrap(), [one.clone(), three.clone()]);
-    assert_eq!(store.sessions(&one.owner, at(100)).await.unwrap(), std::slice::from_ref(&three), "the time of the first is over");
-    assert_eq!(store.sessions(&PrincipalId::new("them"), at(40)).await.unwrap(), []);
+    assert_eq!(store.sessions(Some(&one.owner), at(40)).await.unwrap(), [one.clone(), three.clone()]);
+    assert_eq!(store.sessions(Some(&one.owner), at(100)).await.unwrap(), std::slice::from_ref(&three), "the time of the first is over");
+    assert_eq!(store.sessions(Some(&PrincipalId::new("them")), at(40)).await.unwrap(), []);
     let theirs = session(4, "them", 40, 1_000);
     assert_eq!(store.save_session(&theirs, caps).await.unwrap(), saved(&[]));
     assert_eq!(store.save_session(&session(5, "third", 50, 1_000), caps).await.unwrap(), SessionSaved::Full, "nobody else's goes");
@@ -647,6 +655,7 @@ pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
         tools: tools.iter().map(|tool| (*tool).clone()).collect(),
         tokens_before: 1_000,
         tokens_after: 10,
+        arm: None,
     };
     let searched = |recovered| SelectionEventKind::Searched { message: message(None), tools: vec![two.clone()], recovered };
     let millis = Duration::from_millis;
@@ -701,58 +710,87 @@ pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
     assert_eq!(sorted(between(hour(0), hour(48))).await.days.len(), 1);
 }
 
-pub(crate) async fn figures_of_conversations_add_up(store: &dyn Store) {
-    let (now, hour) = (SystemTime::now(), Duration::from_hours(1));
-    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(now.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs());
-    let (chat, session) = (Conversation::chat("c"), Conversation::client("m"));
-    let event = |at: SystemTime, conversation: &Conversation, kind| SelectionEvent {
-        at,
+pub(crate) async fn sessions_are_summed_by_arms(store: &dyn Store) {
+    let tool = ToolId::new("server", "one");
+    let event = |minutes: u32, principal: &str, chat: Option<&str>, kind| SelectionEvent {
+        at: hour(0) + Duration::from_mins(1) * minutes,
         selection: None,
-        principal: "user:a".into(),
-        chat: None,
-        conversation: Some(conversation.clone()),
+        principal: principal.into(),
+        chat: chat.map(str::to_owned),
+        conversation: None,
         kind,
     };
-    let (mail, code) = (Group::new(GroupKind::Server, "mail"), Group::new(GroupKind::Tag, "code"));
-    let tool = || ToolId::new("mail", "send");
-    let took = Duration::from_millis(3);
-    let called = |outcome| SelectionEventKind::Called { tool: tool(), outcome, took, recovered: false };
-    let loaded = |group: &Group, before, bound| SelectionEventKind::Loaded { group: group.clone(), took, before, bound };
+    let offered = |count: usize, arm| SelectionEventKind::Offered {
+        message: message(None),
+        tools: vec![tool.clone(); count],
+        tokens_before: 1_000,
+        tokens_after: 10 * count as u64,
+        arm,
+    };
+    let searched = SelectionEventKind::Searched { message: message(None), tools: Vec::new(), recovered: true };
+    let (chosen, all) = (Some(Arm::Dynamic), Some(Arm::Static));
+    store.record(&[event(0, "me", Some("a"), offered(3, chosen)), event(1, "me", Some("a"), searched)]).await.unwrap();
     store
         .record(&[
-            event(now - hour, &session, SelectionEventKind::Listed { mode: Mode::Dynamic, bound: 2 }),
-            event(now - hour, &session, loaded(&mail, 2, 5)),
-            event(now, &session, called(CallOutcome::Success)),
-            event(now, &chat, loaded(&mail, 0, 3)),
+            event(2, "me", Some("a"), offered(5, chosen)),
+            event(3, "me", Some("a"), called(&tool, CallOutcome::Success, Duration::from_millis(1), false)),
+            event(4, "me", Some("b"), offered(40, all)),
+            event(5, "me", Some("b"), called(&tool, CallOutcome::ToolError, Duration::from_millis(1), false)),
+            event(6, "them", Some("a"), offered(7, chosen)),
+            event(7, "me", None, offered(9, None)),
         ])
         .await
         .unwrap();
-    let searched = SelectionEventKind::Searched { message: EventMessage::default(), tools: vec![tool()], recovered: false };
-    let later = [
-        event(now, &session, called(CallOutcome::ToolError)),
-        event(now, &session, searched),
-        event(now, &session, loaded(&code, 5, 6)),
-        event(now, &session, SelectionEventKind::Unloaded { group: mail.clone(), before: 6, bound: 3 }),
-    ];
-    store.record(&later).await.unwrap();
+    let query = |minutes: u32, limit| SessionQuery { since: hour(0), until: hour(0) + Duration::from_mins(1) * minutes, limit };
+    let mut report = store.session_figures(&query(60, 2)).await.unwrap();
+    report.arms.sort_by_key(|arm| arm.arm);
+    let counts =
+        SessionCounts { selections: 3, initial_tools: 10, final_tools: 12, tokens_before: 3_000, tokens_after: 150, ..Default::default() };
+    let counts = SessionCounts { searches: 1, recovered_searches: 1, calls: 1, succeeded: 1, ..counts };
+    let [of_all, of_chosen] = <[ArmFigures; 2]>::try_from(report.arms).unwrap();
+    assert_eq!((of_chosen.arm, of_chosen.sessions, of_chosen.counts), (chosen, 2, counts));
+    assert_eq!((of_all.arm, of_all.sessions, of_all.counts.tool_errors, of_all.counts.final_tools), (all, 1, 1, 40));
+    let latest: Vec<_> = report.latest.iter().map(|session| (session.arm, session.counts.initial_tools)).collect();
+    assert_eq!(latest, [(chosen, 7), (all, 40)], "the last used first, as many as were asked for");
+    assert_eq!(store.session_figures(&query(5, 9)).await.unwrap().latest.len(), 1, "a session counts where it was used last");
+    assert_eq!(store.forget_usage_before(hour(0) + Duration::from_mins(6)).await.unwrap(), 2);
+    assert_eq!(store.session_figures(&query(60, 9)).await.unwrap().latest.len(), 1);
+}
 
-    let figures = store.conversations(now - 2 * hour, now + hour).await.unwrap();
-    let one = figures.conversations.iter().find(|one| one.conversation == session).unwrap();
-    let counts = ConversationCounts { finds: 1, loads: 2, unloads: 1, calls: 2, errors: 1, selections: 0 };
-    assert_eq!((one.counts, one.mode, &*one.principal), (counts, Some(Mode::Dynamic), "user:a"));
-    assert_eq!((one.initial_tools, one.final_tools, one.began_at, one.last_at), (Some(2), Some(3), now - hour, now));
-    let other = figures.conversations.iter().find(|one| one.conversation == chat).unwrap();
-    assert_eq!((other.initial_tools, other.final_tools, other.mode, other.counts.loads), (Some(0), Some(3), None, 1));
-    let loads: Vec<_> = figures.loads.iter().map(|load| (load.group.clone(), load.loads, load.unloads)).collect();
-    assert_eq!(loads, [(mail, 2, 1), (code, 1, 0)]);
-    let median = figures.loads[0].latencies.quantile(0.5).unwrap().as_secs_f64() / took.as_secs_f64();
-    assert!((0.9..1.1).contains(&median), "{median}");
-
-    assert_eq!(store.conversations(now - 4 * hour, now - 3 * hour).await.unwrap().conversations, []);
-    assert_eq!(store.forget_before(now - hour, now - hour).await.unwrap(), 0);
-    // The two, and three events of theirs.
-    assert_eq!(store.forget_before(now + hour, now + hour).await.unwrap(), 5);
-    assert_eq!(store.conversations(now - 2 * hour, now + hour).await.unwrap().conversations, []);
+pub(crate) async fn what_sessions_load_is_summed(store: &dyn Store) {
+    let event = |minutes: u32, conversation: Conversation, kind| SelectionEvent {
+        at: hour(0) + Duration::from_mins(1) * minutes,
+        selection: None,
+        principal: "me".into(),
+        // The session of an address goes before a chat.
+        chat: Some("chat".into()),
+        conversation: Some(conversation),
+        kind,
+    };
+    let (session, chat) = (|| Conversation::client("m"), || Conversation::chat("chat"));
+    let took = Duration::from_millis;
+    let loaded = |millis, before, bound| SelectionEventKind::Loaded { took: took(millis), before, bound };
+    store
+        .record(&[
+            event(0, session(), SelectionEventKind::Listed { bound: 2 }),
+            event(1, session(), loaded(3, 2, 5)),
+            event(3, chat(), loaded(1, 0, 3)),
+        ])
+        .await
+        .unwrap();
+    store
+        .record(&[event(4, session(), loaded(9, 5, 6)), event(5, session(), SelectionEventKind::Unloaded { before: 6, bound: 3 })])
+        .await
+        .unwrap();
+    let query = SessionQuery { since: hour(0), until: hour(1), limit: 9 };
+    let report = store.session_figures(&query).await.unwrap();
+    let counts: Vec<_> =
+        report.latest.iter().map(|session| (session.counts, session.longest_load.map(|longest| longest.as_millis()))).collect();
+    let of_session = SessionCounts { initial_tools: 2, final_tools: 3, loads: 2, unloads: 1, ..Default::default() };
+    let of_chat = SessionCounts { final_tools: 3, loads: 1, ..Default::default() };
+    assert_eq!(counts, [(of_session, Some(9)), (of_chat, Some(1))]);
+    let slowest = report.arms[0].load_times.quantile(1.0).unwrap().as_secs_f64() / took(9).as_secs_f64();
+    assert!((0.9..1.1).contains(&slowest), "{slowest}");
 }
 
 pub(crate) async fn a_selection_is_found_by_its_principal_alone(store: &dyn Store) {
@@ -762,7 +800,13 @@ pub(crate) async fn a_selection_is_found_by_its_principal_alone(store: &dyn Stor
         principal: principal.into(),
         chat: chat.map(str::to_owned),
         conversation: None,
-        kind: SelectionEventKind::Offered { message: EventMessage::default(), tools: Vec::new(), tokens_before: 0, tokens_after: 0 },
+        kind: SelectionEventKind::Offered {
+            message: EventMessage::default(),
+            tools: Vec::new(),
+            tokens_before: 0,
+            tokens_after: 0,
+            arm: None,
+        },
     };
     let events =
         [offered("a", "me", Some("chat")), offered("b", "me", Some("chat")), offered("c", "them", Some("chat")), offered("d", "me", None)];

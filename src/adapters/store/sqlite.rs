@@ -11,7 +11,6 @@
 
 mod audit;
 mod chats;
-mod conversations;
 mod definitions;
 mod enrichments;
 mod errors;
@@ -21,6 +20,7 @@ mod keys;
 mod listings;
 mod policy;
 mod secrets;
+mod session_figures;
 mod sessions;
 mod tool_facts;
 mod toolsets;
@@ -43,12 +43,12 @@ use sqlx::{ConnectOptions, Sqlite, SqliteConnection, Transaction};
 use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::chat::{ChatKey, ChatSet};
-use crate::domain::conversation::ConversationFigures;
 use crate::domain::enrichment::{Author, Written};
 use crate::domain::loading::Group;
 use crate::domain::principal::PrincipalId;
 use crate::domain::secret::{SealedSecret, SecretPlace};
 use crate::domain::session::{Session, SessionId};
+use crate::domain::session_figures::{SessionQuery, SessionReport};
 use crate::domain::tool::{ServerName, ToolId};
 use crate::domain::tool_facts::WrittenFacts;
 use crate::domain::toolset::{Definition, Toolset, ToolsetName};
@@ -247,7 +247,7 @@ impl Store for SqliteStore {
             let mut transaction = self.write().await?;
             events::insert(&mut transaction, events).await?;
             usage::add(&mut transaction, events).await?;
-            conversations::add(&mut transaction, events).await?;
+            session_figures::add(&mut transaction, events).await?;
             transaction.commit().await
         };
         record.await.map_err(self.failed("record events"))
@@ -265,14 +265,14 @@ impl Store for SqliteStore {
         usage::load(&self.readers, query).await.map_err(self.failed("read the usage"))
     }
 
-    async fn conversations(&self, since: SystemTime, until: SystemTime) -> Result<ConversationFigures, StoreError> {
-        conversations::load(&self.readers, since, until).await.map_err(self.failed("read the figures of conversations"))
+    async fn session_figures(&self, query: &SessionQuery) -> Result<SessionReport, StoreError> {
+        session_figures::load(&self.readers, query).await.map_err(self.failed("read the figures of sessions"))
     }
 
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError> {
         let forget = async {
             let mut transaction = self.write().await?;
-            let gone = usage::delete_before(&mut transaction, time).await?;
+            let gone = usage::delete_before(&mut transaction, time).await? + session_figures::delete_before(&mut transaction, time).await?;
             transaction.commit().await?;
             Ok(gone)
         };
@@ -339,7 +339,7 @@ impl Store for SqliteStore {
         sessions::load(&self.readers, id).await.map_err(self.failed("read a session"))
     }
 
-    async fn sessions(&self, owner: &PrincipalId, now: SystemTime) -> Result<Vec<Session>, StoreError> {
+    async fn sessions(&self, owner: Option<&PrincipalId>, now: SystemTime) -> Result<Vec<Session>, StoreError> {
         sessions::of(&self.readers, owner, now).await.map_err(self.failed("read sessions"))
     }
 
@@ -497,10 +497,9 @@ impl Store for SqliteStore {
             let mut transaction = self.write().await?;
             let chats = chats::delete_before(&mut transaction, chats).await?;
             let feedback = feedback::delete_before(&mut transaction, events).await?;
-            let conversations = conversations::delete_before(&mut transaction, events).await?;
             let events = events::delete_before(&mut transaction, events).await?;
             transaction.commit().await?;
-            Ok(chats + events + feedback + conversations)
+            Ok(chats + events + feedback)
         };
         forget.await.map_err(self.failed("forget old chats and events"))
     }

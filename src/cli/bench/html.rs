@@ -4,24 +4,7 @@ use std::fmt::Write as _;
 
 use crate::cli::bench::estimate::{Estimate, Figures, RESAMPLES};
 use crate::cli::bench::report::{Latency, Report, SetReport};
-use crate::cli::bench::svg::{Bar, Line, bars, escape, lines};
-
-const STYLE: &str = "
-:root{color-scheme:light dark;--ink:#1d2433;--paper:#fff;--faint:#d9dee8;
---c0:#3366cc;--c1:#dc6b19;--c2:#2a9d5c;--c3:#a23bb0;--c4:#c0392b;--c5:#128a9c;--c6:#8a6d1b;--c7:#6b7280}
-@media(prefers-color-scheme:dark){:root{--ink:#e6e9f0;--paper:#14171f;--faint:#333a4a}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1100px;margin:2rem auto;padding:0 1rem}
-table{border-collapse:collapse;margin:1rem 0;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}
-th,td{padding:.3rem .7rem;border-bottom:1px solid var(--faint);text-align:right;white-space:nowrap}
-th:first-child,td:first-child{text-align:left}small{opacity:.7}
-svg{max-width:760px;width:100%;display:block;margin:1rem 0}svg text{font:12px system-ui,sans-serif;fill:var(--ink)}
-svg .label{text-anchor:end}svg .place{text-anchor:middle}svg .axis,svg .grid{stroke:var(--faint);fill:none}
-svg .interval{stroke:var(--ink);fill:none;opacity:.7}svg polyline{fill:none;stroke-width:2}
-svg .c0{fill:var(--c0)}svg .c1{fill:var(--c1)}svg .c2{fill:var(--c2)}svg .c3{fill:var(--c3)}
-svg .c4{fill:var(--c4)}svg .c5{fill:var(--c5)}svg .c6{fill:var(--c6)}svg .c7{fill:var(--c7)}
-svg .s0{stroke:var(--c0)}svg .s1{stroke:var(--c1)}svg .s2{stroke:var(--c2)}svg .s3{stroke:var(--c3)}
-svg .s4{stroke:var(--c4)}svg .s5{stroke:var(--c5)}svg .s6{stroke:var(--c6)}svg .s7{stroke:var(--c7)}
-";
+use crate::domain::plot::{Bar, Line, STYLE, bars, escape, lines, table};
 
 pub(super) fn page(report: &Report) -> String {
     let mut out = format!(
@@ -197,19 +180,6 @@ fn missed(out: &mut String, report: &Report) {
             .collect();
         let _ = write!(out, "<h2>{}: missed</h2>{}", escape(&set.name), table(&["Message", "Needs", "First found"], &rows));
     }
-}
-
-/// Of cells that are HTML.
-fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
-    let mut out = "<table><tr>".to_owned();
-    for head in heads {
-        let _ = write!(out, "<th>{}</th>", escape(head));
-    }
-    out.push_str("</tr>");
-    for row in rows {
-        let _ = write!(out, "<tr><td>{}</td></tr>", row.join("</td><td>"));
-    }
-    out + "</table>"
 }
 
 fn cell(estimate: Option<&Estimate>) -> String {

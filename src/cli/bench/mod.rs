@@ -11,7 +11,6 @@ mod measure;
 mod metrics;
 mod parts;
 mod report;
-mod svg;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -184,8 +184,7 @@ impl Policy {
         if self.is_open() && self.toolsets.is_empty() {
             return Assignment::default();
         }
-        let mut of: HashMap<OperationId, VisibilityClass, RandomState> =
-            HashMap::with_capacity_and_hasher(catalog.tools().len(), RandomState::default());
+        let mut each: Vec<(OperationId, VisibilityClass)> = Vec::with_capacity(catalog.tools().len());
         let mut known: HashMap<(Bits, Bits), VisibilityClass, RandomState> = HashMap::default();
         let mut always: BTreeMap<usize, Vec<OperationId>> = BTreeMap::new();
         let mut numbers: BTreeMap<VisibilityClass, Program> = BTreeMap::new();
@@ -198,12 +197,12 @@ impl Policy {
                 known.insert(asked.clone(), class);
                 class
             });
-            of.insert(tool.operation_id.clone(), class);
+            each.push((tool.operation_id.clone(), class));
             membership.always.iter().for_each(|number| always.entry(number).or_default().push(tool.operation_id.clone()));
         });
         let members = self.members(&numbers, always);
         let version = Fingerprint::of_bytes(&[self.version.to_le_bytes(), catalog.version().to_le_bytes()].concat()).prefix();
-        Assignment { classes: Arc::new(Classes::new(version, of, members)), programs: numbers.into_iter().collect() }
+        Assignment { classes: Arc::new(Classes::new(version, catalog.version(), each, members)), programs: numbers.into_iter().collect() }
     }
 
     /// Of each toolset the classes that are in it, and the tools that are always on.

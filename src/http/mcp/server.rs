@@ -94,7 +94,7 @@ impl ServerHandler for Face {
         };
         let bound = self.state.loading.bound(self.here(), mode).await;
         let listed = Publish::listed(&catalog, &self.place, &visibility, mode, &bound);
-        self.state.loading.note_listed(&self.caller, self.mode(), listed.len());
+        self.state.loading.note_listed(&self.caller, listed.len());
         tools.extend(listed.into_iter().map(|tool| define(tool)));
         // What is loaded is listed at once.
         let changes = mode == Mode::Dynamic || matches!(*self.place, Place::Session(_));

@@ -87,7 +87,7 @@ async fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode
     let document = state.publish.document_with(&at.0, face, &visibility, mode, &bound).ok_or_else(|| absent(state, server))?;
     if matches!(*at.0, Place::Session(_)) || mode == Mode::Dynamic {
         let listed = Publish::listed(&state.current.snapshot(), &at.0, &visibility, mode, &bound).len();
-        state.loading.note_listed(&context, mode, listed);
+        state.loading.note_listed(&context, listed);
     }
     let Document { body, etag } = document;
     let known = request.headers().get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());

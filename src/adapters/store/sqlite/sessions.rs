@@ -29,11 +29,11 @@ pub(super) async fn load(readers: &SqlitePool, id: &SessionId) -> Result<Option<
     row.map(Row::into_session).transpose()
 }
 
-pub(super) async fn of(readers: &SqlitePool, owner: &PrincipalId, now: SystemTime) -> Result<Vec<Session>, sqlx::Error> {
+pub(super) async fn of(readers: &SqlitePool, owner: Option<&PrincipalId>, now: SystemTime) -> Result<Vec<Session>, sqlx::Error> {
     let rows: Vec<Row> = sqlx::query_as(
-        "SELECT id, principal, contents, mode, created_at, expires_at FROM session WHERE principal = ? AND expires_at > ? ORDER BY created_at, id",
+        "SELECT id, principal, contents, mode, created_at, expires_at FROM session WHERE principal = coalesce(?, principal) AND expires_at > ? ORDER BY created_at, id",
     )
-    .bind(owner.as_str())
+    .bind(owner.map(PrincipalId::as_str))
     .bind(to_millis(now))
     .fetch_all(readers)
     .await?;

@@ -201,12 +201,8 @@ async fn tools(reader: &mut SqliteConnection, wanted: &UsageQuery) -> Result<Vec
 
 pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {
     let mut gone = 0;
-    for delete in [
-        "DELETE FROM usage_day WHERE day < ?",
-        "DELETE FROM usage_tool WHERE day < ?",
-        "DELETE FROM usage_latency WHERE day < ?",
-        "DELETE FROM usage_load WHERE day < ?",
-    ] {
+    for delete in ["DELETE FROM usage_day WHERE day < ?", "DELETE FROM usage_tool WHERE day < ?", "DELETE FROM usage_latency WHERE day < ?"]
+    {
         gone += sqlx::query(delete).bind(day(time)).execute(&mut *writer).await?.rows_affected();
     }
     Ok(gone)
@@ -292,12 +288,12 @@ fn counts(sums: [i64; 5]) -> ToolCounts {
 }
 
 /// Days since 1970.
-pub(super) fn day(time: SystemTime) -> i64 {
+fn day(time: SystemTime) -> i64 {
     to_millis(time) / DAY_MILLIS
 }
 
 /// The first day that does not begin before then.
-pub(super) fn end(time: SystemTime) -> i64 {
+fn end(time: SystemTime) -> i64 {
     let millis = to_millis(time);
     millis / DAY_MILLIS + i64::from(millis % DAY_MILLIS > 0)
 }

@@ -4,8 +4,10 @@ pub mod audit;
 pub mod enrichment;
 pub mod keys;
 pub mod policy;
+pub mod report;
 pub mod secrets;
 pub mod servers;
+pub mod sessions;
 pub mod tools;
 pub mod toolsets;
 pub mod usage;
@@ -22,9 +24,10 @@ use crate::http::problem::{Code, Problem};
 pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(keys::create).service(keys::list).service(keys::rotate).service(keys::revoke);
     config.service(policy::show).service(policy::replace).service(policy::check).service(audit::find);
+    config.service(sessions::list).service(sessions::end);
     config.service(toolsets::list).service(toolsets::show).service(toolsets::replace).service(toolsets::remove);
     config.service(secrets::forget);
-    config.service(usage::show);
+    config.service(usage::show).service(report::show);
     config.service(enrichment::list).service(enrichment::show).service(enrichment::replace).service(enrichment::remove);
     // Before the tool of any name.
     config.service(tools::list).service(tools::duplicates).service(tools::approve);

@@ -1,9 +1,27 @@
-//! Plots as SVG, in the page itself. Colours come from the page's style sheet, by class.
+//! Plots as SVG and tables, for pages that stand alone. Colours come from the page's style sheet, by class.
 
 use std::fmt::Write as _;
 
+/// The style sheet of such a page.
+pub const STYLE: &str = "
+:root{color-scheme:light dark;--ink:#1d2433;--paper:#fff;--faint:#d9dee8;
+--c0:#3366cc;--c1:#dc6b19;--c2:#2a9d5c;--c3:#a23bb0;--c4:#c0392b;--c5:#128a9c;--c6:#8a6d1b;--c7:#6b7280}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e9f0;--paper:#14171f;--faint:#333a4a}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1100px;margin:2rem auto;padding:0 1rem}
+table{border-collapse:collapse;margin:1rem 0;font-variant-numeric:tabular-nums;display:block;overflow-x:auto}
+th,td{padding:.3rem .7rem;border-bottom:1px solid var(--faint);text-align:right;white-space:nowrap}
+th:first-child,td:first-child{text-align:left}small{opacity:.7}
+svg{max-width:760px;width:100%;display:block;margin:1rem 0}svg text{font:12px system-ui,sans-serif;fill:var(--ink)}
+svg .label{text-anchor:end}svg .place{text-anchor:middle}svg .axis,svg .grid{stroke:var(--faint);fill:none}
+svg .interval{stroke:var(--ink);fill:none;opacity:.7}svg polyline{fill:none;stroke-width:2}
+svg .c0{fill:var(--c0)}svg .c1{fill:var(--c1)}svg .c2{fill:var(--c2)}svg .c3{fill:var(--c3)}
+svg .c4{fill:var(--c4)}svg .c5{fill:var(--c5)}svg .c6{fill:var(--c6)}svg .c7{fill:var(--c7)}
+svg .s0{stroke:var(--c0)}svg .s1{stroke:var(--c1)}svg .s2{stroke:var(--c2)}svg .s3{stroke:var(--c3)}
+svg .s4{stroke:var(--c4)}svg .s5{stroke:var(--c5)}svg .s6{stroke:var(--c6)}svg .s7{stroke:var(--c7)}
+";
+
 /// How many lines or bars have a colour of their own.
-pub(super) const COLOURS: usize = 8;
+pub const COLOURS: usize = 8;
 
 const WIDTH: f64 = 720.0;
 const LEFT: f64 = 190.0;
@@ -17,24 +35,25 @@ const BOTTOM: f64 = 40.0;
 const MARGIN: f64 = 48.0;
 
 /// A bar with an interval where it has one.
-pub(super) struct Bar {
-    pub(super) label: String,
-    pub(super) value: f64,
-    pub(super) interval: Option<(f64, f64)>,
+pub struct Bar {
+    pub label: String,
+    pub value: f64,
+    pub interval: Option<(f64, f64)>,
     /// What is written at its end.
-    pub(super) text: String,
+    pub text: String,
     /// Bars of one colour belong together.
-    pub(super) colour: usize,
+    pub colour: usize,
 }
 
 /// A line through points at the same places as those of all others.
-pub(super) struct Line {
-    pub(super) label: String,
-    pub(super) values: Vec<f64>,
+pub struct Line {
+    pub label: String,
+    pub values: Vec<f64>,
 }
 
 /// Text for HTML and SVG: names of tools and sets come from anywhere.
-pub(super) fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -51,7 +70,8 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// Bars below each other, to the right for what is more than 0 and to the left for what is less.
-pub(super) fn bars(title: &str, bars: &[Bar]) -> String {
+#[must_use]
+pub fn bars(title: &str, bars: &[Bar]) -> String {
     let ends = |bar: &Bar| [bar.value, bar.interval.map_or(bar.value, |(low, _)| low), bar.interval.map_or(bar.value, |(_, high)| high)];
     let least = bars.iter().flat_map(ends).fold(0.0, f64::min);
     let most = bars.iter().flat_map(ends).fold(0.0, f64::max);
@@ -89,8 +109,23 @@ pub(super) fn bars(title: &str, bars: &[Bar]) -> String {
     out
 }
 
+/// Of cells that are HTML.
+#[must_use]
+pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
+    let mut out = "<table><tr>".to_owned();
+    for head in heads {
+        let _ = write!(out, "<th>{}</th>", escape(head));
+    }
+    out.push_str("</tr>");
+    for row in rows {
+        let _ = write!(out, "<tr><td>{}</td></tr>", row.join("</td><td>"));
+    }
+    out + "</table>"
+}
+
 /// Lines between 0 and 1 over evenly spaced places.
-pub(super) fn lines(title: &str, places: &[String], lines: &[Line]) -> String {
+#[must_use]
+pub fn lines(title: &str, places: &[String], lines: &[Line]) -> String {
     let step = (WIDTH - 2.0 * MARGIN) / (places.len().max(2) - 1) as f64;
     let x = |at: usize| MARGIN + at as f64 * step;
     let y = |value: f64| TOP + (1.0 - value) * (HEIGHT - TOP - BOTTOM);

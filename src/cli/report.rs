@@ -1,0 +1,73 @@
+//! `toolsieve report`: what sessions of a running service cost and brought.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::cli::admin::ServiceAccess;
+use crate::cli::{Failure, Outcome, print, table};
+
+/// The rows of the table: what it says of an arm, and where it stands in the answer.
+const ROWS: [(&str, &str); 15] = [
+    ("Sessions", "sessions"),
+    ("Messages", "selections"),
+    ("Tools at first", "initial_tools"),
+    ("Tools at last", "final_tools"),
+    ("Tokens of all tools", "tokens_before"),
+    ("Tokens sent", "tokens_after"),
+    ("Finds", "finds"),
+    ("Of what was not offered (share)", "recovered_finds"),
+    ("Loads", "loads"),
+    ("Unloads", "unloads"),
+    ("Calls", "calls"),
+    ("Errors", "errors"),
+    ("Success (share)", "success_rate"),
+    ("Load p50 ms", "load_p50_ms"),
+    ("Load p95 ms", "load_p95_ms"),
+];
+
+#[derive(Args)]
+pub(super) struct Report {
+    /// The last so many days
+    #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write a page with tables and plots there, instead of printing
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    access: ServiceAccess,
+}
+
+impl Report {
+    pub(super) fn run(self) -> Outcome {
+        let since = Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * i64::from(self.days))).unwrap_or(Timestamp::UNIX_EPOCH);
+        let path = format!("/v1/admin/report?since={since:.0}");
+        if let Some(file) = &self.html {
+            let page = self.access.page(&path)?;
+            let written = std::fs::write(file, page);
+            return written.map_err(|error| Failure::failed(format!("error: {}: {error}", file.display())));
+        }
+        let answer = self.access.ask(Method::GET, &path, None)?;
+        if self.json { print(&format!("{answer:#}")) } else { print(&as_text(&answer)) }
+    }
+}
+
+fn as_text(answer: &Value) -> String {
+    let arms = answer["arms"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if arms.is_empty() {
+        return "There was no session in this time.".to_owned();
+    }
+    let heads: Vec<&str> = std::iter::once("Mean of a session").chain(arms.iter().filter_map(|arm| arm["arm"].as_str())).collect();
+    let mut out = table::table(&heads);
+    for (name, key) in ROWS {
+        let cells = arms.iter().map(|arm| if arm[key].is_null() { String::new() } else { arm[key].to_string() });
+        out.add_row(std::iter::once(name.to_owned()).chain(cells));
+    }
+    table::text(&out)
+}

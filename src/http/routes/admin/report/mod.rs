@@ -1,0 +1,217 @@
+//! What sessions cost and brought, and the comparison of all tools with those that are chosen.
+#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
+
+mod page;
+
+use std::time::{Duration, SystemTime};
+
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, get, web};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::time;
+use crate::domain::usage::Latencies;
+use crate::http::caller::Administrator;
+use crate::http::problem::{Code, Problem};
+use crate::http::state::State;
+use crate::service::ports::{ArmFigures, SessionCounts, SessionFigures, SessionQuery};
+use crate::service::report::{Compared, arm_name, mean, since};
+use crate::service::usage::quantiles;
+
+const DEFAULT_LIMIT: usize = 50;
+const MAX_LIMIT: usize = 1_000;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct ReportParameters {
+    /// RFC 3339; default 30 days before `until`. Counted are sessions whose last use lies between the two.
+    since: Option<String>,
+    /// RFC 3339; default now.
+    until: Option<String>,
+    /// How many sessions are listed one by one, 0 to 1000, default 50.
+    limit: Option<usize>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ReportBody {
+    since: String,
+    until: String,
+    /// One for each arm that has sessions: `all` is no part of a comparison, `static` got all tools, `dynamic` what was chosen.
+    arms: Vec<ArmBody>,
+    /// The last used first, without names.
+    sessions: Vec<SessionFiguresBody>,
+}
+
+/// The sessions of one arm. All but `sessions` and the times are means over them, or over their calls, and null without any.
+#[derive(Serialize, ToSchema)]
+struct ArmBody {
+    arm: &'static str,
+    sessions: u64,
+    selections: Option<f64>,
+    /// Tools of ours that the first selection offered.
+    initial_tools: Option<f64>,
+    /// And the last one.
+    final_tools: Option<f64>,
+    /// Tokens of our definitions in one selection, if all had been offered.
+    tokens_before: Option<f64>,
+    /// The same, as it was.
+    tokens_after: Option<f64>,
+    finds: Option<f64>,
+    /// The share of searches whose best tool had not been offered.
+    recovered_finds: Option<f64>,
+    loads: Option<f64>,
+    unloads: Option<f64>,
+    calls: Option<f64>,
+    /// The share of calls that a tool answered without an error.
+    success_rate: Option<f64>,
+    /// Calls that ended with an error, of whatever kind.
+    errors: Option<f64>,
+    load_p50_ms: Option<f64>,
+    load_p95_ms: Option<f64>,
+}
+
+/// One session.
+#[derive(Serialize, ToSchema)]
+struct SessionFiguresBody {
+    arm: &'static str,
+    first_at: String,
+    last_at: String,
+    selections: u64,
+    initial_tools: u64,
+    final_tools: u64,
+    tokens_before: u64,
+    tokens_after: u64,
+    finds: u64,
+    loads: u64,
+    unloads: u64,
+    calls: u64,
+    succeeded: u64,
+    errors: u64,
+    longest_load_ms: Option<f64>,
+}
+
+/// What sessions cost and brought (a session is a chat, a session's address, or a session of an MCP client), with `static` and
+/// `dynamic` ones side by side where they are compared (`selection.static_share`). As a page with plots for `Accept: text/html`.
+#[utoipa::path(
+    tag = "administration",
+    operation_id = "show_report",
+    params(ReportParameters),
+    responses(
+        (status = 200, description = "Means and sums. The last half second may be missing.", content((ReportBody = "application/json"), (String = "text/html"))),
+        (status = 404, description = "The caller does not administer"),
+        (status = 422, description = "A value that does not fit")
+    )
+)]
+#[get("/v1/admin/report")]
+pub async fn show(
+    state: web::Data<State>,
+    _caller: Administrator,
+    request: HttpRequest,
+    query: Result<web::Query<ReportParameters>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let query = query.map_err(|error| Problem::new(Code::InvalidRequest, error.to_string()))?.into_inner().read()?;
+    let compared = state.report.compare(&query).await?;
+    let body = ReportBody::of(&query, &compared);
+    let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let mut response = HttpResponse::Ok();
+    response.insert_header((header::CACHE_CONTROL, "no-store")).insert_header((header::VARY, "accept"));
+    if accepted.contains("text/html") {
+        return Ok(response.content_type("text/html; charset=utf-8").body(page::page(&body)));
+    }
+    Ok(response.json(body))
+}
+
+impl ReportParameters {
+    fn read(self) -> Result<SessionQuery, Problem> {
+        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
+        let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
+        if limit > MAX_LIMIT {
+            return Err(invalid("limit is 0 to 1000."));
+        }
+        let at = |text: Option<String>| -> Result<Option<SystemTime>, Problem> {
+            let read = |text: String| text.parse::<Timestamp>().map(SystemTime::from);
+            text.map(read).transpose().map_err(|_| invalid("since and until are times such as 2027-01-31T00:00:00Z."))
+        };
+        let until = at(self.until)?.unwrap_or_else(SystemTime::now);
+        let since = at(self.since)?.unwrap_or_else(|| since(until));
+        if since >= until {
+            return Err(invalid("since is not before until."));
+        }
+        Ok(SessionQuery { since, until, limit })
+    }
+}
+
+impl ReportBody {
+    fn of(query: &SessionQuery, compared: &Compared) -> Self {
+        Self {
+            since: time(query.since),
+            until: time(query.until),
+            arms: compared.arms.iter().map(ArmBody::from).collect(),
+            sessions: compared.latest.iter().map(SessionFiguresBody::from).collect(),
+        }
+    }
+}
+
+impl From<&ArmFigures> for ArmBody {
+    fn from(figures: &ArmFigures) -> Self {
+        let counts = &figures.counts;
+        let each = |sum: u64| mean(sum, figures.sessions).map(rounded);
+        let (load_p50_ms, load_p95_ms) = times(&figures.load_times);
+        Self {
+            arm: arm_name(figures.arm),
+            sessions: figures.sessions,
+            selections: each(counts.selections),
+            initial_tools: each(counts.initial_tools),
+            final_tools: each(counts.final_tools),
+            tokens_before: mean(counts.tokens_before, counts.selections).map(rounded),
+            tokens_after: mean(counts.tokens_after, counts.selections).map(rounded),
+            finds: each(counts.searches),
+            recovered_finds: mean(counts.recovered_searches, counts.searches).map(rounded),
+            loads: each(counts.loads),
+            unloads: each(counts.unloads),
+            calls: each(counts.calls),
+            success_rate: mean(counts.succeeded, counts.calls).map(rounded),
+            errors: each(counts.calls - counts.succeeded.min(counts.calls)),
+            load_p50_ms,
+            load_p95_ms,
+        }
+    }
+}
+
+impl From<&SessionFigures> for SessionFiguresBody {
+    fn from(figures: &SessionFigures) -> Self {
+        let SessionCounts { selections, initial_tools, final_tools, tokens_before, tokens_after, loads, unloads, calls, succeeded, .. } =
+            figures.counts;
+        Self {
+            arm: arm_name(figures.arm),
+            first_at: time(figures.first_at),
+            last_at: time(figures.last_at),
+            selections,
+            initial_tools,
+            final_tools,
+            tokens_before,
+            tokens_after,
+            finds: figures.counts.searches,
+            loads,
+            unloads,
+            calls,
+            succeeded,
+            errors: calls.saturating_sub(succeeded),
+            longest_load_ms: figures.longest_load.map(milliseconds),
+        }
+    }
+}
+
+fn times(latencies: &Latencies) -> (Option<f64>, Option<f64>) {
+    quantiles(latencies).map(|(half, most)| (milliseconds(half), milliseconds(most))).unzip()
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    rounded(time.as_secs_f64() * 1e3)
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}

@@ -1,0 +1,107 @@
+//! The report as one page: tables and plots, no script, nothing from elsewhere.
+
+use std::fmt::Write as _;
+
+use super::{ArmBody, ReportBody, SessionFiguresBody};
+use crate::domain::plot::{Bar, STYLE, bars, escape, table};
+
+/// A figure of an arm, what it is called, and how many digits it has.
+type Figure = (&'static str, fn(&ArmBody) -> Option<f64>, usize);
+
+const FIGURES: [Figure; 14] = [
+    ("Messages", |arm| arm.selections, 1),
+    ("Tools at first", |arm| arm.initial_tools, 1),
+    ("Tools at last", |arm| arm.final_tools, 1),
+    ("Tokens of all", |arm| arm.tokens_before, 0),
+    ("Tokens sent", |arm| arm.tokens_after, 0),
+    ("Finds", |arm| arm.finds, 2),
+    ("Finds of what was not offered", |arm| arm.recovered_finds, 2),
+    ("Loads", |arm| arm.loads, 2),
+    ("Unloads", |arm| arm.unloads, 2),
+    ("Calls", |arm| arm.calls, 2),
+    ("Errors", |arm| arm.errors, 2),
+    ("Success", |arm| arm.success_rate, 3),
+    ("Load p50 ms", |arm| arm.load_p50_ms, 1),
+    ("Load p95 ms", |arm| arm.load_p95_ms, 1),
+];
+
+/// Those that are plotted.
+const PLOTTED: [&str; 6] = ["Tools at first", "Tools at last", "Tokens sent", "Finds", "Errors", "Success"];
+
+pub(super) fn page(report: &ReportBody) -> String {
+    let mut out = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <title>Toolsieve: sessions</title><style>{STYLE}</style></head><body><h1>Sessions</h1><p>{} to {}. Means over the sessions; \
+         tokens are those of one message's definitions (cl100k).</p>",
+        escape(&report.since),
+        escape(&report.until),
+    );
+    if report.arms.is_empty() {
+        out.push_str("<p>There was no session in this time.</p>");
+    } else {
+        compared(&mut out, &report.arms);
+        latest(&mut out, &report.sessions);
+    }
+    out.push_str("</body></html>\n");
+    out
+}
+
+fn compared(out: &mut String, arms: &[ArmBody]) {
+    let heads: Vec<&str> = ["", "Sessions"].into_iter().chain(FIGURES.iter().map(|(name, ..)| *name)).collect();
+    let row = |arm: &ArmBody| {
+        let figures = FIGURES.iter().map(|(_, figure, digits)| figure(arm).map_or_else(String::new, |value| format!("{value:.digits$}")));
+        [arm.arm.to_owned(), arm.sessions.to_string()].into_iter().chain(figures).collect::<Vec<_>>()
+    };
+    out.push_str(&table(&heads, &arms.iter().map(row).collect::<Vec<_>>()));
+    for (name, figure, digits) in FIGURES.iter().filter(|(name, ..)| PLOTTED.contains(name)) {
+        let bar = |(colour, arm): (usize, &ArmBody)| {
+            let value = figure(arm)?;
+            Some(Bar { label: arm.arm.to_owned(), value, interval: None, text: format!("{value:.digits$}"), colour })
+        };
+        let plotted: Vec<Bar> = arms.iter().enumerate().filter_map(bar).collect();
+        if !plotted.is_empty() {
+            let _ = write!(out, "<h3>{}</h3>{}", escape(name), bars(name, &plotted));
+        }
+    }
+}
+
+fn latest(out: &mut String, sessions: &[SessionFiguresBody]) {
+    let heads = [
+        "Last used",
+        "Began",
+        "Arm",
+        "Messages",
+        "Tools at first",
+        "At last",
+        "Tokens of all",
+        "Sent",
+        "Finds",
+        "Loads",
+        "Unloads",
+        "Calls",
+        "Errors",
+        "Longest load ms",
+    ];
+    let row = |session: &SessionFiguresBody| {
+        let counts = [
+            session.selections,
+            session.initial_tools,
+            session.final_tools,
+            session.tokens_before,
+            session.tokens_after,
+            session.finds,
+            session.loads,
+            session.unloads,
+            session.calls,
+            session.errors,
+        ];
+        [session.last_at.clone(), session.first_at.clone(), session.arm.to_owned()]
+            .into_iter()
+            .chain(counts.iter().map(ToString::to_string))
+            .chain([session.longest_load_ms.map_or_else(String::new, |time| format!("{time:.1}"))])
+            .collect::<Vec<_>>()
+    };
+    if !sessions.is_empty() {
+        let _ = write!(out, "<h2>The last ones</h2>{}", table(&heads, &sessions.iter().map(row).collect::<Vec<_>>()));
+    }
+}

@@ -1,0 +1,97 @@
+//! Sessions, as administrators see and end them.
+#![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
+
+use actix_web::{HttpResponse, delete, get, web};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::time;
+use crate::domain::principal::PrincipalId;
+use crate::domain::session::{Session, SessionContents};
+use crate::http::caller::Administrator;
+use crate::http::problem::{Code, Problem};
+use crate::http::state::State;
+use crate::service::ports::{AuditAction, AuditEntry};
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct SessionsQuery {
+    /// Only those of this caller, as the audit log names it: `user:ID`, `key:NAME`.
+    principal: Option<String>,
+}
+
+/// A session of any caller.
+#[derive(Serialize, ToSchema)]
+struct AnySessionBody {
+    id: String,
+    principal: String,
+    created_at: String,
+    expires_at: String,
+    toolsets: Vec<String>,
+    servers: Vec<String>,
+    /// `server/tool`.
+    tools: Vec<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct AnySessionsBody {
+    sessions: Vec<AnySessionBody>,
+}
+
+/// The sessions of all callers, oldest first: whose, until when, and what each publishes, as far as its owner may see it.
+#[utoipa::path(
+    operation_id = "list_all_sessions",
+    tag = "administration",
+    params(SessionsQuery),
+    responses(
+        (status = 200, description = "Without those whose time is over", body = AnySessionsBody),
+        (status = 404, description = "The caller does not administer"),
+        (status = 422, description = "An unknown parameter")
+    )
+)]
+#[get("/v1/admin/sessions")]
+pub async fn list(
+    state: web::Data<State>,
+    _caller: Administrator,
+    query: Result<web::Query<SessionsQuery>, actix_web::Error>,
+) -> Result<HttpResponse, Problem> {
+    let query = query.map_err(|error| Problem::new(Code::InvalidRequest, error.to_string()))?.into_inner();
+    let owner = query.principal.map(PrincipalId::new);
+    let sessions = state.sessions.all(owner.as_ref()).await?;
+    Ok(HttpResponse::Ok().json(AnySessionsBody { sessions: sessions.iter().map(AnySessionBody::of).collect() }))
+}
+
+/// Ends a session, whoever's it is. Its address is gone when the answer goes out; in other processes on the same store within
+/// five seconds.
+#[utoipa::path(
+    operation_id = "end_any_session",
+    tag = "administration",
+    params(("id" = String, Path, description = "Its id")),
+    responses((status = 204, description = "It is over"), (status = 404, description = "No such session, or the caller does not administer"))
+)]
+#[delete("/v1/admin/sessions/{id}")]
+pub async fn end(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Result<HttpResponse, Problem> {
+    let owner = state.sessions.owner(&id).await?.ok_or_else(Problem::not_found)?;
+    if !state.sessions.end_any(&id).await? {
+        return Err(Problem::not_found());
+    }
+    // The id opens what it names: the log gets whose it was.
+    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SessionEnd, owner.as_str().to_owned()));
+    Ok(HttpResponse::NoContent().finish())
+}
+
+impl AnySessionBody {
+    fn of(session: &Session) -> Self {
+        let SessionContents { toolsets, servers, tools } = &session.contents;
+        Self {
+            id: session.id.as_str().to_owned(),
+            principal: session.owner.as_str().to_owned(),
+            created_at: time(session.created_at),
+            expires_at: time(session.expires_at),
+            toolsets: toolsets.iter().map(ToString::to_string).collect(),
+            servers: servers.iter().map(ToString::to_string).collect(),
+            tools: tools.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
