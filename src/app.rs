@@ -46,6 +46,7 @@ use crate::service::files::Files;
 use crate::service::judges::Judges;
 use crate::service::keys::Keys;
 use crate::service::limits::Limits;
+use crate::service::message_selections::MessageSelections;
 use crate::service::meta::Meta;
 use crate::service::meta_tokens::MetaTokens;
 use crate::service::meters::{CacheKind, Meters};
@@ -250,6 +251,7 @@ impl Application {
             smart_select: SmartSelect { current: Arc::clone(&current), retrieve, judges, recorder: recorder.clone() },
             public_url: start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
             select,
+            message_selections: MessageSelections::default(),
             sessions,
             toolsets,
             metrics: start.metrics,

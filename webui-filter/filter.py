@@ -27,16 +27,23 @@ from pydantic import BaseModel, Field, field_validator
 
 log = logging.getLogger("toolsieve.filter")
 
-SEARCH_FUNCTION = "find_tools"
+RUN_FUNCTION = "run_tool"
+DESCRIBE_FUNCTION = "describe_tools"
+# Their results name tools that the model is going to need.
+FINDING_FUNCTIONS = {"find_tools", DESCRIBE_FUNCTION, "smart_select_tools", "load_toolset"}
 LEGACY_MODE = "legacy"
 # Marks, in a turn's own registry of functions, what Open WebUI put on offer at the turn's first model call.
 OFFERED = "toolsieve_offered"
+# Marks functions that a tool server does not publish and that were bound because the model found them.
+DISCLOSED = "toolsieve_disclosed"
+MCP_PREFIX = "server:mcp:"
 
 TURNS = 6
 PROMPT_CHARACTERS = 6000
 OLDER_CHARACTERS = 1500
 # The service refuses a larger limit.
 MOST_TOOLS = 128
+MOST_DISCLOSED = 200
 ANSWER_BYTES = 4 * 1024 * 1024
 LONGEST_TIMEOUT = 10.0
 # Under this name the service reads it, whatever Open WebUI calls it elsewhere.
@@ -110,6 +117,7 @@ class Answer(NamedTuple):
 
     names: list[str]
     tool_ids: list[str] | None
+    definitions: Sequence[Body] = ()
 
 
 # --- Reading what Open WebUI hands over ------------------------------------------------------------------------------
@@ -136,11 +144,13 @@ def connection_id(connection: Mapping[str, Any], index: int) -> str:
     """The tool id that Open WebUI gives to a configured tool server."""
     info = connection.get("info")
     chosen = info.get("id") if isinstance(info, Mapping) else None
-    return f"server:{chosen or index}"
+    return f"{MCP_PREFIX if connection.get('type') == 'mcp' else 'server:'}{chosen or index}"
 
 
 def document_url(connection: Mapping[str, Any]) -> str:
-    """Where Open WebUI fetches a tool server's document: below its URL, or somewhere else altogether."""
+    """Where Open WebUI fetches a tool server's document: below its URL, or somewhere else altogether. MCP has none."""
+    if connection.get("type") == "mcp":
+        return str(connection.get("url") or "")
     path = str(connection.get("path") or "openapi.json")
     return path if "://" in path else str(connection.get("url") or "").rstrip("/") + "/" + path.lstrip("/")
 
@@ -165,7 +175,7 @@ def connections_below(configured: Iterable[Any], service: str) -> dict[str, str]
     """Which of Open WebUI's configured tool servers are the service's own, as the `connections` valve has them."""
     found = {}
     for index, connection in enumerate(configured):
-        if isinstance(connection, Mapping) and connection.get("type", "openapi") == "openapi":
+        if isinstance(connection, Mapping) and connection.get("type", "openapi") in ("openapi", "mcp"):
             path = path_below(document_url(connection), service)
             if path is not None:
                 found[connection_id(connection, index)] = path
@@ -208,6 +218,32 @@ def owned_functions(registry: Mapping[str, Any], connections: Mapping[str, str])
     }
 
 
+def disclosing_functions(registry: Mapping[str, Any], owned: Mapping[str, str]) -> dict[str, str]:
+    """
+    For each tool id that publishes meta-tools in the place of the tools: its function that runs any of them.
+
+    Where all tools are published, a function that is not there was taken away on purpose.
+    """
+    describing = {registry[name]["tool_id"] for name, published in owned.items() if published == DESCRIBE_FUNCTION}
+    running = {registry[name]["tool_id"]: name for name, published in owned.items() if published == RUN_FUNCTION}
+    return {
+        tool_id: name
+        for tool_id, name in running.items()
+        if tool_id in describing and callable(registry[name].get("callable"))
+    }
+
+
+def names_over_mcp(messages: Sequence[Any], connections: Mapping[str, str]) -> dict[str, str]:
+    """Functions that were called over MCP, mapped to published names: Open WebUI puts the server's id in front."""
+    prefixes = [tool_id.removeprefix(MCP_PREFIX) + "_" for tool_id in connections if tool_id.startswith(MCP_PREFIX)]
+    return {
+        name: name.removeprefix(prefix)
+        for name in called_functions(messages)
+        for prefix in prefixes
+        if name.startswith(prefix)
+    }
+
+
 def tool_calls(message: object) -> list[tuple[str, str]]:
     """Id and function name of each call in an assistant message."""
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
@@ -224,7 +260,7 @@ def called_functions(messages: Sequence[Any]) -> list[str]:
 
 def is_from_user(messages: Sequence[Any], index: int) -> bool:
     """Whether a person wrote this message. Open WebUI shows pictures that tools return in user messages, too."""
-    message = messages[index]
+    message = messages[index] if index < len(messages) else None
     if not isinstance(message, Mapping) or message.get("role") != "user":
         return False
     before = messages[index - 1] if index else None
@@ -239,13 +275,13 @@ def turn_start(messages: Sequence[Any]) -> int:
 
 
 def found_functions(messages: Sequence[Any]) -> list[str]:
-    """Published names that the search function returned in the current turn, best first."""
+    """Published names that searches and the like returned in the current turn, best first."""
     turn = messages[turn_start(messages) :]
     searches = {
         call_id
         for message in turn
         for call_id, name in tool_calls(message)
-        if name == SEARCH_FUNCTION or name.endswith("_" + SEARCH_FUNCTION)
+        if any(name == finding or name.endswith("_" + finding) for finding in FINDING_FUNCTIONS)
     }
     names: list[str] = []
     for message in turn:
@@ -255,7 +291,9 @@ def found_functions(messages: Sequence[Any]) -> list[str]:
             except ValueError:
                 continue
             tools = result.get("tools") if isinstance(result, dict) else None
-            names.extend(filter(None, map(function_name, tools if isinstance(tools, list) else [])))
+            tools = tools if isinstance(tools, list) else []
+            named = (tool if isinstance(tool, str) else function_name(tool) for tool in tools or [])
+            names.extend(filter(None, named))
     return list(dict.fromkeys(names))
 
 
@@ -270,6 +308,8 @@ def conversation(messages: Sequence[Any], prompt: str | None, owned: Mapping[str
 
     `prompt` is the last user message as it was typed; by now documents may have been added to the one in `messages`.
     """
+    if not messages:
+        return []
     start = turn_start(messages)
     starts = [index for index in range(start + 1) if is_from_user(messages, index)]
     turns: list[Body] = []
@@ -313,7 +353,16 @@ def parse_answer(value: object) -> Answer:
     )
     if not all(names) or not as_asked:
         raise refused
-    return Answer(names, tool_ids)
+    definitions = value.get("definitions")
+    usable = [one for one in definitions if is_definition(one)] if isinstance(definitions, list) else []
+    return Answer(names, tool_ids, usable)
+
+
+def is_definition(value: object) -> bool:
+    """Whether Open WebUI can execute a function that is defined so."""
+    function = value.get("function") if isinstance(value, Mapping) else None
+    parameters = function.get("parameters") if isinstance(function, Mapping) else None
+    return bool(function_name(value)) and isinstance(parameters, dict)
 
 
 # --- Deciding --------------------------------------------------------------------------------------------------------
@@ -340,6 +389,38 @@ def kept_always(offered: Iterable[str], owned: Mapping[str, str], patterns: Sequ
         for function in offered
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in (function, owned[function]))
     ]
+
+
+def disclose(
+    registry: Body, owned: dict[str, str], definitions: Iterable[Body], running: Mapping[str, str]
+) -> list[str]:
+    """
+    Puts functions into the turn's registry that their tool server does not publish; returns their names.
+
+    Open WebUI executes what is there, and each of them runs through the tool server's own function for that: with its
+    address, key and headers. A name that something else has stays with it.
+    """
+    added = []
+    for definition in definitions:
+        name, runner = function_name(definition), running.get(definition.get("tool_id") or "")
+        if runner is None or name in registry:
+            continue
+        runs = registry[runner]
+        spec = {"description": "", **definition["function"], "name": name}
+        marks = {OFFERED: True, DISCLOSED: True}
+        registry[name] = {**runs, "spec": spec, "callable": bound(runs["callable"], name), **marks}
+        owned[name] = name
+        added.append(name)
+    return added
+
+
+def bound(run: Callable[..., Awaitable[Any]], name: str) -> Callable[..., Awaitable[Any]]:
+    """The function that runs any tool, as one that runs this tool."""
+
+    async def call(**arguments: Any) -> Any:
+        return await run(name=name, arguments=arguments)
+
+    return call
 
 
 def mark_offered(registry: Mapping[str, Any], owned: Mapping[str, str], names: Sequence[str]) -> bool:
@@ -470,7 +551,9 @@ async def usable_connections(connections: Mapping[str, str], user: Mapping[str, 
         enabled = (connection.get("config") or {}).get("enable")
         if tool_id in connections and enabled and await may_use(person, connection):
             usable[tool_id] = connections[tool_id]
-    return usable
+    # Over MCP they would be there twice.
+    documents = {tool_id: path for tool_id, path in usable.items() if not tool_id.startswith(MCP_PREFIX)}
+    return documents or usable
 
 
 async def group_names(user_id: object) -> list[str]:
@@ -575,18 +658,23 @@ class Filter:
         if body.get("tools") is not None:  # The caller brought its own; Open WebUI then ignores tool ids.
             return None
         chosen = [tool_id for tool_id in body.get("tool_ids") or [] if isinstance(tool_id, str)]
+        messages = body.get("messages") or []
+        if not messages:
+            return None
         # Scripts that use the API without a session would not expect tools that they did not ask for.
         nothing_on = not chosen and not metadata.get("tool_servers") and bool(metadata.get("session_id"))
         automatic = valves.auto_enable and nothing_on
-        if not automatic and len(chosen) < 2:
+        # Open WebUI lists the tools of MCP servers for each message, after this: the service lists what it answers now.
+        over_mcp = [tool_id for tool_id in chosen if tool_id.startswith(MCP_PREFIX)]
+        if not automatic and len(chosen) < 2 and not over_mcp:
             return None
         connections = await connections_of(valves, request)
         if automatic:
             connections = await usable_connections(connections, user, request)
         ours = list(connections) if automatic else [tool_id for tool_id in chosen if tool_id in connections]
-        if len(ours) < (1 if automatic else 2):
+        if len(ours) < (1 if automatic or connections.keys() & set(over_mcp) else 2):
             return None
-        said = conversation(body.get("messages") or [], None, {})
+        said = conversation(messages, None, names_over_mcp(messages, connections))
         question = await question_about(valves, connections, said, user, metadata, body.get("model"))
         answer = await ask(valves, {**question, "tool_ids": ours if automatic else chosen}, user)
         if answer.tool_ids is None:
@@ -602,13 +690,16 @@ class Filter:
             return None
         if isinstance(params, dict) and params.get("function_calling") == LEGACY_MODE:
             return None
-        connections = await connections_of(valves, request)
+        # What came over MCP was narrowed when it was listed.
+        known = await connections_of(valves, request)
+        connections = {tool_id: path for tool_id, path in known.items() if not tool_id.startswith(MCP_PREFIX)}
         owned = owned_functions(registry, connections)
         if not owned:
             return None
 
         present = [function_name(tool) for tool in tools]
         # Open WebUI's own tool search, where it is switched on, holds definitions back: those are on offer, too.
+        running = disclosing_functions(registry, owned)
         first = mark_offered(registry, owned, [*present, *(metadata.get("deferred_tools") or [])])
         offered = [name for name in owned if registry[name].get(OFFERED)]
         foreign = [name for name in present if name and name not in owned]
@@ -617,10 +708,18 @@ class Filter:
         said = conversation(messages, metadata.get("base_user_prompt"), owned)
         question = await question_about(valves, connections, said, user, metadata, body.get("model"))
         question["tool_ids"] = list(metadata.get("tool_ids") or [])
-        question["tools"] = list(dict.fromkeys([*(owned[name] for name in offered), *foreign]))
-        found = with_published_names(found_functions(messages), owned, offered)
+        published = [name for name in offered if DISCLOSED not in registry[name]]
+        question["tools"] = list(dict.fromkeys([*(owned[name] for name in published), *foreign]))
+        found_names = found_functions(messages)
+        if running:
+            disclosed = [name for name in offered if DISCLOSED in registry[name]]
+            hidden = [name for name in called_functions(messages) if name not in registry]
+            question["disclose"] = list(dict.fromkeys([*hidden, *disclosed, *found_names]))[:MOST_DISCLOSED]
+        found = with_published_names(found_names, owned, offered)
         try:
             answer = await ask(valves, question, user)
+            offered += disclose(registry, owned, answer.definitions, running)
+            found = with_published_names(found_names, owned, offered)
             answered = with_published_names(answer.names, owned, offered)
         except Exception as error:
             if first or set(found) <= set(present):

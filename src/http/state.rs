@@ -12,6 +12,7 @@ use crate::service::feedback::Feedback;
 use crate::service::files::Files;
 use crate::service::keys::Keys;
 use crate::service::limits::Limits;
+use crate::service::message_selections::MessageSelections;
 use crate::service::meta::Meta;
 use crate::service::meters::Meters;
 use crate::service::policies::Policies;
@@ -44,6 +45,7 @@ pub struct State {
     /// The address under which callers reach this service, for links.
     pub public_url: Option<String>,
     pub select: Arc<Select>,
+    pub message_selections: MessageSelections,
     pub sessions: Sessions,
     pub toolsets: Arc<Toolsets>,
     pub smart_select: SmartSelect,

@@ -15,6 +15,7 @@ pub mod judges;
 pub mod keys;
 mod last_selections;
 pub mod limits;
+pub mod message_selections;
 pub mod meta;
 pub mod meta_tokens;
 pub mod meters;

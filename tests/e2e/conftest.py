@@ -14,6 +14,7 @@ import pytest
 
 import openwebui
 from model import ScriptedModel
+from openwebui import VERSION
 from toolsieve import Toolsieve
 from weather import WeatherServer
 
@@ -21,6 +22,23 @@ FUNCTION = "toolsieve"
 OURS = "server:toolsieve"
 WEATHER = "server:weather"
 FILTER_SOURCE = Path(__file__).resolve().parents[2] / "webui-filter" / "filter.py"
+
+
+# The first version that asks filters before a model call.
+REQUEST_HOOK = (0, 11, 2)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "since(*numbers): the first version of Open WebUI that can do this")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leaves out what this version of Open WebUI can't do."""
+    for item in items:
+        for mark in item.iter_markers("since"):
+            if mark.args > VERSION:
+                since = ".".join(map(str, mark.args))
+                item.add_marker(pytest.mark.skip(reason=f"Open WebUI can do this from {since} on"))
 
 
 class World:

@@ -1,5 +1,6 @@
 """Open WebUI: the real one, started for the tests, and a client that does what its page and its users do."""
 
+import os
 import secrets
 import sys
 import time
@@ -14,6 +15,8 @@ import requests
 import model
 from processes import Program, answers, free_port
 
+# Which Open WebUI is installed here, as numbers: `run --version`.
+VERSION = tuple(int(part) for part in os.environ.get("OPENWEBUI_VERSION", "0.12.4").split("."))
 EVERYBODY = [{"principal_type": "user", "principal_id": "*", "permission": "read"}]
 ADMINISTRATORS: list[dict[str, str]] = []
 # The first start migrates an empty database.
@@ -37,6 +40,9 @@ def start(folder: Path, provider_url: str) -> tuple[Program, str]:
         "RAG_OPENAI_API_BASE_URL": provider_url,
         "RAG_OPENAI_API_KEY": "none",
         "AUDIO_STT_ENGINE": "openai",
+        # Without the slim mode, before 0.11, this client is the lightest; nothing is stored with it.
+        "VECTOR_DB": "qdrant",
+        "QDRANT_URI": "http://127.0.0.1:9",
         # Nothing may leave the machine, and nothing but the tests may call the model.
         "OFFLINE_MODE": "True",
         "HF_HUB_OFFLINE": "1",
@@ -74,16 +80,23 @@ def start(folder: Path, provider_url: str) -> tuple[Program, str]:
 
 
 def connection(
-    server_id: str, url: str, *, key: str = "", grants: list[dict[str, str]] | None = None
+    server_id: str,
+    url: str,
+    *,
+    key: str = "",
+    grants: list[dict[str, str]] | None = None,
+    path: str = "openapi.json",
+    kind: str = "openapi",
+    headers: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """A tool server as Open WebUI's administration page saves it."""
     return {
         "url": url,
-        "path": "openapi.json",
-        "type": "openapi",
+        "path": path,
+        "type": kind,
         "auth_type": "bearer" if key else "none",
         "key": key,
-        "headers": None,
+        "headers": headers,
         "spec_type": "url",
         "spec": "",
         "config": {

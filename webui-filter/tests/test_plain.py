@@ -142,12 +142,14 @@ class TestConnections:
             {"url": "http://localhost:8000", "path": "toolsets/mail/openapi.json", "info": None},
             {"url": "", "path": "http://127.0.0.1:8000/git/openapi.json", "info": {"id": "git"}},
             {"url": "http://localhost:8000/mcp", "type": "mcp", "info": {"id": "mcp"}},
+            {"url": "http://elsewhere/mcp?mode=message", "type": "mcp", "info": {"id": "theirs"}},
             None,
         ]
         assert plugin.connections_below(configured, "http://127.0.0.1:8000") == {
             "server:all": "/",
             "server:2": "/toolsets/mail",
             "server:git": "/git",
+            "server:mcp:mcp": "/mcp",
         }
 
 
@@ -332,10 +334,10 @@ class TestTheAnswer:
 
     def test_with_fields_of_later_versions_is_read(self, plugin: ModuleType) -> None:
         answer = plugin.parse_answer({"tools": [{"name": "a", "new": 1}], "tool_ids": ["server:a"], "new": {}})
-        assert answer == (["a"], ["server:a"])
+        assert answer == (["a"], ["server:a"], [])
 
     def test_without_tool_ids_where_none_were_sent(self, plugin: ModuleType) -> None:
-        assert plugin.parse_answer({"tools": []}) == ([], None)
+        assert plugin.parse_answer({"tools": []}) == ([], None, [])
 
 
 class TestNarrowing:

@@ -4,6 +4,9 @@
 //! and on the address alone (MCP specification 2026-07-28, "Tools": a list must not vary by connection). So a client costs
 //! nothing between its requests, and any replica answers any of them. The price: clients of the older era are not told when
 //! the list changes; they list again.
+//!
+//! One address is different, `?mode=message`: for Open WebUI, which lists anew for each message and says in a header for which. There
+//! the list is what the filter was answered for that message, and no client shall keep it.
 
 mod definition;
 mod meta;
@@ -22,6 +25,7 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
 
 use crate::domain::document::Mode;
+use crate::domain::principal::Principal;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::mcp::server::{Face, Shown};
@@ -31,6 +35,8 @@ use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
 
 const JSON: &str = "application/json";
+/// The message that Open WebUI is about to answer.
+const MESSAGE_ID: &str = "x-openwebui-message-id";
 
 #[derive(Deserialize)]
 pub struct McpQuery {
@@ -43,8 +49,9 @@ impl McpQuery {
             None | Some("full") => Ok(Shown::Whole(Mode::Full)),
             Some("meta") => Ok(Shown::Whole(Mode::Meta)),
             Some("smart") => Ok(Shown::Whole(Mode::Smart)),
+            Some("message") => Ok(Shown::ForMessage),
             Some("lazy") => Ok(if asks_for_everything(body) { Shown::Whole(Mode::Full) } else { Shown::Stubs }),
-            Some(_) => Err(Problem::new(Code::InvalidRequest, "mode is `full`, `meta`, `smart` or `lazy`.")),
+            Some(_) => Err(Problem::new(Code::InvalidRequest, "mode is `full`, `meta`, `smart`, `lazy` or `message`.")),
         }
     }
 }
@@ -65,8 +72,9 @@ pub async fn serve(
     let mut context = context(&caller, &request);
     // Only servers whose configuration says so get any of them.
     context.headers = Arc::new(headers(&request));
+    let chosen = if shown == Shown::ForMessage { chosen(&state, &context.principal, &request) } else { None };
     let asked = to_request(&request, &context.headers, body.0)?;
-    let face = Face { state, caller: context, place: at.0, shown };
+    let face = Face { state, caller: context, place: at.0, shown, chosen };
     // Host and Origin were looked at before any route was, and so was the key.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
@@ -74,6 +82,12 @@ pub async fn serve(
         .with_allowed_hosts(Vec::<String>::new());
     let service = StreamableHttpService::new(move || Ok(face.clone()), Arc::new(NeverSessionManager::default()), config);
     to_response(service.handle(asked).await).await
+}
+
+/// What was chosen for the message that Open WebUI lists the tools for, see [`crate::service::message_selections`].
+fn chosen(state: &State, principal: &Principal, request: &HttpRequest) -> Option<Arc<[String]>> {
+    let message = request.headers().get(MESSAGE_ID)?.to_str().ok()?;
+    state.message_selections.of(principal, message)
 }
 
 /// `tools/list` with `"lazy": false`: a client of the lazy mode wants all definitions for once. The SDK drops that member.

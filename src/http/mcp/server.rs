@@ -42,6 +42,8 @@ pub(super) enum Shown {
     Whole(Mode),
     /// Names and first sentences; whole definitions on demand.
     Stubs,
+    /// What was chosen for the message at hand; everything where nothing was.
+    ForMessage,
 }
 
 /// The server that one request meets.
@@ -52,6 +54,8 @@ pub(super) struct Face {
     /// Where it was reached: the whole service, a toolset, or a session.
     pub(super) place: Arc<Place>,
     pub(super) shown: Shown,
+    /// With [`Shown::ForMessage`]: the names of what was chosen, in their order.
+    pub(super) chosen: Option<Arc<[String]>>,
 }
 
 impl ServerHandler for Face {
@@ -69,9 +73,18 @@ impl ServerHandler for Face {
         let (mode, define): (Mode, fn(&Tool) -> McpTool) = match self.shown {
             Shown::Whole(mode) => (mode, definition::of),
             Shown::Stubs => (Mode::Full, definition::stub),
+            Shown::ForMessage => (Mode::Full, definition::of),
         };
-        tools.extend(catalog.visible(&visibility).filter(|tool| self.place.shows(tool, &visibility, mode)).map(|tool| define(tool)));
-        Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private))
+        let is_listed = |tool: &Tool| visibility.allows(tool) && self.place.shows(tool, &visibility, mode);
+        match &self.chosen {
+            Some(names) => {
+                let chosen = names.iter().filter_map(|name| catalog.operation(name)).filter(|tool| is_listed(tool));
+                tools.extend(chosen.map(|tool| define(tool)));
+            }
+            None => tools.extend(catalog.visible(&visibility).filter(|tool| is_listed(tool)).map(|tool| define(tool))),
+        }
+        let ttl = if self.shown == Shown::ForMessage { 0 } else { LIST_TTL_MS };
+        Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(ttl).with_cache_scope(CacheScope::Private))
     }
 
     async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
@@ -142,6 +155,7 @@ impl Face {
         match self.shown {
             Shown::Whole(mode) => mode,
             Shown::Stubs => Mode::Meta,
+            Shown::ForMessage => Mode::Full,
         }
     }
 
@@ -217,7 +231,7 @@ fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> Str
     let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
     let behind = document::behind(catalog.servers().iter().map(|server| (server, count(server))));
     let how = match shown {
-        Shown::Whole(Mode::Full) => format!("{FIND_TOOLS} finds the right ones by what they do."),
+        Shown::Whole(Mode::Full) | Shown::ForMessage => format!("{FIND_TOOLS} finds the right ones by what they do."),
         Shown::Whole(Mode::Meta | Mode::Smart) => {
             format!("{FIND_TOOLS} finds them by what they do, {DESCRIBE_TOOLS} gives their parameters, {RUN_TOOL} runs them.")
         }
