@@ -30,7 +30,8 @@ PER_SERVER = 100
 VERBS = ["create", "list", "search", "update", "delete", "get", "move", "export", "archive", "share"]
 NOUNS = ["invoice", "ticket", "event", "customer", "photo", "order", "contract", "playlist", "sensor", "recipe"]
 PLACES = ["warehouse", "library", "hospital", "school", "kitchen", "garage", "studio", "office", "museum", "port"]
-JSON_HEADERS = {"Content-Type": "application/json"}
+# Clients of MCP must accept both (streamable HTTP).
+JSON_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 
 def free_port() -> int:

@@ -149,6 +149,14 @@ def tool_search(service: Service, folder: Path, count: Callable[[str], int]) -> 
     return functions + count(manifest.group() if manifest else "")
 
 
+def is_complete(service: Service, servers: Mapping[str, list[dict[str, Any]]]) -> bool:
+    """Whether all servers are connected and all of their tools are published."""
+    if not is_live(service, len(servers)):
+        return False
+    listed = {server["server"]: server["tools"] for server in service.ask("GET", "/readyz")[1]["servers"]}
+    return listed == {name: len(tools) for name, tools in servers.items()}
+
+
 def row(name: str, figures: Mapping[int, int | None], counts: Iterable[int]) -> list[str]:
     return [
         name,
@@ -172,7 +180,7 @@ def main() -> None:
             servers = servers_of(options.tools, number)
             config = write_config(folder / "mcp.json", replayed(servers, folder))
             service = stack.enter_context(toolsieve(options.toolsieve.absolute(), config, folder))
-            service.wait(lambda service=service, servers=servers: is_live(service, len(servers)))
+            service.wait(lambda service=service, servers=servers: is_complete(service, servers))
             listings = [(f"document, `{mode}`", of_document(service, mode)) for mode in DOCUMENTS]
             listings += [(f"MCP, `{mode}`", of_list(service, mode)) for mode in LISTS]
             for name, functions in listings:

@@ -86,17 +86,15 @@ def connection(
     key: str = "",
     grants: list[dict[str, str]] | None = None,
     path: str = "openapi.json",
-    kind: str = "openapi",
-    headers: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """A tool server as Open WebUI's administration page saves it."""
     return {
         "url": url,
         "path": path,
-        "type": kind,
+        "type": "openapi",
         "auth_type": "bearer" if key else "none",
         "key": key,
-        "headers": headers,
+        "headers": None,
         "spec_type": "url",
         "spec": "",
         "config": {
@@ -114,7 +112,7 @@ class Answered:
     def __init__(self, chat_id: str, message: dict[str, Any]) -> None:
         self.chat_id = chat_id
         self.id: str = message["id"]
-        self.content: str = message["content"]
+        self.content: str = message["content"] or _said(message)
         self.waiting = _waiting_call(message)
         self.statuses = [status["description"] for status in message.get("statusHistory") or []]
 
@@ -248,6 +246,12 @@ class Client:
                 return Answered(chat_id, message)
             assert time.monotonic() < deadline, f"no answer within {ANSWER_SECONDS} s: {message}"
             time.sleep(0.1)
+
+
+def _said(message: dict[str, Any]) -> str:
+    """The text of an answer where Open WebUI keeps it in parts alone."""
+    parts = [part for item in message.get("output") or [] for part in item.get("content") or []]
+    return "\n".join(part.get("text", "") for part in parts)
 
 
 def _waiting_call(message: dict[str, Any]) -> str | None:

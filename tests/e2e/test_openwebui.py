@@ -71,7 +71,7 @@ class TestAChat:
         definition = next(tool for tool in after.definitions if tool["function"]["name"] == GIT_TOOL)
         assert "repo_path" in definition["function"]["parameters"]["properties"]
         assert after.tools[: len(before.tools)] == before.tools
-        assert [request.rounds for request in rest] == [2], "the found tool was called by its own name"
+        assert [request.calls for request in rest] == [2], "the found tool was called by its own name"
         assert GIT_TOOL in rest[0].tools
 
     def test_after_a_change_of_topic_the_new_tools_are_appended(self, world: World) -> None:

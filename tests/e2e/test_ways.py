@@ -21,8 +21,6 @@ GIT_TOOL = "git__git_log"
 THANKS = "thank you, that was kind"
 FIND_THE_LOG = Call("find_tools", {"queries": ["commit log of a git repository"], "limit": 5})
 META = ["find_tools", "describe_tools", "run_tool"]
-# Placeholders in a connection's headers are filled in from 0.9.6 on.
-IN_MESSAGE = {"X-OpenWebUI-Chat-Id": "{{CHAT_ID}}", "X-OpenWebUI-Message-Id": "{{MESSAGE_ID}}"}
 has_request_hook = VERSION >= REQUEST_HOOK
 
 
@@ -46,12 +44,8 @@ def toolsets(world: World) -> list[str]:
 
 def mcp(world: World) -> list[str]:
     """A connection over MCP; the `inlet` hook has the service choose, and the service lists what it chose."""
-    url = f"{world.toolsieve.url}/mcp?mode=message"
-    register(
-        world, openwebui.connection("sieve", url, key=world.toolsieve.key, path="", kind="mcp", headers=IN_MESSAGE)
-    )
-    world.set(connections="")
-    return ["server:mcp:sieve"]
+    world.install("--mcp")
+    return ["server:mcp:toolsieve"]
 
 
 def meta(world: World) -> list[str]:
@@ -106,7 +100,7 @@ def test_what_the_model_is_shown(
 
 
 class TestMcp:
-    PREFIX = "sieve_"
+    PREFIX = "toolsieve_"
 
     def test_a_tool_runs_and_the_chats_tools_stay(self, world: World) -> None:
         tool_ids = mcp(world)
@@ -131,6 +125,12 @@ class TestMcp:
         assert self.PREFIX + GIT_TOOL not in first.tools
         assert GIT_TOOL in last.results[0]
         assert "/nowhere" in last.results[1], "the tool itself was reached"
+
+    def test_installing_says_where_it_is_of_use(self, world: World) -> None:
+        for options, warns in ((["--mcp"], has_request_hook), ([], not has_request_hook)):
+            done = world.try_to_install(*options)
+            assert done.returncode == 0, done.stderr
+            assert ("--mcp" in done.stderr) == warns, done.stderr
 
     def test_without_the_service_the_chat_goes_on(self, world: World) -> None:
         tool_ids = mcp(world)

@@ -53,7 +53,7 @@ class Toolsieve:
         try:
             ready = f"{self.url}/readyz"
             self._program.wait_until(lambda: answers(ready), START_SECONDS, "Toolsieve is not ready")
-            self._program.wait_until(self._complete, START_SECONDS, f"not all of {self.servers} are published and indexed")
+            self._program.wait_until(self._complete, START_SECONDS, f"not all of {self.servers} are indexed")
         except BaseException:
             self.stop()
             raise

@@ -88,6 +88,7 @@ async fn both_eras_list_and_call() {
         let arguments = json!({"text": "grüße", "n": 1.5, "list": [1, null]});
         let echoed = client.call_tool(call("one__echo", &arguments)).await.unwrap();
         assert_eq!((echoed.structured_content.as_ref(), text(&echoed)), (Some(&arguments), arguments.to_string().as_str()), "{era:?}");
+        assert_eq!(echoed.result_type.is_some(), era == Era::Newer, "what the newer era asks for, whatever the server speaks");
         let ran = client.call_tool(call("run_tool", &json!({"name": "one__echo", "arguments": arguments}))).await.unwrap();
         assert_eq!(ran.structured_content, Some(arguments), "{era:?}");
         let found = client.call_tool(call("find_tools", &json!({"queries": ["convert a time"], "limit": 1}))).await.unwrap();
