@@ -125,28 +125,34 @@ def of_list(service: Service, mode: str) -> list[dict[str, Any]] | None:
     ]
 
 
-def tool_search(service: Service, folder: Path, count: Callable[[str], int]) -> int:
-    """Tokens that Open WebUI's own tool search sends to the model for all tools of the service."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "e2e"))
-    import model
-    import openwebui
+class OpenWebUI:
+    """A real one without any filter, with its own tool search and a model that records what it is sent."""
 
-    provider = model.ScriptedModel()
-    program, url = openwebui.start(folder, provider.url)
-    try:
-        admin = openwebui.Client.sign_up(url)
-        admin.set_tool_servers([openwebui.connection("all", f"http://127.0.0.1:{service.port}")])
-        with admin.chat_setting("ENABLE_TOOL_SEARCH"):
-            admin.ask_api("hello", ["server:all"])
-        (request,) = provider.requests
-    finally:
-        program.stop()
-        provider.stop()
-    if "search_tools" not in request.tools:
-        raise SystemExit(f"Open WebUI did not search tools itself: {len(request.tools)} functions")
-    manifest = MANIFEST.search(request.system)
-    functions = sum(count(minified(definition["function"])) for definition in request.definitions)
-    return functions + count(manifest.group() if manifest else "")
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "e2e"))
+        import model
+        import openwebui
+
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        self.provider = model.ScriptedModel()
+        stack.callback(self.provider.stop)
+        program, url = openwebui.start(folder, self.provider.url)
+        stack.callback(program.stop)
+        self.connection = openwebui.connection
+        self.admin = openwebui.Client.sign_up(url)
+        stack.enter_context(self.admin.chat_setting("ENABLE_TOOL_SEARCH"))
+
+    def tokens(self, service: Service, count: Callable[[str], int]) -> int:
+        """What the tool search sends to the model for all tools of the service: definitions, and the list of names."""
+        self.admin.set_tool_servers([self.connection("all", f"http://127.0.0.1:{service.port}")])
+        self.provider.forget()
+        self.admin.ask_api("hello", ["server:all"])
+        (request,) = self.provider.requests
+        if "search_tools" not in request.tools:
+            raise SystemExit(f"Open WebUI did not search tools itself: {len(request.tools)} functions")
+        manifest = MANIFEST.search(request.system)
+        functions = sum(count(minified(definition["function"])) for definition in request.definitions)
+        return functions + count(manifest.group() if manifest else "")
 
 
 def is_complete(service: Service, servers: Mapping[str, list[dict[str, Any]]]) -> bool:
@@ -174,20 +180,22 @@ def main() -> None:
     options = parser.parse_args()
     count = counter()
     rows: dict[str, dict[int, int | None]] = {}
-    for number in options.counts:
-        with contextlib.ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            servers = servers_of(options.tools, number)
-            config = write_config(folder / "mcp.json", replayed(servers, folder))
-            service = stack.enter_context(toolsieve(options.toolsieve.absolute(), config, folder))
-            service.wait(lambda service=service, servers=servers: is_complete(service, servers))
-            listings = [(f"document, `{mode}`", of_document(service, mode)) for mode in DOCUMENTS]
-            listings += [(f"MCP, `{mode}`", of_list(service, mode)) for mode in LISTS]
-            for name, functions in listings:
-                if functions is not None:
-                    rows.setdefault(name, {})[number] = sum(count(minified(function)) for function in functions)
-            if options.open_webui:
-                rows.setdefault(OPEN_WEBUI, {})[number] = tool_search(service, folder, count)
+    with contextlib.ExitStack() as whole:
+        open_webui = OpenWebUI(whole) if options.open_webui else None
+        for number in options.counts:
+            with contextlib.ExitStack() as stack:
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                servers = servers_of(options.tools, number)
+                config = write_config(folder / "mcp.json", replayed(servers, folder))
+                service = stack.enter_context(toolsieve(options.toolsieve.absolute(), config, folder))
+                service.wait(lambda service=service, servers=servers: is_complete(service, servers))
+                listings = [(f"document, `{mode}`", of_document(service, mode)) for mode in DOCUMENTS]
+                listings += [(f"MCP, `{mode}`", of_list(service, mode)) for mode in LISTS]
+                for name, functions in listings:
+                    if functions is not None:
+                        rows.setdefault(name, {})[number] = sum(count(minified(function)) for function in functions)
+                if open_webui:
+                    rows.setdefault(OPEN_WEBUI, {})[number] = open_webui.tokens(service, count)
     worst = max(figure for figure in rows["document, `meta`"].values() if figure is not None)
     lines = [row(name, figures, options.counts) for name, figures in rows.items()]
     lines.append(row("Speakeasy's dynamic toolsets, as published", SPEAKEASY, options.counts))

@@ -29,8 +29,10 @@ log = logging.getLogger("toolsieve.filter")
 
 RUN_FUNCTION = "run_tool"
 DESCRIBE_FUNCTION = "describe_tools"
+LOAD_FUNCTION = "load_toolset"
+UNLOAD_FUNCTION = "unload_toolset"
 # Their results name tools that the model is going to need.
-FINDING_FUNCTIONS = {"find_tools", DESCRIBE_FUNCTION, "smart_select_tools", "load_toolset"}
+FINDING_FUNCTIONS = {"find_tools", DESCRIBE_FUNCTION, "smart_select_tools", LOAD_FUNCTION, "enable_tool_group"}
 LEGACY_MODE = "legacy"
 # Marks, in a turn's own registry of functions, what Open WebUI put on offer at the turn's first model call.
 OFFERED = "toolsieve_offered"
@@ -224,7 +226,8 @@ def disclosing_functions(registry: Mapping[str, Any], owned: Mapping[str, str]) 
 
     Where all tools are published, a function that is not there was taken away on purpose.
     """
-    describing = {registry[name]["tool_id"] for name, published in owned.items() if published == DESCRIBE_FUNCTION}
+    leading = (DESCRIBE_FUNCTION, LOAD_FUNCTION)
+    describing = {registry[name]["tool_id"] for name, published in owned.items() if published in leading}
     running = {registry[name]["tool_id"]: name for name, published in owned.items() if published == RUN_FUNCTION}
     return {
         tool_id: name
@@ -274,27 +277,46 @@ def turn_start(messages: Sequence[Any]) -> int:
     return next((i for i in reversed(range(len(messages))) if is_from_user(messages, i)), 0)
 
 
-def found_functions(messages: Sequence[Any]) -> list[str]:
-    """Published names that searches and the like returned in the current turn, best first."""
+def found_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """
+    Published names that searches and the like returned in the current turn, best first, and those that were unloaded.
+
+    What is unloaded is not found any more, until it is found again.
+    """
     turn = messages[turn_start(messages) :]
-    searches = {
-        call_id
+    asked = {
+        call_id: named_among(name, {*FINDING_FUNCTIONS, UNLOAD_FUNCTION})
         for message in turn
         for call_id, name in tool_calls(message)
-        if any(name == finding or name.endswith("_" + finding) for finding in FINDING_FUNCTIONS)
     }
-    names: list[str] = []
+    found: dict[str, None] = {}
+    unloaded: dict[str, None] = {}
     for message in turn:
-        if isinstance(message, Mapping) and message.get("role") == "tool" and message.get("tool_call_id") in searches:
-            try:
-                result = json.loads(text_of(message.get("content")))
-            except ValueError:
-                continue
-            tools = result.get("tools") if isinstance(result, dict) else None
-            tools = tools if isinstance(tools, list) else []
-            named = (tool if isinstance(tool, str) else function_name(tool) for tool in tools or [])
-            names.extend(filter(None, named))
-    return list(dict.fromkeys(names))
+        function = asked.get(str(message.get("tool_call_id"))) if isinstance(message, Mapping) else None
+        if function and message.get("role") == "tool":
+            into, out_of = (unloaded, found) if function == UNLOAD_FUNCTION else (found, unloaded)
+            for name in result_names(message):
+                into[name] = None
+                out_of.pop(name, None)
+    return list(found), list(unloaded)
+
+
+def named_among(name: str, functions: Iterable[str]) -> str | None:
+    """Which of these functions it is. Open WebUI puts a prefix in front where two connections have the same."""
+    return next((one for one in functions if name == one or name.endswith("_" + one)), None)
+
+
+def result_names(message: Mapping[str, Any]) -> list[str]:
+    """The names of tools in the result of a call: alone, or in an object each."""
+    try:
+        result = json.loads(text_of(message.get("content")))
+    except ValueError:
+        return []
+    tools = result.get("tools") if isinstance(result, dict) else None
+    names = (
+        tool if isinstance(tool, str) else function_name(tool) for tool in (tools if isinstance(tools, list) else [])
+    )
+    return [name for name in names if name]
 
 
 def shortened(text: str, longest: int) -> str:
@@ -691,8 +713,8 @@ class Filter:
         if isinstance(params, dict) and params.get("function_calling") == LEGACY_MODE:
             return None
         # What came over MCP was narrowed when it was listed.
-        known = await connections_of(valves, request)
-        connections = {tool_id: path for tool_id, path in known.items() if not tool_id.startswith(MCP_PREFIX)}
+        every = await connections_of(valves, request)
+        connections = {tool_id: path for tool_id, path in every.items() if not tool_id.startswith(MCP_PREFIX)}
         owned = owned_functions(registry, connections)
         if not owned:
             return None
@@ -710,11 +732,12 @@ class Filter:
         question["tool_ids"] = list(metadata.get("tool_ids") or [])
         published = [name for name in offered if DISCLOSED not in registry[name]]
         question["tools"] = list(dict.fromkeys([*(owned[name] for name in published), *foreign]))
-        found_names = found_functions(messages)
+        found_names, unloaded = found_and_unloaded(messages)
         if running:
             disclosed = [name for name in offered if DISCLOSED in registry[name]]
             hidden = [name for name in called_functions(messages) if name not in registry]
-            question["disclose"] = list(dict.fromkeys([*hidden, *disclosed, *found_names]))[:MOST_DISCLOSED]
+            known = dict.fromkeys([*hidden, *disclosed, *found_names])
+            question["disclose"] = [name for name in known if name not in unloaded][:MOST_DISCLOSED]
         found = with_published_names(found_names, owned, offered)
         try:
             answer = await ask(valves, question, user)
@@ -732,7 +755,8 @@ class Filter:
         wanted = [
             *kept_always(offered, owned, parse_list(valves.always_keep)),
             *answered,
-            *(name for name in [*called_functions(messages), chosen_by_caller] if name in offered),
+            *(name for name in called_functions(messages) if name in offered and owned[name] not in unloaded),
+            *([chosen_by_caller] if chosen_by_caller in offered else []),
             *found,
         ]
         fresh = first or set(offered) <= set(present)

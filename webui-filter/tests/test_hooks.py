@@ -370,6 +370,18 @@ class TestMetaTools:
         assert service.questions[2]["tools"] == [*META, "load_toolset"]
         assert service.questions[2]["disclose"] == ["git__log"]
 
+    def test_what_was_unloaded_is_gone_until_it_is_found_again(self, plugin: ModuleType, service: Service) -> None:
+        turn = self.turn(plugin, service, "find_tools", "load_toolset", "unload_toolset", "run_tool")
+        published = turn.names() or []
+        turn.called("load_toolset", {"loaded": ["git"], "tools": ["git__log", "git__diff"]})
+        assert turn.names() == [*published, "git__log", "git__diff"]
+        turn.called("git__log", "{}")
+        turn.called("unload_toolset", {"unloaded": "git", "tools": ["git__log", "git__diff"]})
+        assert turn.names() == published
+        assert service.questions[-1]["disclose"] == []
+        turn.called("find_tools", {"tools": [{"name": "git__diff"}]})
+        assert turn.names() == [*published, "git__diff"]
+
     def test_the_chats_tools_are_bound_from_the_first_call_on(self, plugin: ModuleType, service: Service) -> None:
         turn = self.turn(plugin, service)
         service.answer = lambda question: self.answer({**question, "disclose": ["git__log", *question["disclose"]]})

@@ -241,13 +241,13 @@ class TestTheTurn:
 
     def test_what_a_search_found(self, plugin: ModuleType) -> None:
         messages = [user("a"), assistant("", call("1", "find_tools"), call("2", "x")), result("2", self.FOUND)]
-        assert plugin.found_functions(messages) == [], "another function's result is no search result"
-        assert plugin.found_functions([*messages, result("1", self.FOUND)]) == ["git__log", "git__diff"]
+        assert plugin.found_and_unloaded(messages)[0] == [], "another function's result is no search result"
+        assert plugin.found_and_unloaded([*messages, result("1", self.FOUND)])[0] == ["git__log", "git__diff"]
 
     def test_a_search_under_a_prefixed_name_and_in_parts(self, plugin: ModuleType) -> None:
         parts = [{"type": "input_text", "text": self.FOUND}]
         messages = [user("a"), assistant("", call("1", "mail_find_tools")), result("1", parts)]
-        assert plugin.found_functions(messages) == ["git__log", "git__diff"]
+        assert plugin.found_and_unloaded(messages)[0] == ["git__log", "git__diff"]
 
     def test_a_search_of_an_earlier_turn_is_over(self, plugin: ModuleType) -> None:
         messages = [
@@ -257,11 +257,14 @@ class TestTheTurn:
             assistant("ok"),
             user("b"),
         ]
-        assert plugin.found_functions(messages) == []
+        assert plugin.found_and_unloaded(messages)[0] == []
 
     @pytest.mark.parametrize("content", ["", "{", "[]", '{"tools": 3}', '{"tools": [null, {"name": 1}]}', None])
     def test_a_broken_result_finds_nothing(self, plugin: ModuleType, content: object) -> None:
-        assert plugin.found_functions([user("a"), assistant("", call("1", "find_tools")), result("1", content)]) == []
+        assert (
+            plugin.found_and_unloaded([user("a"), assistant("", call("1", "find_tools")), result("1", content)])[0]
+            == []
+        )
 
 
 class TestTheConversation:
