@@ -3,7 +3,7 @@ title: Toolsieve
 author: Toolsieve contributors
 version: 0.1.0
 license: Apache-2.0
-required_open_webui_version: 0.11.2
+required_open_webui_version: 0.10.2
 description: Shows the model only the tools that a message needs. Asks a Toolsieve service before every model call.
 """
 

@@ -37,7 +37,7 @@ class TestAsAPlugin:
         assert all(matches), "one field a line, and nothing else"
         fields = {match[1]: match[2] for match in matches if match}
         assert fields["title"] == "Toolsieve"
-        assert fields["required_open_webui_version"] == "0.11.2"
+        assert fields["required_open_webui_version"] == "0.10.2"
         assert {"author", "version", "description"} <= fields.keys()
         assert "requirements" not in fields, "Open WebUI would run pip"
 
