@@ -45,6 +45,7 @@ from services import (
     finish,
     is_live,
     machine,
+    made_tools,
     real_tools,
     replayed,
     table,
@@ -53,11 +54,8 @@ from services import (
 )
 
 PIECES = 12
-SENTENCE = "create a new issue in the {} repository about login error"
 # A word takes the place of {}; those that make it 12 pieces are taken.
-VERBS = ["create", "list", "search", "update", "delete", "get", "move", "export", "archive", "share"]
-NOUNS = ["invoice", "ticket", "event", "customer", "photo", "order", "contract", "playlist", "sensor", "recipe"]
-PLACES = ["warehouse", "library", "hospital", "school", "kitchen", "garage", "studio", "office", "museum", "port"]
+SENTENCE = "create a new issue in the {} repository about login error"
 BASE = "sentence-transformers, the message alone"
 LONG_BASE = "sentence-transformers, 100 words"
 # 100 words with the sentence in front, and four clauses: more to embed, and more texts to search for.
@@ -73,21 +71,6 @@ CALLERS = 16
 # Messages that are measured, and those that warm up for them, before it is the turn of the next way.
 BLOCK = 25
 WARM_UP = 3
-
-
-def made_tools() -> Iterator[dict[str, Any]]:
-    for place in PLACES:
-        for noun in NOUNS:
-            for verb in VERBS:
-                texts = {name: f"The {name} of the {noun}" for name in ("id", "title", "owner")}
-                properties = {name: {"type": "string", "description": text} for name, text in texts.items()}
-                yield {
-                    "name": f"{verb}_{place}_{noun}".replace(" ", "_"),
-                    "description": f"{verb.capitalize()} a {noun} of the {place}. Returns the {noun} as JSON.",
-                    "inputSchema": {"type": "object", "properties": properties, "required": ["id"]},
-                }
-    for number in range(1_000_000):
-        yield {"name": f"extra_{number}", "description": f"Runs the step {number}.", "inputSchema": {"type": "object"}}
 
 
 def messages(model: SentenceTransformer, seed: int) -> Iterator[str]:

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,7 +26,12 @@ from typing import Any, Self
 MCPO = Path("~/.cache/toolsieve-bench/mcpo/bin/mcpo").expanduser()
 # Tools of one replayed server.
 PER_SERVER = 100
-JSON_HEADERS = {"Content-Type": "application/json"}
+# What made tools are about.
+VERBS = ["create", "list", "search", "update", "delete", "get", "move", "export", "archive", "share"]
+NOUNS = ["invoice", "ticket", "event", "customer", "photo", "order", "contract", "playlist", "sensor", "recipe"]
+PLACES = ["warehouse", "library", "hospital", "school", "kitchen", "garage", "studio", "office", "museum", "port"]
+# Clients of MCP must accept both (streamable HTTP).
+JSON_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
 
 def free_port() -> int:
@@ -183,6 +188,21 @@ def real_tools(folder: Path | None) -> list[dict[str, Any]]:
             if isinstance(tool, dict) and isinstance(tool.get("inputSchema"), dict):
                 tools.setdefault(tool["name"], tool)
     return list(tools.values())
+
+
+def made_tools() -> Iterator[dict[str, Any]]:
+    for place in PLACES:
+        for noun in NOUNS:
+            for verb in VERBS:
+                texts = {name: f"The {name} of the {noun}" for name in ("id", "title", "owner")}
+                properties = {name: {"type": "string", "description": text} for name, text in texts.items()}
+                yield {
+                    "name": f"{verb}_{place}_{noun}".replace(" ", "_"),
+                    "description": f"{verb.capitalize()} a {noun} of the {place}. Returns the {noun} as JSON.",
+                    "inputSchema": {"type": "object", "properties": properties, "required": ["id"]},
+                }
+    for number in range(1_000_000):
+        yield {"name": f"extra_{number}", "description": f"Runs the step {number}.", "inputSchema": {"type": "object"}}
 
 
 def replayed(tools: list[dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:

@@ -50,6 +50,7 @@ use crate::service::keys::Keys;
 use crate::service::limits::Limits;
 use crate::service::loading::Loading;
 use crate::service::mcp_sessions::McpSessions;
+use crate::service::message_selections::MessageSelections;
 use crate::service::meta_tokens::MetaTokens;
 use crate::service::meters::{CacheKind, Meters};
 use crate::service::policies::{Policies, PolicyError};
@@ -269,6 +270,7 @@ impl Application {
             smart_select: SmartSelect { current: Arc::clone(&current), retrieve, judges, recorder: recorder.clone() },
             public_url: start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
             select,
+            message_selections: MessageSelections::default(),
             sessions,
             toolsets,
             loading,

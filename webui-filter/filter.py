@@ -3,7 +3,7 @@ title: Toolsieve
 author: Toolsieve contributors
 version: 0.1.0
 license: Apache-2.0
-required_open_webui_version: 0.11.2
+required_open_webui_version: 0.10.2
 description: Shows the model only the tools that a message needs. Asks a Toolsieve service before every model call.
 """
 
@@ -27,16 +27,25 @@ from pydantic import BaseModel, Field, field_validator
 
 log = logging.getLogger("toolsieve.filter")
 
-SEARCH_FUNCTION = "find_tools"
+RUN_FUNCTION = "run_tool"
+DESCRIBE_FUNCTION = "describe_tools"
+LOAD_FUNCTION = "load_toolset"
+UNLOAD_FUNCTION = "unload_toolset"
+# Their results name tools that the model is going to need.
+FINDING_FUNCTIONS = {"find_tools", DESCRIBE_FUNCTION, "smart_select_tools", LOAD_FUNCTION, "enable_tool_group"}
 LEGACY_MODE = "legacy"
 # Marks, in a turn's own registry of functions, what Open WebUI put on offer at the turn's first model call.
 OFFERED = "toolsieve_offered"
+# Marks functions that a tool server does not publish and that were bound because the model found them.
+DISCLOSED = "toolsieve_disclosed"
+MCP_PREFIX = "server:mcp:"
 
 TURNS = 6
 PROMPT_CHARACTERS = 6000
 OLDER_CHARACTERS = 1500
 # The service refuses a larger limit.
 MOST_TOOLS = 128
+MOST_DISCLOSED = 200
 ANSWER_BYTES = 4 * 1024 * 1024
 LONGEST_TIMEOUT = 10.0
 # Under this name the service reads it, whatever Open WebUI calls it elsewhere.
@@ -110,6 +119,7 @@ class Answer(NamedTuple):
 
     names: list[str]
     tool_ids: list[str] | None
+    definitions: Sequence[Body] = ()
 
 
 # --- Reading what Open WebUI hands over ------------------------------------------------------------------------------
@@ -136,11 +146,13 @@ def connection_id(connection: Mapping[str, Any], index: int) -> str:
     """The tool id that Open WebUI gives to a configured tool server."""
     info = connection.get("info")
     chosen = info.get("id") if isinstance(info, Mapping) else None
-    return f"server:{chosen or index}"
+    return f"{MCP_PREFIX if connection.get('type') == 'mcp' else 'server:'}{chosen or index}"
 
 
 def document_url(connection: Mapping[str, Any]) -> str:
-    """Where Open WebUI fetches a tool server's document: below its URL, or somewhere else altogether."""
+    """Where Open WebUI fetches a tool server's document: below its URL, or somewhere else altogether. MCP has none."""
+    if connection.get("type") == "mcp":
+        return str(connection.get("url") or "")
     path = str(connection.get("path") or "openapi.json")
     return path if "://" in path else str(connection.get("url") or "").rstrip("/") + "/" + path.lstrip("/")
 
@@ -165,7 +177,7 @@ def connections_below(configured: Iterable[Any], service: str) -> dict[str, str]
     """Which of Open WebUI's configured tool servers are the service's own, as the `connections` valve has them."""
     found = {}
     for index, connection in enumerate(configured):
-        if isinstance(connection, Mapping) and connection.get("type", "openapi") == "openapi":
+        if isinstance(connection, Mapping) and connection.get("type", "openapi") in ("openapi", "mcp"):
             path = path_below(document_url(connection), service)
             if path is not None:
                 found[connection_id(connection, index)] = path
@@ -208,6 +220,33 @@ def owned_functions(registry: Mapping[str, Any], connections: Mapping[str, str])
     }
 
 
+def disclosing_functions(registry: Mapping[str, Any], owned: Mapping[str, str]) -> dict[str, str]:
+    """
+    For each tool id that publishes meta-tools in the place of the tools: its function that runs any of them.
+
+    Where all tools are published, a function that is not there was taken away on purpose.
+    """
+    leading = (DESCRIBE_FUNCTION, LOAD_FUNCTION)
+    describing = {registry[name]["tool_id"] for name, published in owned.items() if published in leading}
+    running = {registry[name]["tool_id"]: name for name, published in owned.items() if published == RUN_FUNCTION}
+    return {
+        tool_id: name
+        for tool_id, name in running.items()
+        if tool_id in describing and callable(registry[name].get("callable"))
+    }
+
+
+def names_over_mcp(messages: Sequence[Any], connections: Mapping[str, str]) -> dict[str, str]:
+    """Functions that were called over MCP, mapped to published names: Open WebUI puts the server's id in front."""
+    prefixes = [tool_id.removeprefix(MCP_PREFIX) + "_" for tool_id in connections if tool_id.startswith(MCP_PREFIX)]
+    return {
+        name: name.removeprefix(prefix)
+        for name in called_functions(messages)
+        for prefix in prefixes
+        if name.startswith(prefix)
+    }
+
+
 def tool_calls(message: object) -> list[tuple[str, str]]:
     """Id and function name of each call in an assistant message."""
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
@@ -224,7 +263,7 @@ def called_functions(messages: Sequence[Any]) -> list[str]:
 
 def is_from_user(messages: Sequence[Any], index: int) -> bool:
     """Whether a person wrote this message. Open WebUI shows pictures that tools return in user messages, too."""
-    message = messages[index]
+    message = messages[index] if index < len(messages) else None
     if not isinstance(message, Mapping) or message.get("role") != "user":
         return False
     before = messages[index - 1] if index else None
@@ -238,25 +277,46 @@ def turn_start(messages: Sequence[Any]) -> int:
     return next((i for i in reversed(range(len(messages))) if is_from_user(messages, i)), 0)
 
 
-def found_functions(messages: Sequence[Any]) -> list[str]:
-    """Published names that the search function returned in the current turn, best first."""
+def found_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """
+    Published names that searches and the like returned in the current turn, best first, and those that were unloaded.
+
+    What is unloaded is not found any more, until it is found again.
+    """
     turn = messages[turn_start(messages) :]
-    searches = {
-        call_id
+    asked = {
+        call_id: named_among(name, {*FINDING_FUNCTIONS, UNLOAD_FUNCTION})
         for message in turn
         for call_id, name in tool_calls(message)
-        if name == SEARCH_FUNCTION or name.endswith("_" + SEARCH_FUNCTION)
     }
-    names: list[str] = []
+    found: dict[str, None] = {}
+    unloaded: dict[str, None] = {}
     for message in turn:
-        if isinstance(message, Mapping) and message.get("role") == "tool" and message.get("tool_call_id") in searches:
-            try:
-                result = json.loads(text_of(message.get("content")))
-            except ValueError:
-                continue
-            tools = result.get("tools") if isinstance(result, dict) else None
-            names.extend(filter(None, map(function_name, tools if isinstance(tools, list) else [])))
-    return list(dict.fromkeys(names))
+        function = asked.get(str(message.get("tool_call_id"))) if isinstance(message, Mapping) else None
+        if function and message.get("role") == "tool":
+            into, out_of = (unloaded, found) if function == UNLOAD_FUNCTION else (found, unloaded)
+            for name in result_names(message):
+                into[name] = None
+                out_of.pop(name, None)
+    return list(found), list(unloaded)
+
+
+def named_among(name: str, functions: Iterable[str]) -> str | None:
+    """Which of these functions it is. Open WebUI puts a prefix in front where two connections have the same."""
+    return next((one for one in functions if name == one or name.endswith("_" + one)), None)
+
+
+def result_names(message: Mapping[str, Any]) -> list[str]:
+    """The names of tools in the result of a call: alone, or in an object each."""
+    try:
+        result = json.loads(text_of(message.get("content")))
+    except ValueError:
+        return []
+    tools = result.get("tools") if isinstance(result, dict) else None
+    names = (
+        tool if isinstance(tool, str) else function_name(tool) for tool in (tools if isinstance(tools, list) else [])
+    )
+    return [name for name in names if name]
 
 
 def shortened(text: str, longest: int) -> str:
@@ -270,6 +330,8 @@ def conversation(messages: Sequence[Any], prompt: str | None, owned: Mapping[str
 
     `prompt` is the last user message as it was typed; by now documents may have been added to the one in `messages`.
     """
+    if not messages:
+        return []
     start = turn_start(messages)
     starts = [index for index in range(start + 1) if is_from_user(messages, index)]
     turns: list[Body] = []
@@ -313,7 +375,16 @@ def parse_answer(value: object) -> Answer:
     )
     if not all(names) or not as_asked:
         raise refused
-    return Answer(names, tool_ids)
+    definitions = value.get("definitions")
+    usable = [one for one in definitions if is_definition(one)] if isinstance(definitions, list) else []
+    return Answer(names, tool_ids, usable)
+
+
+def is_definition(value: object) -> bool:
+    """Whether Open WebUI can execute a function that is defined so."""
+    function = value.get("function") if isinstance(value, Mapping) else None
+    parameters = function.get("parameters") if isinstance(function, Mapping) else None
+    return bool(function_name(value)) and isinstance(parameters, dict)
 
 
 # --- Deciding --------------------------------------------------------------------------------------------------------
@@ -340,6 +411,38 @@ def kept_always(offered: Iterable[str], owned: Mapping[str, str], patterns: Sequ
         for function in offered
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in (function, owned[function]))
     ]
+
+
+def disclose(
+    registry: Body, owned: dict[str, str], definitions: Iterable[Body], running: Mapping[str, str]
+) -> list[str]:
+    """
+    Puts functions into the turn's registry that their tool server does not publish; returns their names.
+
+    Open WebUI executes what is there, and each of them runs through the tool server's own function for that: with its
+    address, key and headers. A name that something else has stays with it.
+    """
+    added = []
+    for definition in definitions:
+        name, runner = function_name(definition), running.get(definition.get("tool_id") or "")
+        if runner is None or name in registry:
+            continue
+        runs = registry[runner]
+        spec = {"description": "", **definition["function"], "name": name}
+        marks = {OFFERED: True, DISCLOSED: True}
+        registry[name] = {**runs, "spec": spec, "callable": bound(runs["callable"], name), **marks}
+        owned[name] = name
+        added.append(name)
+    return added
+
+
+def bound(run: Callable[..., Awaitable[Any]], name: str) -> Callable[..., Awaitable[Any]]:
+    """The function that runs any tool, as one that runs this tool."""
+
+    async def call(**arguments: Any) -> Any:
+        return await run(name=name, arguments=arguments)
+
+    return call
 
 
 def mark_offered(registry: Mapping[str, Any], owned: Mapping[str, str], names: Sequence[str]) -> bool:
@@ -470,7 +573,9 @@ async def usable_connections(connections: Mapping[str, str], user: Mapping[str, 
         enabled = (connection.get("config") or {}).get("enable")
         if tool_id in connections and enabled and await may_use(person, connection):
             usable[tool_id] = connections[tool_id]
-    return usable
+    # Over MCP they would be there twice.
+    documents = {tool_id: path for tool_id, path in usable.items() if not tool_id.startswith(MCP_PREFIX)}
+    return documents or usable
 
 
 async def group_names(user_id: object) -> list[str]:
@@ -575,18 +680,23 @@ class Filter:
         if body.get("tools") is not None:  # The caller brought its own; Open WebUI then ignores tool ids.
             return None
         chosen = [tool_id for tool_id in body.get("tool_ids") or [] if isinstance(tool_id, str)]
+        messages = body.get("messages") or []
+        if not messages:
+            return None
         # Scripts that use the API without a session would not expect tools that they did not ask for.
         nothing_on = not chosen and not metadata.get("tool_servers") and bool(metadata.get("session_id"))
         automatic = valves.auto_enable and nothing_on
-        if not automatic and len(chosen) < 2:
+        # Open WebUI lists the tools of MCP servers for each message, after this: the service lists what it answers now.
+        over_mcp = [tool_id for tool_id in chosen if tool_id.startswith(MCP_PREFIX)]
+        if not automatic and len(chosen) < 2 and not over_mcp:
             return None
         connections = await connections_of(valves, request)
         if automatic:
             connections = await usable_connections(connections, user, request)
         ours = list(connections) if automatic else [tool_id for tool_id in chosen if tool_id in connections]
-        if len(ours) < (1 if automatic else 2):
+        if len(ours) < (1 if automatic or connections.keys() & set(over_mcp) else 2):
             return None
-        said = conversation(body.get("messages") or [], None, {})
+        said = conversation(messages, None, names_over_mcp(messages, connections))
         question = await question_about(valves, connections, said, user, metadata, body.get("model"))
         answer = await ask(valves, {**question, "tool_ids": ours if automatic else chosen}, user)
         if answer.tool_ids is None:
@@ -602,13 +712,16 @@ class Filter:
             return None
         if isinstance(params, dict) and params.get("function_calling") == LEGACY_MODE:
             return None
-        connections = await connections_of(valves, request)
+        # What came over MCP was narrowed when it was listed.
+        every = await connections_of(valves, request)
+        connections = {tool_id: path for tool_id, path in every.items() if not tool_id.startswith(MCP_PREFIX)}
         owned = owned_functions(registry, connections)
         if not owned:
             return None
 
         present = [function_name(tool) for tool in tools]
         # Open WebUI's own tool search, where it is switched on, holds definitions back: those are on offer, too.
+        running = disclosing_functions(registry, owned)
         first = mark_offered(registry, owned, [*present, *(metadata.get("deferred_tools") or [])])
         offered = [name for name in owned if registry[name].get(OFFERED)]
         foreign = [name for name in present if name and name not in owned]
@@ -617,10 +730,19 @@ class Filter:
         said = conversation(messages, metadata.get("base_user_prompt"), owned)
         question = await question_about(valves, connections, said, user, metadata, body.get("model"))
         question["tool_ids"] = list(metadata.get("tool_ids") or [])
-        question["tools"] = list(dict.fromkeys([*(owned[name] for name in offered), *foreign]))
-        found = with_published_names(found_functions(messages), owned, offered)
+        published = [name for name in offered if DISCLOSED not in registry[name]]
+        question["tools"] = list(dict.fromkeys([*(owned[name] for name in published), *foreign]))
+        found_names, unloaded = found_and_unloaded(messages)
+        if running:
+            disclosed = [name for name in offered if DISCLOSED in registry[name]]
+            hidden = [name for name in called_functions(messages) if name not in registry]
+            known = dict.fromkeys([*hidden, *disclosed, *found_names])
+            question["disclose"] = [name for name in known if name not in unloaded][:MOST_DISCLOSED]
+        found = with_published_names(found_names, owned, offered)
         try:
             answer = await ask(valves, question, user)
+            offered += disclose(registry, owned, answer.definitions, running)
+            found = with_published_names(found_names, owned, offered)
             answered = with_published_names(answer.names, owned, offered)
         except Exception as error:
             if first or set(found) <= set(present):
@@ -633,7 +755,8 @@ class Filter:
         wanted = [
             *kept_always(offered, owned, parse_list(valves.always_keep)),
             *answered,
-            *(name for name in [*called_functions(messages), chosen_by_caller] if name in offered),
+            *(name for name in called_functions(messages) if name in offered and owned[name] not in unloaded),
+            *([chosen_by_caller] if chosen_by_caller in offered else []),
             *found,
         ]
         fresh = first or set(offered) <= set(present)

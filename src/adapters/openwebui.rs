@@ -28,6 +28,10 @@ const FILTER_SOURCE: &str = include_str!("../../webui-filter/filter.py");
 
 /// The first version that runs a filter's `request` hook, without which single functions cannot be narrowed.
 const REQUEST_HOOK_SINCE: [u64; 3] = [0, 11, 2];
+/// The first version that fills in placeholders in a connection's headers, by which a list of MCP tools is known to be for a message.
+const PLACEHOLDERS_SINCE: [u64; 3] = [0, 9, 6];
+/// Below a place of the service: MCP, with the list of the message at hand.
+const MCP_PATH: &str = "/mcp?mode=message";
 /// Open WebUI fetches the documents of all tool servers before it answers; it gives each of them ten seconds.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest part of Open WebUI's own words that goes into an error.
@@ -64,6 +68,8 @@ pub struct InstallOptions {
     pub key: Option<String>,
     /// Names of toolsets that get connections of their own, beside the one to everything.
     pub toolsets: Vec<String>,
+    /// Whether the connections are MCP connections, whose tools are chosen when they are listed, instead of OpenAPI tool servers.
+    pub mcp: bool,
     /// Who may use the connections. `None` leaves an installed connection as the administrator set it, and opens a new
     /// one to everybody.
     pub audience: Option<Audience>,
@@ -104,9 +110,17 @@ pub enum Change {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InstallWarning {
     #[error(
-        "Open WebUI {version} is older than 0.11.2 and does not ask filters before a model call: only whole connections are narrowed; update it"
+        "Open WebUI {version} is older than 0.11.2 and does not ask filters before a model call, so that only whole connections are narrowed: \
+         update it, or install with --mcp, which narrows single tools from 0.9.6 on"
     )]
     NoRequestHook { version: String },
+    #[error("Open WebUI {version} is older than 0.9.6 and does not say for which message it lists tools: all of them are shown; update it")]
+    NoMessageInHeaders { version: String },
+    #[error(
+        "Open WebUI {version} asks filters before every model call: without --mcp more is narrowed, calls of its API too, and what the model \
+         finds is bound at once"
+    )]
+    McpNotNeeded { version: String },
     #[error(
         "Open WebUI could not read {document}: is Toolsieve running, reachable from Open WebUI under this address, and is the key right?"
     )]
@@ -159,12 +173,11 @@ pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebU
     let filter = administration.install_filter(installed, options, &toolsieve_url).await?;
 
     let mut warnings = Vec::new();
-    if lacks_request_hook(&version) {
-        warnings.push(InstallWarning::NoRequestHook { version: version.clone() });
-    }
+    warnings.extend(InstallWarning::of_version(&version, options.mcp));
     let offered = administration.offered_tools().await?;
     for wanted in wanted(options, &toolsieve_url) {
-        if !offered.contains(&wanted.tool_id()) {
+        // An MCP server is listed without being asked.
+        if !wanted.is_mcp && !offered.contains(&wanted.tool_id()) {
             warnings.push(InstallWarning::DocumentUnreadable { document: format!("{}/openapi.json", wanted.url) });
         }
     }
@@ -210,6 +223,7 @@ impl fmt::Debug for InstallOptions {
             .field("open_webui", &self.open_webui)
             .field("toolsieve_url", &self.toolsieve_url)
             .field("toolsets", &self.toolsets)
+            .field("mcp", &self.mcp)
             .field("audience", &self.audience)
             .finish_non_exhaustive()
     }
@@ -392,29 +406,34 @@ struct Wanted {
     url: String,
     /// What it publishes of the service.
     path: String,
+    is_mcp: bool,
 }
 
 impl Wanted {
     /// As chats and filters know it.
     fn tool_id(&self) -> String {
-        format!("server:{}", self.id)
+        format!("{}{}", if self.is_mcp { "server:mcp:" } else { "server:" }, self.id)
     }
 }
 
 fn wanted(options: &InstallOptions, toolsieve_url: &str) -> Vec<Wanted> {
+    let place = |path: &str| if options.mcp { format!("{path}{MCP_PATH}") } else { path.to_owned() };
+    let is_mcp = options.mcp;
     let mut wanted = vec![Wanted {
         id: CONNECTION_ID.to_owned(),
         title: FUNCTION_TITLE.to_owned(),
         description: DESCRIPTION.to_owned(),
-        url: toolsieve_url.to_owned(),
-        path: "/".to_owned(),
+        url: format!("{toolsieve_url}{}", place("")),
+        path: if is_mcp { place("") } else { "/".to_owned() },
+        is_mcp,
     }];
     wanted.extend(options.toolsets.iter().map(|name| Wanted {
         id: format!("{TOOLSET_PREFIX}{name}"),
         title: format!("{FUNCTION_TITLE}: {name}"),
         description: format!("The toolset {name}, narrowed to what a message needs"),
-        url: format!("{toolsieve_url}/toolsets/{name}"),
-        path: format!("/toolsets/{name}"),
+        url: format!("{toolsieve_url}{}", place(&format!("/toolsets/{name}"))),
+        path: place(&format!("/toolsets/{name}")),
+        is_mcp,
     }));
     wanted
 }
@@ -440,11 +459,20 @@ fn detail(body: &[u8]) -> String {
     text.chars().take(DETAIL_CHARACTERS).collect()
 }
 
-fn lacks_request_hook(version: &str) -> bool {
-    // Pre-releases such as `0.12.0-dev` count as their release.
-    let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u64>().unwrap_or(0));
-    let version: [u64; 3] = std::array::from_fn(|_| numbers.next().unwrap_or(0));
-    version < REQUEST_HOOK_SINCE
+impl InstallWarning {
+    /// What a version of Open WebUI can't do, or can do better.
+    fn of_version(version: &str, mcp: bool) -> Option<Self> {
+        // Pre-releases such as `0.12.0-dev` count as their release.
+        let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u64>().unwrap_or(0));
+        let number: [u64; 3] = std::array::from_fn(|_| numbers.next().unwrap_or(0));
+        let version = version.to_owned();
+        match mcp {
+            false if number < REQUEST_HOOK_SINCE => Some(Self::NoRequestHook { version }),
+            true if number < PLACEHOLDERS_SINCE => Some(Self::NoMessageInHeaders { version }),
+            true if number >= REQUEST_HOOK_SINCE => Some(Self::McpNotNeeded { version }),
+            _ => None,
+        }
+    }
 }
 
 fn is_ours(connection: &Value) -> bool {
@@ -452,9 +480,15 @@ fn is_ours(connection: &Value) -> bool {
     let id = connection.pointer("/info/id").and_then(Value::as_str).unwrap_or_default();
     let is_toolset = || {
         let url = connection.get("url").and_then(Value::as_str).unwrap_or_default();
+        let url = url.strip_suffix(MCP_PATH).unwrap_or(url);
         id.strip_prefix(TOOLSET_PREFIX).is_some_and(|name| url.ends_with(&format!("/toolsets/{name}")))
     };
-    kind == "openapi" && (id == CONNECTION_ID || is_toolset())
+    let is_known = match kind {
+        "openapi" => true,
+        "mcp" => connection.get("url").and_then(Value::as_str).is_some_and(|url| url.ends_with(MCP_PATH)),
+        _ => false,
+    };
+    is_known && (id == CONNECTION_ID || is_toolset())
 }
 
 /// The list with our entries brought up to date in their places, or added at the end.
@@ -482,8 +516,8 @@ fn our_connection(installed: &Value, wanted: &Wanted, options: &InstallOptions) 
     let key = options.key.as_deref().unwrap_or_default();
     for (name, value) in [
         ("url", json!(wanted.url)),
-        ("path", json!("openapi.json")),
-        ("type", json!("openapi")),
+        ("path", json!(if wanted.is_mcp { "" } else { "openapi.json" })),
+        ("type", json!(if wanted.is_mcp { "mcp" } else { "openapi" })),
         ("auth_type", json!(if key.is_empty() { "none" } else { "bearer" })),
         ("key", json!(key)),
         ("spec_type", json!("url")),
@@ -551,6 +585,7 @@ mod tests {
             toolsieve_url: URL.to_owned(),
             key: key.map(str::to_owned),
             toolsets: Vec::new(),
+            mcp: false,
             audience,
         }
     }
@@ -576,8 +611,9 @@ mod tests {
     }
 
     #[test]
-    fn an_mcp_connection_with_our_id_is_not_ours() {
+    fn another_mcp_connection_with_our_id_is_not_ours() {
         assert!(!is_ours(&json!({ "type": "mcp", "info": { "id": CONNECTION_ID } })));
+        assert!(!is_ours(&json!({ "type": "mcp", "url": "http://elsewhere/mcp", "info": { "id": CONNECTION_ID } })));
         assert!(!is_ours(&json!({ "type": "openapi", "info": null })));
         assert!(is_ours(&json!({ "info": { "id": CONNECTION_ID } })));
     }
@@ -638,13 +674,40 @@ mod tests {
     }
 
     #[test]
+    fn over_mcp_the_same_entries_are_of_another_type() {
+        let documents = InstallOptions { toolsets: vec!["mail".into()], ..options(Some("k"), None) };
+        let (before, _) = with_ours(vec![foreign()], &documents, URL);
+        let mcp = InstallOptions { mcp: true, ..documents.clone() };
+        let (after, change) = with_ours(before.clone(), &mcp, URL);
+        assert_eq!((after.len(), change), (3, Change::Updated));
+        let urls: Vec<&str> = after[1..].iter().map(|one| one["url"].as_str().unwrap()).collect();
+        assert_eq!(urls, ["http://toolsieve:8000/mcp?mode=message", "http://toolsieve:8000/toolsets/mail/mcp?mode=message"]);
+        assert!(after[1..].iter().all(|one| is_ours(one) && one["type"] == "mcp"));
+        assert_eq!(after[1]["headers"]["X-OpenWebUI-Message-Id"], "{{MESSAGE_ID}}");
+        assert_eq!(with_ours(after.clone(), &mcp, URL), (after.clone(), Change::Unchanged));
+        assert_eq!(with_ours(after, &documents, URL).0, before);
+        let valves = with_our_valves(Map::new(), &mcp, URL);
+        let connections: Value = serde_json::from_str(valves["connections"].as_str().unwrap()).unwrap();
+        assert_eq!(connections["server:mcp:toolsieve-mail"], "/toolsets/mail/mcp?mode=message");
+        // Whoever was installed the other way is narrowed in both.
+        let both: Value = serde_json::from_str(with_our_valves(valves, &documents, URL)["connections"].as_str().unwrap()).unwrap();
+        assert_eq!((&both["server:toolsieve"], &both["server:mcp:toolsieve"]), (&json!("/"), &json!("/mcp?mode=message")));
+    }
+
+    #[test]
     fn versions() {
+        let warning = |version: &str, mcp| InstallWarning::of_version(version, mcp).map(|warning| warning.to_string()).unwrap_or_default();
         for old in ["0.11.1", "0.10.9", "0.9.3", "unknown"] {
-            assert!(lacks_request_hook(old), "{old}");
+            assert!(warning(old, false).contains("--mcp"), "{old}");
         }
         for new in ["0.11.2", "0.12.4", "0.12.0-dev", "1.0"] {
-            assert!(!lacks_request_hook(new), "{new}");
+            assert_eq!(warning(new, false), "", "{new}");
+            assert!(warning(new, true).contains("without --mcp"), "{new}");
         }
+        for between in ["0.9.6", "0.10.2", "0.11.1"] {
+            assert_eq!(warning(between, true), "", "{between}");
+        }
+        assert!(warning("0.9.5", true).contains("update it"));
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub(super) enum OpenWebUi {
         /// Register this toolset as a tool server of its own, beside the one to everything; may be repeated
         #[arg(long = "toolset", value_name = "NAME")]
         toolsets: Vec<String>,
+        /// Register MCP connections instead of OpenAPI tool servers: for Open WebUI 0.9.6 to 0.11.1
+        #[arg(long)]
+        mcp: bool,
         /// Who may use the tool server; without this, everybody, or what an installed one says
         #[arg(long, value_enum)]
         audience: Option<AudienceArg>,
@@ -52,12 +55,13 @@ impl OpenWebUi {
     pub(super) fn run(self) -> Outcome {
         let runtime = runtime()?;
         match self {
-            Self::Install { access, toolsieve_url, key, toolsets, audience } => {
+            Self::Install { access, toolsieve_url, key, toolsets, mcp, audience } => {
                 let options = InstallOptions {
                     open_webui: access.into(),
                     toolsieve_url,
                     key: key.map(|key| key.expose_secret().to_owned()),
                     toolsets,
+                    mcp,
                     audience: audience.map(Audience::from),
                 };
                 let report = runtime.block_on(openwebui::install(&options)).map_err(failure)?;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::domain::tool::{Tool, ToolId};
 
 /// The answer to "which tools matter for this message".
@@ -13,6 +15,8 @@ pub struct Selection {
     /// The tool ids to keep, in the order in which they came; `None` when none came.
     pub tool_ids: Option<Vec<String>>,
     pub tools: Vec<Selected>,
+    /// Of [`Selection::tools`] those that were not on offer, where they were asked for.
+    pub disclosed: Vec<Disclosed>,
     /// cl100k tokens of our definitions on offer.
     pub tokens_before: u64,
     /// The same, of those that are kept.
@@ -40,6 +44,15 @@ impl Selected {
     }
 }
 
+/// A tool that is not on offer yet, with all that a model needs to call it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disclosed {
+    /// The connection that runs it; `None` where none were named.
+    pub tool_id: Option<String>,
+    /// See [`Tool::function`].
+    pub function: Value,
+}
+
 /// Why a function stays on offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
@@ -57,6 +70,8 @@ pub enum Reason {
     AlwaysOn,
     /// It was asked for.
     Named,
+    /// The model searched and found it.
+    Found,
     /// It finds the tools that the selection left out.
     SearchTool,
     /// It is how a found tool runs that is not among the functions on offer.
@@ -77,6 +92,7 @@ impl fmt::Display for Reason {
             Self::Pinned => formatter.write_str("pinned"),
             Self::AlwaysOn => formatter.write_str("always on in its toolset"),
             Self::Named => formatter.write_str("asked for"),
+            Self::Found => formatter.write_str("found by the model"),
             Self::SearchTool => formatter.write_str("search tool"),
             Self::RunTool => formatter.write_str("runs what was found"),
             Self::StaticArm => formatter.write_str("all tools stay: the chat is in the static part of a comparison"),

@@ -16,6 +16,7 @@ use crate::service::keys::Keys;
 use crate::service::limits::Limits;
 use crate::service::loading::Loading;
 use crate::service::mcp_sessions::McpSessions;
+use crate::service::message_selections::MessageSelections;
 use crate::service::meters::Meters;
 use crate::service::policies::Policies;
 use crate::service::publish::Publish;
@@ -48,6 +49,7 @@ pub struct State {
     /// The address under which callers reach this service, for links.
     pub public_url: Option<String>,
     pub select: Arc<Select>,
+    pub message_selections: MessageSelections,
     pub sessions: Sessions,
     pub toolsets: Arc<Toolsets>,
     pub loading: Arc<Loading>,

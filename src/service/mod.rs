@@ -19,6 +19,7 @@ mod last_selections;
 pub mod limits;
 pub mod loading;
 pub mod mcp_sessions;
+pub mod message_selections;
 pub mod meta_tokens;
 pub mod meters;
 mod offer;

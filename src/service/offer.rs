@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 use crate::domain::catalog::Catalog;
 use crate::domain::naming::{FIND_TOOLS, META_TOOLS, RUN_TOOL};
 use crate::domain::principal::{Classes, Visibility};
+use crate::domain::selection::Disclosed;
 use crate::domain::session::Session;
 use crate::domain::tool::{Tool, ToolId};
 use crate::domain::toolset::ToolsetName;
@@ -49,6 +50,14 @@ impl Face {
             Self::Server(server) => tool.id.server.as_str() == server,
             Self::Toolset(name) => classes.is_in(name, tool),
             Self::Session(session) => session.contents.contain(tool, classes),
+        }
+    }
+
+    /// Whether a tool can be searched for and run below the same address, published or not.
+    fn reaches(&self, tool: &Tool, classes: &Classes) -> bool {
+        match self {
+            Self::Everything | Self::Session(_) => true,
+            Self::Server(_) | Self::Toolset(_) => self.publishes(tool, classes),
         }
     }
 
@@ -109,6 +118,18 @@ impl Offer {
     /// The position of a tool that is on offer.
     pub(super) fn position(&self, id: &ToolId, catalog: &Catalog) -> Option<u32> {
         catalog.position(id).filter(|&position| self.has(position))
+    }
+
+    /// Whether all that is on offer of a connection are the meta-tools, apart from what is always on.
+    pub(super) fn has_meta_document(&self) -> bool {
+        self.ours.is_empty() || self.meta.contains(&DESCRIBE_TOOLS)
+    }
+
+    /// A tool that is not on offer, as what is on offer runs it all the same; `None` where nothing does.
+    pub(super) fn disclose(&self, tool: &Tool, classes: &Classes) -> Option<Disclosed> {
+        let carrier = || self.connections.iter().find(|(_, face)| face.as_ref().is_some_and(|face| face.reaches(tool, classes)));
+        let tool_id = if self.connections.is_empty() { None } else { Some(carrier()?.0.clone()) };
+        Some(Disclosed { tool_id, function: Tool::function(&tool.operation_id, &tool.description, &tool.input) })
     }
 
     /// The tools of ours.

@@ -16,7 +16,7 @@ use crate::domain::naming::{
 };
 use crate::domain::principal::{Principal, Scope, Visibility};
 use crate::domain::relevance::{CutCandidate, CutParameters, GAP, GAP_OF_PARTS, QueryPlan, Ranked, Role, cut, prefer, readable_score};
-use crate::domain::selection::{Reason, Selected};
+use crate::domain::selection::{Disclosed, Reason, Selected};
 use crate::domain::session::Session;
 use crate::domain::tool::{Tool, ToolId};
 use crate::service::chats::Chats;
@@ -71,6 +71,8 @@ pub struct SelectRequest {
     pub connections: IndexMap<String, String>,
     pub tool_ids: Option<Vec<String>>,
     pub offered: Option<Vec<Offered>>,
+    /// Published names that the model found. With them the chat's tools that are not on offer are disclosed; `None`: nothing is.
+    pub disclose: Option<Vec<String>>,
     /// Whether foreign definitions are judged too.
     pub narrow_foreign: bool,
     pub user: Option<String>,
@@ -157,20 +159,36 @@ impl Select {
         } else {
             self.choose(&request, &called, &offer, &catalog, &visibility).await
         };
-        let ids = |positions: &[u32]| positions.iter().map(|&position| catalog.tools()[position as usize].id.clone()).collect();
-        let new: Vec<ToolId> = ids(&chosen.tools);
+        let tool_at = |&position: &u32| catalog.tools()[position as usize].id.clone();
+        let found = found(&request, &offer, &catalog, &visibility);
+        let new: Vec<ToolId> = chosen.tools.iter().map(tool_at).chain(found.iter().cloned()).collect();
         let is_visible = |id: &ToolId| catalog.tool(id).is_some_and(|tool| visibility.allows(tool));
         let (set, mut warnings) = self.update_chat(&request, principal, &new, &called, is_visible).await;
         warnings.extend(chosen.warnings.iter().cloned());
         warnings.append(&mut offer.warnings);
 
         let mut tools = self.fixed(&offer, &catalog, principal, &visibility);
+        let mut disclosed: Vec<Disclosed> = Vec::new();
         for entry in set.tools() {
-            if entry.tool == run_tool() && offer.meta.contains(&RUN_TOOL) {
-                tools.push(meta(RUN_TOOL, Reason::RunTool));
+            if entry.tool == run_tool() {
+                if offer.meta.contains(&RUN_TOOL) && !tools.iter().any(|kept| kept.name == RUN_TOOL) {
+                    tools.push(meta(RUN_TOOL, Reason::RunTool));
+                }
                 continue;
             }
-            let Some(position) = offer.position(&entry.tool, &catalog) else { continue };
+            let Some(position) = offer.position(&entry.tool, &catalog) else {
+                let hidden = request.disclose.as_ref().and_then(|_| catalog.tool(&entry.tool)).filter(|tool| visibility.allows(tool));
+                if let Some((tool, known)) = hidden.and_then(|tool| Some((tool, offer.disclose(tool, &visibility.assigned)?))) {
+                    let reason = match (entry.called, found.contains(&entry.tool)) {
+                        (true, _) => Reason::Called,
+                        (false, true) => Reason::Found,
+                        (false, false) => Reason::OfferedBefore,
+                    };
+                    tools.push(Selected { reason, ..Selected::named(tool) });
+                    disclosed.push(known);
+                }
+                continue;
+            };
             let tool = &catalog.tools()[position as usize];
             if tools.iter().any(|kept| kept.id.as_ref() == Some(&tool.id)) {
                 continue;
@@ -219,7 +237,7 @@ impl Select {
             took_us = took.as_micros(),
             "selection"
         );
-        Selection { id, tool_ids, tools, tokens_before, tokens_after, warnings, took }
+        Selection { id, tool_ids, tools, disclosed, tokens_before, tokens_after, warnings, took }
     }
 
     /// Ranks what is on offer and cuts the ranking to what the message needs.
@@ -406,6 +424,11 @@ impl Select {
                 fixed.push(meta(name, Reason::SearchTool));
             }
         }
+        // Without the tools themselves these are needed too, from the first message on.
+        if offer.has_meta_document() {
+            let needed = [DESCRIBE_TOOLS, RUN_TOOL].into_iter().filter(|name| offer.meta.contains(name));
+            fixed.extend(needed.map(|name| meta(name, Reason::RunTool)));
+        }
         let settings = self.settings.load();
         let pinned = pinned(&settings, catalog).filter(|&position| offer.has(position)).map(|position| &catalog.tools()[position as usize]);
         fixed.extend(pinned.map(|tool| Selected {
@@ -476,6 +499,13 @@ impl Chosen {
     fn reason(&self, rank: usize) -> Reason {
         if self.judged { Reason::Judged { rank } } else { Reason::Relevant { rank } }
     }
+}
+
+/// What the model found that is not on offer, and that the caller can run through what is.
+fn found(request: &SelectRequest, offer: &Offer, catalog: &Catalog, visibility: &Visibility) -> Vec<ToolId> {
+    let named = request.disclose.iter().flatten().filter_map(|name| catalog.operation(name));
+    let hidden = named.filter(|tool| visibility.allows(tool) && offer.position(&tool.id, catalog).is_none());
+    hidden.filter(|tool| offer.disclose(tool, &visibility.assigned).is_some()).map(|tool| tool.id.clone()).collect()
 }
 
 /// In a chat's set, which knows tools by server and name. No server has an empty name.

@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
-# Puts Open WebUI 0.12.4 and pytest into a virtual environment in the user's cache (about 660 MB), and prints the
-# path of its Python. Takes one to three minutes the first time, nothing once it is there.
+# Puts an Open WebUI and pytest into a virtual environment in the user's cache (about 700 MB), and prints the path of its
+# Python: install.sh [VERSION]. Takes one to three minutes the first time, nothing once it is there.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-version=0.12.4
+version="${1:-0.12.4}"
+requirements="$here/requirements-openwebui-$version.txt"
+if [ ! -f "$requirements" ]; then
+  known="$(cd "$here" && ls requirements-openwebui-*.txt | sed 's/requirements-openwebui-//; s/\.txt//' | tr '\n' ' ')"
+  echo "There is no list of what Open WebUI $version needs. There is one for: $known" >&2
+  exit 2
+fi
 venv="${XDG_CACHE_HOME:-$HOME/.cache}/toolsieve/openwebui-$version"
 stamp="$venv/.installed"
-wanted="$version $(sha256sum <"$here/requirements-openwebui.txt")"
+wanted="$version $(sha256sum <"$requirements")"
 
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   mkdir -p "$(dirname "$venv")"
@@ -25,7 +31,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   done
   [ -n "$python" ] || { echo "Open WebUI needs Python 3.11 or 3.12" >&2; exit 1; }
   [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$here/requirements-openwebui.txt" >&2
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$requirements" >&2
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps "open-webui==$version" >&2
   echo "$wanted" >"$stamp"
 fi

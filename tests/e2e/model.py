@@ -38,7 +38,8 @@ class Request:
         self._turn = self.messages[users[-1] if users else 0 :]
         self.text = _text(self._turn[0]["content"]) if users else ""
         self.system = "\n".join(_text(message["content"]) for message in self.messages if message["role"] == "system")
-        self.rounds = sum(bool(message.get("tool_calls")) for message in self._turn)
+        # Not messages with calls: some versions of Open WebUI put the rounds of a turn together.
+        self.calls = sum(len(message.get("tool_calls") or []) for message in self._turn)
         self.results = [_text(message["content"]) for message in self._turn if message["role"] == "tool"]
 
 
@@ -120,7 +121,11 @@ class ScriptedModel:
         if "Available Tools" in request.system:  # Prompt mode: Open WebUI asks which tools to call, as text.
             return json.dumps({"tool_calls": []}), []
         script = next((rounds for text, rounds in self._scripts.items() if text in request.text), [])
-        calls = script[request.rounds] if request.rounds < len(script) else []
+        done = request.calls
+        while script and done >= len(script[0]):
+            done -= len(script[0])
+            script = script[1:]
+        calls = script[0] if script else []
         offered = [call for call in calls if call.name in request.tools]
         return ("", offered) if offered else (ANSWER, [])
 

@@ -1,5 +1,6 @@
 """Open WebUI: the real one, started for the tests, and a client that does what its page and its users do."""
 
+import os
 import secrets
 import sys
 import time
@@ -14,6 +15,8 @@ import requests
 import model
 from processes import Program, answers, free_port
 
+# Which Open WebUI is installed here, as numbers: `run --version`.
+VERSION = tuple(int(part) for part in os.environ.get("OPENWEBUI_VERSION", "0.12.4").split("."))
 EVERYBODY = [{"principal_type": "user", "principal_id": "*", "permission": "read"}]
 ADMINISTRATORS: list[dict[str, str]] = []
 # The first start migrates an empty database.
@@ -37,6 +40,9 @@ def start(folder: Path, provider_url: str) -> tuple[Program, str]:
         "RAG_OPENAI_API_BASE_URL": provider_url,
         "RAG_OPENAI_API_KEY": "none",
         "AUDIO_STT_ENGINE": "openai",
+        # Without the slim mode, before 0.11, this client is the lightest; nothing is stored with it.
+        "VECTOR_DB": "qdrant",
+        "QDRANT_URI": "http://127.0.0.1:9",
         # Nothing may leave the machine, and nothing but the tests may call the model.
         "OFFLINE_MODE": "True",
         "HF_HUB_OFFLINE": "1",
@@ -74,12 +80,17 @@ def start(folder: Path, provider_url: str) -> tuple[Program, str]:
 
 
 def connection(
-    server_id: str, url: str, *, key: str = "", grants: list[dict[str, str]] | None = None
+    server_id: str,
+    url: str,
+    *,
+    key: str = "",
+    grants: list[dict[str, str]] | None = None,
+    path: str = "openapi.json",
 ) -> dict[str, Any]:
     """A tool server as Open WebUI's administration page saves it."""
     return {
         "url": url,
-        "path": "openapi.json",
+        "path": path,
         "type": "openapi",
         "auth_type": "bearer" if key else "none",
         "key": key,
@@ -101,7 +112,7 @@ class Answered:
     def __init__(self, chat_id: str, message: dict[str, Any]) -> None:
         self.chat_id = chat_id
         self.id: str = message["id"]
-        self.content: str = message["content"]
+        self.content: str = message["content"] or _said(message)
         self.waiting = _waiting_call(message)
         self.statuses = [status["description"] for status in message.get("statusHistory") or []]
 
@@ -235,6 +246,12 @@ class Client:
                 return Answered(chat_id, message)
             assert time.monotonic() < deadline, f"no answer within {ANSWER_SECONDS} s: {message}"
             time.sleep(0.1)
+
+
+def _said(message: dict[str, Any]) -> str:
+    """The text of an answer where Open WebUI keeps it in parts alone."""
+    parts = [part for item in message.get("output") or [] for part in item.get("content") or []]
+    return "\n".join(part.get("text", "") for part in parts)
 
 
 def _waiting_call(message: dict[str, Any]) -> str | None:

@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import openwebui
-from conftest import FILTER_SOURCE, FUNCTION, OURS, WEATHER, World
+from conftest import FILTER_SOURCE, FUNCTION, OURS, REQUEST_HOOK, WEATHER, World
 from model import ANSWER, Call, Request
 from processes import free_port
 from weather import TOOL
+
+pytestmark = pytest.mark.since(*REQUEST_HOOK)
 
 TIME = "what time is it in Tokyo"
 TIME_TOOLS = {"time__get_current_time", "time__convert_time"}
@@ -69,7 +71,7 @@ class TestAChat:
         definition = next(tool for tool in after.definitions if tool["function"]["name"] == GIT_TOOL)
         assert "repo_path" in definition["function"]["parameters"]["properties"]
         assert after.tools[: len(before.tools)] == before.tools
-        assert [request.rounds for request in rest] == [2], "the found tool was called by its own name"
+        assert [request.calls for request in rest] == [2], "the found tool was called by its own name"
         assert GIT_TOOL in rest[0].tools
 
     def test_after_a_change_of_topic_the_new_tools_are_appended(self, world: World) -> None:
@@ -109,6 +111,7 @@ class TestAChat:
         (request,) = world.model.seen(text)
         assert_narrow(world, request, set())
 
+    @pytest.mark.since(0, 12, 0)
     def test_with_approval_of_each_tool_call(self, world: World) -> None:
         """An approved call runs in a new request of Open WebUI, which begins with all tools again."""
         world.model.on(TIME, ASK_THE_TIME)
@@ -122,6 +125,7 @@ class TestAChat:
         assert_narrow(world, after, TIME_TOOLS)
         assert after.tools == before.tools
 
+    @pytest.mark.since(0, 12, 0)
     def test_with_open_webuis_own_tool_search(self, world: World) -> None:
         """It holds long definitions back; what the message needs is there all the same."""
         with world.admin.chat_setting("ENABLE_TOOL_SEARCH"):

@@ -36,7 +36,7 @@ class Toolsieve:
         self._program: Program | None = None
 
     def start(self) -> None:
-        """Starts the service; returns when every server's tools are published."""
+        """Starts the service; returns when every server's tools are published and indexed."""
         place: list[str | Path] = [
             "--data-dir",
             self._folder / "toolsieve-data",
@@ -53,7 +53,7 @@ class Toolsieve:
         try:
             ready = f"{self.url}/readyz"
             self._program.wait_until(lambda: answers(ready), START_SECONDS, "Toolsieve is not ready")
-            self._program.wait_until(self._complete, START_SECONDS, f"not all of {self.servers} are published")
+            self._program.wait_until(self._complete, START_SECONDS, f"not all of {self.servers} are indexed")
         except BaseException:
             self.stop()
             raise
@@ -83,8 +83,10 @@ class Toolsieve:
         return {"Authorization": f"Bearer {self.key}"}
 
     def _complete(self) -> bool:
-        operations = self.operations()
-        return all(any(name.startswith(f"{server}__") for name in operations) for server in self.servers)
+        """Whether every server's tools are published, and found by meaning."""
+        operations, state = self.operations(), self.get("/readyz")
+        listed = all(any(name.startswith(f"{server}__") for name in operations) for server in self.servers)
+        return listed and state["index"]["embedded"] == state["tools"]
 
     @staticmethod
     def _checked(response: requests.Response) -> Any:

@@ -228,3 +228,60 @@ async fn a_search_brings_exactly_as_many_as_asked_for() {
     let (_, short) = service.post("/v1/tools/search", &json!({"queries": "send an email", "limit": 1, "detail": "names"})).await;
     assert!(short["tools"][0].get("summary").is_none() && short["next"].as_str().unwrap().contains("run_tool"));
 }
+
+const META: [&str; 3] = ["find_tools", "describe_tools", "run_tool"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_model_found_is_disclosed_and_stays_in_the_chat() {
+    let service = service().await;
+    let connections = json!({"server:all": "/"});
+    let ask = |disclose: Value, more: Value| {
+        let mut body = json!({"messages": message("thanks!"), "connections": connections, "tools": META, "disclose": disclose});
+        body.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+        body
+    };
+    let chat = json!({"chat_id": "c1"});
+    let answer = filter(&service, ask(json!([]), chat.clone())).await;
+    assert_eq!(names(&answer), META);
+    assert!(answer.get("definitions").is_none());
+
+    let found = json!(["time__get_current_time", "mail__send_email", "nobody__knows"]);
+    let answer = filter(&service, ask(found, chat.clone())).await;
+    assert_eq!(names(&answer), [&META[..], &["time__get_current_time", "mail__send_email"]].concat());
+    let definition = &answer["definitions"][0];
+    assert_eq!((&definition["tool_id"], &definition["function"]["name"]), (&json!("server:all"), &json!("time__get_current_time")));
+    assert_eq!(definition["function"]["parameters"]["type"], "object");
+    assert!(answer["tokens"]["after"].as_u64() > answer["tokens"]["before"].as_u64());
+    let reason = |answer: &Value, at: usize| answer["tools"][at]["reason"].as_str().unwrap().to_owned();
+    assert_eq!(reason(&answer, 3), "found by the model");
+
+    // The next message: the chat's tools in their order, called or not.
+    let later = json!({"chat_id": "c1", "messages": [
+        {"role": "user", "content": "send it"},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "mail__send_email", "arguments": "{}"}}]},
+        {"role": "user", "content": "thanks!"},
+    ]});
+    let answer = filter(&service, ask(json!([]), later)).await;
+    assert_eq!(names(&answer)[3..], ["time__get_current_time", "mail__send_email"]);
+    assert_eq!((reason(&answer, 3).as_str(), reason(&answer, 4).as_str()), ("offered earlier in this chat", "called in this chat"));
+    assert_eq!(answer["definitions"].as_array().unwrap().len(), 2);
+    // Who does not ask is answered what is on offer.
+    let body = json!({"messages": message("thanks!"), "connections": connections, "tools": META, "chat_id": "c1"});
+    let answer = filter(&service, body).await;
+    assert_eq!(names(&answer), META);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_a_connection_runs_is_disclosed() {
+    let service = service().await;
+    let found = json!(["time__get_current_time", "mail__send_email"]);
+    let ask = |connections: Value| json!({"messages": message("thanks!"), "connections": connections, "tools": META, "disclose": found});
+    let answer = filter(&service, ask(json!({"server:mail": "/mail"}))).await;
+    assert_eq!(names(&answer), [&META[..], &["mail__send_email"]].concat());
+    let answer = filter(&service, ask(json!({"server:unknown": "/toolsets/none"}))).await;
+    assert_eq!(names(&answer), META);
+    let names_of_too_many: Vec<String> = (0..1001).map(|number| format!("a__{number}")).collect();
+    let body = json!({"messages": message("thanks!"), "disclose": names_of_too_many});
+    let (status, problem) = service.post("/v1/filter", &body).await;
+    assert_eq!((status, problem["code"].as_str()), (StatusCode::UNPROCESSABLE_ENTITY, Some("invalid_request")));
+}

@@ -88,6 +88,7 @@ async fn both_eras_list_and_call() {
         let arguments = json!({"text": "grüße", "n": 1.5, "list": [1, null]});
         let echoed = client.call_tool(call("one__echo", &arguments)).await.unwrap();
         assert_eq!((echoed.structured_content.as_ref(), text(&echoed)), (Some(&arguments), arguments.to_string().as_str()), "{era:?}");
+        assert_eq!(echoed.result_type.is_some(), era == Era::Newer, "what the newer era asks for, whatever the server speaks");
         let ran = client.call_tool(call("run_tool", &json!({"name": "one__echo", "arguments": arguments}))).await.unwrap();
         assert_eq!(ran.structured_content, Some(arguments), "{era:?}");
         let found = client.call_tool(call("find_tools", &json!({"queries": ["convert a time"], "limit": 1}))).await.unwrap();
@@ -218,4 +219,43 @@ async fn who_has_no_key_gets_nowhere_and_leaves_nothing() {
         let response = open.request(Method::POST, "/mcp").header(name, value).json(&hello).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::FORBIDDEN, "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_of_a_message_is_what_was_chosen_for_it() {
+    let service = Running::on(json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"])})).await;
+    let list = async |path: &str, message: Option<&str>| {
+        let asked = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}});
+        let mut request = service.request(Method::POST, path).header("accept", "application/json, text/event-stream").json(&asked);
+        if let Some(message) = message {
+            request = request.header("X-OpenWebUI-Message-Id", message);
+        }
+        let answer: Value = request.send().await.unwrap().json().await.unwrap();
+        let tools = answer["result"]["tools"].as_array().unwrap().iter();
+        let names: Vec<String> = tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
+        (names, answer["result"]["ttlMs"].clone(), answer["result"]["cacheScope"].clone())
+    };
+    let choose = async |message: &str, path: &str| {
+        let body = json!({"messages": [{"role": "user", "content": "what time is it in Tokyo"}], "message_id": message, "limit": 1,
+            "connections": {"server:mcp:sieve": path}, "tool_ids": ["server:mcp:sieve"]});
+        let (status, answer) = service.post("/v1/filter", &body).await;
+        assert_eq!((status, &answer["tool_ids"]), (StatusCode::OK, &json!(["server:mcp:sieve"])), "{answer}");
+        answer
+    };
+    let everything = list("/mcp", None).await.0;
+    let answer = choose("m1", "/mcp?mode=message").await;
+    let (chosen, ttl, scope) = list("/mcp?mode=message", Some("m1")).await;
+    assert_eq!(answer["tools"][1]["name"], "time__get_current_time");
+    assert_eq!(chosen, ["find_tools", "run_tool", "time__get_current_time"]);
+    assert!(everything.len() > chosen.len());
+    assert_eq!((ttl, scope), (json!(0), json!("private")));
+    // No message, one of which nobody asked, one whose documents were narrowed instead, and the address that never varies.
+    choose("m2", "/").await;
+    for (path, message) in [("/mcp?mode=message", None), ("/mcp?mode=message", Some("m0")), ("/mcp?mode=message", Some("m2"))] {
+        assert_eq!(list(path, message).await.0, everything, "{message:?}");
+    }
+    assert_eq!(list("/mcp", Some("m1")).await.0, everything);
+    // The list is what a model reads; what is not in it can be called all the same.
+    let client = connect(&service, "/mcp?mode=message", None, Era::Older).await;
+    assert!(client.call_tool(call("mail__send_email", &json!({}))).await.is_ok());
 }

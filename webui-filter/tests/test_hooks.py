@@ -307,6 +307,128 @@ class TestRequest:
         assert vars(plugin.Filter()).keys() == {"valves"}
 
 
+META = ["find_tools", "describe_tools", "run_tool"]
+
+
+class TestMetaTools:
+    """A connection that publishes the meta-tools in the place of the tools."""
+
+    def turn(self, plugin: ModuleType, service: Service, *names: str, **valves: Any) -> Turn:
+        turn = Turn(plugin, service, **valves)
+        self.ran: list[dict[str, Any]] = []
+
+        async def run_tool(**arguments: Any) -> tuple[str, dict[str, str]]:
+            self.ran.append(arguments)
+            return "done", {}
+
+        turn.metadata["tools"] = registry(sieve=list(names or META))
+        turn.metadata["tools"]["run_tool"]["callable"] = run_tool
+        turn.body["tools"] = definitions(*turn.metadata["tools"])
+        service.answer = self.answer
+        return turn
+
+    @staticmethod
+    def answer(question: dict[str, Any]) -> dict[str, Any]:
+        """As the service answers: what is on offer and what is to be disclosed, with definitions."""
+        known = [name for name in question.get("disclose", []) if "__" in name]
+        return {
+            **selection(*question["tools"], *known),
+            "definitions": [
+                {
+                    "tool_id": "server:sieve",
+                    "function": {"name": name, "description": "d", "parameters": {"type": "object"}},
+                }
+                for name in known
+            ],
+        }
+
+    @pytest.mark.parametrize(
+        ("function", "result"),
+        [
+            ("find_tools", {"tools": [{"name": "git__log"}]}),
+            ("describe_tools", {"tools": [{"name": "git__log", "parameters": {}}]}),
+            ("load_toolset", {"tools": ["git__log"]}),
+        ],
+    )
+    def test_what_was_found_is_bound_and_runs_through_run_tool(
+        self, plugin: ModuleType, service: Service, function: str, result: Any
+    ) -> None:
+        turn = self.turn(plugin, service, *META, "load_toolset")
+        assert turn.names() == [*META, "load_toolset"]
+        assert service.questions[0]["disclose"] == []
+        turn.called(function, result)
+        assert turn.names() == [*META, "load_toolset", "git__log"]
+        bound = turn.metadata["tools"]["git__log"]
+        assert turn.body["tools"][-1]["function"] == bound["spec"]
+        assert bound["spec"] == {"name": "git__log", "description": "d", "parameters": {"type": "object"}}
+        assert bound["tool_id"] == "server:sieve"
+        assert asyncio.run(bound["callable"](path=".", name="x")) == ("done", {})
+        assert self.ran == [{"name": "git__log", "arguments": {"path": ".", "name": "x"}}]
+        # At the next call it is there already; what is on offer is still what the server publishes.
+        turn.called("git__log", "{}")
+        assert turn.names() == [*META, "load_toolset", "git__log"]
+        assert service.questions[2]["tools"] == [*META, "load_toolset"]
+        assert service.questions[2]["disclose"] == ["git__log"]
+
+    def test_what_was_unloaded_is_gone_until_it_is_found_again(self, plugin: ModuleType, service: Service) -> None:
+        turn = self.turn(plugin, service, "find_tools", "load_toolset", "unload_toolset", "run_tool")
+        published = turn.names() or []
+        turn.called("load_toolset", {"loaded": ["git"], "tools": ["git__log", "git__diff"]})
+        assert turn.names() == [*published, "git__log", "git__diff"]
+        turn.called("git__log", "{}")
+        turn.called("unload_toolset", {"unloaded": "git", "tools": ["git__log", "git__diff"]})
+        assert turn.names() == published
+        assert service.questions[-1]["disclose"] == []
+        turn.called("find_tools", {"tools": [{"name": "git__diff"}]})
+        assert turn.names() == [*published, "git__diff"]
+
+    def test_the_chats_tools_are_bound_from_the_first_call_on(self, plugin: ModuleType, service: Service) -> None:
+        turn = self.turn(plugin, service)
+        service.answer = lambda question: self.answer({**question, "disclose": ["git__log", *question["disclose"]]})
+        turn.called("git__diff", "{}")
+        turn.messages.append({"role": "user", "content": "once more"})
+        assert turn.names() == [*META, "git__log", "git__diff"]
+        assert service.questions[0]["disclose"] == ["git__diff"]
+
+    def test_a_name_that_something_else_has_stays_with_it(self, plugin: ModuleType, service: Service) -> None:
+        turn = self.turn(plugin, service)
+        theirs = {"tool_id": "server:weather", "spec": {"name": "git__log"}}
+        turn.metadata["tools"]["git__log"] = theirs
+        turn.body["tools"] += definitions("git__log")
+        turn.called("find_tools", {"tools": [{"name": "git__log"}]})
+        assert turn.names() == ["git__log", *META]
+        assert turn.metadata["tools"]["git__log"] == theirs
+
+    def test_where_all_tools_are_published_nothing_comes_back(self, plugin: ModuleType, service: Service) -> None:
+        turn = self.turn(plugin, service, "find_tools", "run_tool", "time__now")
+        turn.called("find_tools", {"tools": [{"name": "git__log"}]})
+        assert turn.names() == ["find_tools", "run_tool", "time__now"]
+        assert "disclose" not in service.questions[0]
+
+    @pytest.mark.parametrize(
+        "definition",
+        [
+            None,
+            {"tool_id": "server:sieve"},
+            {"tool_id": "server:sieve", "function": {"name": "git__log", "parameters": None}},
+            {"tool_id": "server:other", "function": {"name": "git__log", "parameters": {}}},
+        ],
+    )
+    def test_what_cannot_be_run_is_not_bound(self, plugin: ModuleType, service: Service, definition: Any) -> None:
+        turn = self.turn(plugin, service)
+        service.answer = lambda _: {**selection(*META, "git__log"), "definitions": [definition]}
+        turn.called("find_tools", {"tools": [{"name": "git__log"}]})
+        assert turn.names() == META
+        assert "git__log" not in turn.metadata["tools"]
+
+    def test_what_was_bound_stays_when_the_service_is_gone(self, plugin: ModuleType, service: Service) -> None:
+        turn = self.turn(plugin, service)
+        turn.called("find_tools", {"tools": [{"name": "git__log"}]})
+        turn.names()
+        service.answer = lambda _: (500, {})
+        assert turn.names() == [*META, "git__log"]
+
+
 class TestWhenSomethingFails:
     ANSWERS: dict[str, Any] = {  # noqa: RUF012
         "an error": (500, {"code": "us"}),
@@ -460,6 +582,35 @@ class TestInlet:
         body = {"messages": [], "tools": [], "tool_ids": ["server:git", "server:mail"]}
         assert self.again(plugin, service, copy.deepcopy(body), auto_enable=True) == body
         assert service.questions == []
+
+    def test_over_mcp_a_single_one_is_asked_about(self, plugin: ModuleType, service: Service) -> None:
+        """What is answered is what the service lists for this message."""
+        service.answer = lambda _: selection(tool_ids=("server:mcp:sieve",))
+        connections = {"server:mcp:sieve": "/mcp"}
+        body: dict[str, Any] = {
+            "messages": [
+                {"role": "user", "content": "what time is it"},
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [{"id": "1", "function": {"name": "sieve_time__now"}}],
+                },
+                {"role": "user", "content": "and now?"},
+            ],
+            "tool_ids": ["my_tool", "server:mcp:sieve"],
+        }
+        assert self.again(plugin, service, body, connections=connections)["tool_ids"] == ["my_tool", "server:mcp:sieve"]
+        (question,) = service.questions
+        assert (question["connections"], question["message_id"]) == (connections, "message-1")
+        assert question["messages"][1]["tool_calls"][0]["function"]["name"] == "time__now"
+
+    def test_without_messages_nothing_is_asked(
+        self, plugin: ModuleType, service: Service, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        body: dict[str, Any] = {"messages": [], "tool_ids": ["server:git", "server:mail"]}
+        assert self.again(plugin, service, copy.deepcopy(body)) == body
+        assert service.questions == []
+        assert caplog.records == []
 
     @pytest.mark.parametrize("reply", [(500, {}), {"tools": []}])
     def test_fails_open(self, plugin: ModuleType, service: Service, reply: Any) -> None:

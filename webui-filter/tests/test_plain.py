@@ -37,7 +37,7 @@ class TestAsAPlugin:
         assert all(matches), "one field a line, and nothing else"
         fields = {match[1]: match[2] for match in matches if match}
         assert fields["title"] == "Toolsieve"
-        assert fields["required_open_webui_version"] == "0.11.2"
+        assert fields["required_open_webui_version"] == "0.10.2"
         assert {"author", "version", "description"} <= fields.keys()
         assert "requirements" not in fields, "Open WebUI would run pip"
 
@@ -142,12 +142,14 @@ class TestConnections:
             {"url": "http://localhost:8000", "path": "toolsets/mail/openapi.json", "info": None},
             {"url": "", "path": "http://127.0.0.1:8000/git/openapi.json", "info": {"id": "git"}},
             {"url": "http://localhost:8000/mcp", "type": "mcp", "info": {"id": "mcp"}},
+            {"url": "http://elsewhere/mcp?mode=message", "type": "mcp", "info": {"id": "theirs"}},
             None,
         ]
         assert plugin.connections_below(configured, "http://127.0.0.1:8000") == {
             "server:all": "/",
             "server:2": "/toolsets/mail",
             "server:git": "/git",
+            "server:mcp:mcp": "/mcp",
         }
 
 
@@ -239,13 +241,13 @@ class TestTheTurn:
 
     def test_what_a_search_found(self, plugin: ModuleType) -> None:
         messages = [user("a"), assistant("", call("1", "find_tools"), call("2", "x")), result("2", self.FOUND)]
-        assert plugin.found_functions(messages) == [], "another function's result is no search result"
-        assert plugin.found_functions([*messages, result("1", self.FOUND)]) == ["git__log", "git__diff"]
+        assert plugin.found_and_unloaded(messages)[0] == [], "another function's result is no search result"
+        assert plugin.found_and_unloaded([*messages, result("1", self.FOUND)])[0] == ["git__log", "git__diff"]
 
     def test_a_search_under_a_prefixed_name_and_in_parts(self, plugin: ModuleType) -> None:
         parts = [{"type": "input_text", "text": self.FOUND}]
         messages = [user("a"), assistant("", call("1", "mail_find_tools")), result("1", parts)]
-        assert plugin.found_functions(messages) == ["git__log", "git__diff"]
+        assert plugin.found_and_unloaded(messages)[0] == ["git__log", "git__diff"]
 
     def test_a_search_of_an_earlier_turn_is_over(self, plugin: ModuleType) -> None:
         messages = [
@@ -255,11 +257,14 @@ class TestTheTurn:
             assistant("ok"),
             user("b"),
         ]
-        assert plugin.found_functions(messages) == []
+        assert plugin.found_and_unloaded(messages)[0] == []
 
     @pytest.mark.parametrize("content", ["", "{", "[]", '{"tools": 3}', '{"tools": [null, {"name": 1}]}', None])
     def test_a_broken_result_finds_nothing(self, plugin: ModuleType, content: object) -> None:
-        assert plugin.found_functions([user("a"), assistant("", call("1", "find_tools")), result("1", content)]) == []
+        assert (
+            plugin.found_and_unloaded([user("a"), assistant("", call("1", "find_tools")), result("1", content)])[0]
+            == []
+        )
 
 
 class TestTheConversation:
@@ -332,10 +337,10 @@ class TestTheAnswer:
 
     def test_with_fields_of_later_versions_is_read(self, plugin: ModuleType) -> None:
         answer = plugin.parse_answer({"tools": [{"name": "a", "new": 1}], "tool_ids": ["server:a"], "new": {}})
-        assert answer == (["a"], ["server:a"])
+        assert answer == (["a"], ["server:a"], [])
 
     def test_without_tool_ids_where_none_were_sent(self, plugin: ModuleType) -> None:
-        assert plugin.parse_answer({"tools": []}) == ([], None)
+        assert plugin.parse_answer({"tools": []}) == ([], None, [])
 
 
 class TestNarrowing:

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool as McpTool, ToolAnnotations};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ResultType, Tool as McpTool, ToolAnnotations};
 use serde_json::{Value, json};
 
 use crate::domain::document::MetaTool;
@@ -57,5 +57,9 @@ pub(super) fn of_meta(tool: &MetaTool) -> McpTool {
 
 /// A result object as its server sent it. What is none is handed on as a text, so that nothing is lost.
 pub(super) fn result(text: &str) -> CallToolResult {
-    serde_json::from_str(text).unwrap_or_else(|_| CallToolResult::success(vec![ContentBlock::text(text.to_owned())]))
+    let parsed = serde_json::from_str(text);
+    let mut result: CallToolResult = parsed.unwrap_or_else(|_| CallToolResult::success(vec![ContentBlock::text(text.to_owned())]));
+    // Servers of the older era don't say it, and clients of the newer one refuse a result without it; the SDK takes it out for others.
+    result.result_type.get_or_insert(ResultType::COMPLETE);
+    result
 }

@@ -4,6 +4,9 @@
 //! by connection), so any replica answers any request, with a session or without. Clients of the older era get a session all the
 //! same, where the settings want it: it is the way to tell them something by ourselves. It is ours and not the SDK's, which keeps
 //! a few tasks for each and knows no bounds: here it is an entry in a table, and the SDK meets every request as if it were alone.
+//!
+//! One address is different, `?mode=message`: for Open WebUI, which lists anew for each message and says in a header for which. There
+//! the list is what the filter was answered for that message, and no client shall keep it.
 
 mod definition;
 mod message;
@@ -43,6 +46,8 @@ use crate::service::publish::Place;
 
 const JSON: &str = "application/json";
 const SESSION: &str = "mcp-session-id";
+/// The message that Open WebUI is about to answer.
+const MESSAGE_ID: &str = "x-openwebui-message-id";
 
 #[derive(Deserialize)]
 pub struct McpQuery {
@@ -52,8 +57,9 @@ pub struct McpQuery {
 impl McpQuery {
     fn shown(&self, at: &At, message: &Message<'_>) -> Result<Shown, Problem> {
         match self.mode.as_deref() {
+            Some("message") => Ok(Shown::ForMessage),
             Some("lazy") => Ok(if message.asks_for_everything() { Shown::Whole(Mode::Full) } else { Shown::Stubs }),
-            asked => mode(asked, at, ", `lazy`").map(Shown::Whole),
+            asked => mode(asked, at, ", `lazy`, `message`").map(Shown::Whole),
         }
     }
 
@@ -155,11 +161,13 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     if let (None, Some(session)) = (&context.session, session.as_ref().or(opened.as_ref())) {
         context.session = Some(Conversation::client(session.id().as_str()));
     }
+    let chosen = if shown == Shown::ForMessage { chosen(&state, &context.principal, &request) } else { None };
     let face = Face {
         state: state.clone(),
         caller: context,
         place: Arc::<Place>::clone(&at.0),
         shown,
+        chosen,
         server,
         session: session.clone().or_else(|| opened.clone()),
     };
@@ -189,6 +197,12 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     }
     // It is at work until all of it is sent.
     Ok(response.map_body(|_, body| stream::Held::new(body, running)).map_into_boxed_body())
+}
+
+/// What was chosen for the message that Open WebUI lists the tools for, see [`crate::service::message_selections`].
+fn chosen(state: &State, principal: &Principal, request: &HttpRequest) -> Option<Arc<[String]>> {
+    let message = request.headers().get(MESSAGE_ID)?.to_str().ok()?;
+    state.message_selections.of(principal, message)
 }
 
 /// The session that a request names.

@@ -46,6 +46,8 @@ pub(super) enum Shown {
     Whole(Mode),
     /// Names and first sentences; whole definitions on demand.
     Stubs,
+    /// What was chosen for the message at hand; everything where nothing was.
+    ForMessage,
 }
 
 /// The server that one request meets.
@@ -56,6 +58,8 @@ pub(super) struct Face {
     /// Where it was reached: the whole service, a toolset, or a session.
     pub(super) place: Arc<Place>,
     pub(super) shown: Shown,
+    /// With [`Shown::ForMessage`]: the names of what was chosen, in their order.
+    pub(super) chosen: Option<Arc<[String]>>,
     /// The one server that is spoken to, under its own names.
     pub(super) server: Option<ServerName>,
     /// The client's, where it has one.
@@ -91,13 +95,18 @@ impl ServerHandler for Face {
         let (mode, define): (Mode, fn(&Tool) -> McpTool) = match self.shown {
             Shown::Whole(mode) => (mode, definition::of),
             Shown::Stubs => (Mode::Full, definition::stub),
+            Shown::ForMessage => (Mode::Full, definition::of),
         };
         let bound = self.state.loading.bound(self.here(), mode).await;
-        let listed = Publish::listed(&catalog, &self.place, &visibility, mode, &bound);
+        let mut listed = Publish::listed(&catalog, &self.place, &visibility, mode, &bound);
+        if let Some(names) = &self.chosen {
+            let of_names = names.iter().filter_map(|name| listed.iter().copied().find(|tool| tool.operation_id.as_str() == name));
+            listed = of_names.collect();
+        }
         self.state.loading.note_listed(&self.caller, listed.len());
         tools.extend(listed.into_iter().map(|tool| define(tool)));
         // What is loaded is listed at once.
-        let changes = mode == Mode::Dynamic || matches!(*self.place, Place::Session(_));
+        let changes = mode == Mode::Dynamic || matches!(*self.place, Place::Session(_)) || self.shown == Shown::ForMessage;
         let ttl = if changes { 0 } else { LIST_TTL_MS };
         Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(ttl).with_cache_scope(CacheScope::Private))
     }
@@ -205,6 +214,7 @@ impl Face {
         match self.shown {
             Shown::Whole(mode) => mode,
             Shown::Stubs => Mode::Meta,
+            Shown::ForMessage => Mode::Full,
         }
     }
 
@@ -293,7 +303,7 @@ fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> Str
     let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
     let behind = document::behind(catalog.servers().iter().map(|server| (server, count(server))));
     let how = match shown {
-        Shown::Whole(Mode::Full) => format!("{FIND_TOOLS} finds the right ones by what they do."),
+        Shown::Whole(Mode::Full) | Shown::ForMessage => format!("{FIND_TOOLS} finds the right ones by what they do."),
         Shown::Whole(Mode::Dynamic) => format!(
             "{FIND_TOOLS} finds them by what they do and says which toolset they are in, {LOAD_TOOLSET} makes that toolset's tools yours; \
              {RUN_TOOL} runs one without loading."

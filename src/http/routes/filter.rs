@@ -12,6 +12,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::domain::principal::{Principal, User};
+use crate::domain::selection::Disclosed;
 use crate::domain::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
@@ -37,7 +38,7 @@ struct FilterBody {
     /// The last turns, oldest first; the last 6 are enough.
     #[schema(value_type = Vec<Object>)]
     messages: Vec<Message>,
-    /// Which tool ids are ours, and the path of the document that each publishes. Other ids are foreign and kept.
+    /// Which tool ids are ours, and the path of the document that each publishes, or of MCP (`/mcp`). Other ids are foreign and kept.
     #[serde(default)]
     #[schema(value_type = Object)]
     connections: Option<IndexMap<String, String>>,
@@ -48,6 +49,10 @@ struct FilterBody {
     #[serde(default)]
     #[schema(value_type = Vec<Object>)]
     tools: Option<Vec<OfferedTool>>,
+    /// Names that the model found with the meta-tools. They, and what the chat was offered before, are answered with their
+    /// definitions where they are not on offer. Absent: nothing but what is on offer is answered.
+    #[serde(default)]
+    disclose: Option<Vec<String>>,
     /// Whether foreign definitions are judged too.
     #[serde(default)]
     narrow_foreign: Option<bool>,
@@ -57,6 +62,7 @@ struct FilterBody {
     user: Option<Value>,
     #[serde(default)]
     chat_id: Option<String>,
+    /// With a connection over MCP, what is chosen is what `/mcp?mode=message` lists for this message.
     #[serde(default)]
     message_id: Option<String>,
     #[serde(default)]
@@ -107,6 +113,9 @@ struct FilterAnswer {
     tool_ids: Option<Vec<String>>,
     /// The functions to keep.
     tools: Vec<SelectedBody>,
+    /// Those of them that were not on offer, see `disclose`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    definitions: Vec<DefinitionBody>,
     tokens: TokensBody,
     warnings: Vec<String>,
     took_ms: f64,
@@ -123,6 +132,17 @@ struct SelectedBody {
     /// 0 to 1; null where the message was not what decided.
     score: Option<f32>,
     reason: String,
+}
+
+/// A function that `run_tool` of a connection runs.
+#[derive(Serialize, ToSchema)]
+struct DefinitionBody {
+    /// The connection; absent when none were sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_id: Option<String>,
+    /// `name`, `description` and `parameters`, a JSON Schema.
+    #[schema(value_type = Object)]
+    function: Value,
 }
 
 /// cl100k tokens of our definitions on offer and of those that are kept.
@@ -153,6 +173,8 @@ struct TokensBody {
 pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
     let body: FilterBody = read_json(&body.0)?;
     let (advisors, warnings) = llm_keys::advisors(&request);
+    // Where functions are named, they are listed already.
+    let lists_over_mcp = body.tools.is_none() && body.connections.iter().flatten().any(|(_, path)| above_mcp(path).is_some());
     let user = body.user.as_ref().and_then(person);
     let mut asked = SelectRequest { advisors, ..body.into_request()? };
     if asked.chat.is_none() {
@@ -162,9 +184,27 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     let principal = state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone());
     state.limits.selection(&principal)?;
     let request = SelectRequest { sessions: sessions(&state, &request, &principal).await?, ..request };
+    let message = request.message.clone().filter(|_| lists_over_mcp);
     let mut selection = state.select.select(request, &principal).await;
+    if let Some(message) = message {
+        state.message_selections.remember(&principal, &message, selection.tools.iter().map(|tool| tool.name.clone()));
+    }
     selection.warnings.extend(warnings);
     Ok(HttpResponse::Ok().json(FilterAnswer::from(selection)))
+}
+
+/// The place above an address of MCP; `None` for other addresses.
+fn above_mcp(path: &str) -> Option<&str> {
+    let path = path.trim().split('?').next()?.trim_end_matches('/');
+    let rest = path.strip_suffix("mcp")?;
+    let place = if rest.is_empty() { rest } else { rest.strip_suffix('/')? };
+    let is_place = place.is_empty() || ["/toolsets/", "/s/"].iter().any(|prefix| place.starts_with(prefix));
+    is_place.then_some(place)
+}
+
+/// What is published at an address of MCP is what the document beside it publishes.
+fn document_path(path: String) -> String {
+    above_mcp(&path).map(|place| format!("{place}/")).unwrap_or(path)
 }
 
 /// The sessions among the connections, by the path of each.
@@ -199,6 +239,9 @@ impl FilterBody {
         if count(self.tool_ids.as_ref().map(Vec::len)) > MAX_IDS || count(self.connections.as_ref().map(IndexMap::len)) > MAX_IDS {
             return Err(invalid("at most 1000 tool_ids and connections."));
         }
+        if count(self.disclose.as_ref().map(Vec::len)) > MAX_IDS {
+            return Err(invalid("at most 1000 names to disclose."));
+        }
         if self.narrow_foreign == Some(true) && count(self.tools.as_ref().map(Vec::len)) > MAX_JUDGED {
             return Err(invalid("at most 1000 tools when foreign ones are narrowed too."));
         }
@@ -216,9 +259,10 @@ impl FilterBody {
         let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
         Ok(SelectRequest {
             turns: self.messages.into_iter().map(Message::into_turn).collect(),
-            connections: self.connections.unwrap_or_default(),
+            connections: self.connections.into_iter().flatten().map(|(id, path)| (id, document_path(path))).collect(),
             tool_ids: self.tool_ids,
             offered: self.tools.map(|tools| tools.into_iter().filter_map(OfferedTool::into_offered).collect()),
+            disclose: self.disclose,
             narrow_foreign: self.narrow_foreign.unwrap_or(false),
             user,
             chat: not_empty(self.chat_id),
@@ -286,13 +330,37 @@ impl From<Selection> for FilterAnswer {
             score: selected.score,
             reason: selected.reason.to_string(),
         });
+        let definitions = selection.disclosed.into_iter().map(|Disclosed { tool_id, function }| DefinitionBody { tool_id, function });
         Self {
             tools: tools.collect(),
+            definitions: definitions.collect(),
             selection_id: selection.id,
             tool_ids: selection.tool_ids,
             tokens: TokensBody { before: selection.tokens_before, after: selection.tokens_after },
             warnings: selection.warnings,
             took_ms: (selection.took.as_secs_f64() * 1e6).round() / 1e3,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::document_path;
+
+    #[test]
+    fn addresses_of_mcp_stand_for_the_documents_beside_them() {
+        for (address, document) in [
+            ("/mcp", "/"),
+            ("mcp", "/"),
+            ("/mcp/?mode=message", "/"),
+            ("/toolsets/mail/mcp?mode=message", "/toolsets/mail/"),
+            ("/s/abc/mcp", "/s/abc/"),
+            ("/toolsets/mcp", "/toolsets/mcp"),
+            ("/tcmcp", "/tcmcp"),
+            ("/time", "/time"),
+            ("/", "/"),
+        ] {
+            assert_eq!(document_path(address.to_owned()), document, "{address}");
         }
     }
 }
