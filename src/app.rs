@@ -53,6 +53,7 @@ use crate::service::mcp_sessions::McpSessions;
 use crate::service::message_selections::MessageSelections;
 use crate::service::meta_tokens::MetaTokens;
 use crate::service::meters::{CacheKind, Meters};
+use crate::service::passthrough::Passthrough;
 use crate::service::policies::{Policies, PolicyError};
 use crate::service::ports::{IndexError, Store, StoreError, ToolIndex, ToolServers, recovered};
 use crate::service::publish::{Publish, PublishOptions};
@@ -243,6 +244,7 @@ impl Application {
         let (sessions, session_noting) =
             Sessions::start(Arc::clone(&current), Arc::clone(&select), Arc::clone(&store), start.sessions.clone(), stop.clone());
         let (mcp_sessions, session_keeping) = McpSessions::start(Arc::clone(&current), start.mcp.clone(), stop.clone());
+        let passthrough = Passthrough::new(Arc::clone(&current), Arc::clone(&servers), Arc::clone(&secrets), Arc::clone(&limits));
         let status = Status {
             current: Arc::clone(&current),
             servers: Arc::clone(&servers),
@@ -279,6 +281,7 @@ impl Application {
             exposition,
             limits,
             mcp_sessions,
+            passthrough,
             feedback: Feedback { current: Arc::clone(&current), store: Arc::clone(&store), recorder },
             usage: Usage { store: Arc::clone(&store) },
             report: Report { store: Arc::clone(&store) },
@@ -465,6 +468,7 @@ fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Result<mcp::Opti
         oauth: Some(data_dir.oauth()),
         timing,
         users: settings.user_connections.clone(),
+        questions: mcp::Questions { elicitation: settings.mcp.elicitation, sampling: settings.mcp.sampling },
     })
 }
 

@@ -73,6 +73,7 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
         oauth: Some(data_dir::oauth(&settings.start.store.data_dir)),
         timing: mcp::Timing::default(),
         users: settings.start.user_connections.clone(),
+        questions: mcp::Questions { elicitation: settings.start.mcp.elicitation, sampling: settings.start.mcp.sampling },
     };
     let mut waiting: BTreeSet<ServerName> = settings.live.servers.iter().map(|server| server.name.clone()).collect();
     let servers = McpServers::start(settings.live.servers.clone(), options);

@@ -17,6 +17,12 @@ pub(super) fn install(settings: &LoggingSettings) {
     };
 }
 
+/// What a command has to say that has no settings.
+pub(super) fn to_stderr() {
+    let filter = EnvFilter::new(directives("info"));
+    let _ = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).with_target(false).try_init();
+}
+
 /// A level alone is meant for us and for the servers' own words; the libraries beneath are heard when they are named.
 fn directives(filter: &str) -> String {
     let is_level = filter.chars().all(char::is_alphabetic);

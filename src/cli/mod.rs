@@ -11,6 +11,7 @@ mod embedder;
 mod enrichment;
 mod keys;
 mod log;
+mod mcp_stdio;
 mod mcpo;
 mod model;
 mod openapi;
@@ -85,6 +86,8 @@ enum Command {
     Usage(usage::Usage),
     /// Show what sessions on a running service cost and brought, all tools and chosen ones side by side
     Report(report::Report),
+    /// Connect an MCP client that only starts processes with a running service
+    McpStdio(mcp_stdio::McpStdio),
     /// Measure how well tools are found for messages whose tools are known, at what cost
     Bench(Box<bench::Bench>),
 }
@@ -193,6 +196,7 @@ impl Command {
             Self::Secrets(command) => command.run(),
             Self::Usage(command) => command.run(),
             Self::Report(command) => command.run(),
+            Self::McpStdio(command) => command.run(),
             Self::Bench(command) => command.run(),
         }
     }

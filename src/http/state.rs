@@ -18,6 +18,7 @@ use crate::service::loading::Loading;
 use crate::service::mcp_sessions::McpSessions;
 use crate::service::message_selections::MessageSelections;
 use crate::service::meters::Meters;
+use crate::service::passthrough::Passthrough;
 use crate::service::policies::Policies;
 use crate::service::publish::Publish;
 use crate::service::report::Report;
@@ -62,6 +63,7 @@ pub struct State {
     pub exposition: Exposition,
     pub limits: Arc<Limits>,
     pub mcp_sessions: Arc<McpSessions>,
+    pub passthrough: Passthrough,
     pub feedback: Feedback,
     pub usage: Usage,
     pub report: Report,

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use ahash::RandomState;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -73,12 +74,38 @@ impl McpAddress {
     }
 }
 
+/// What a client has said that it can do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Ask its user to fill in a form.
+    pub forms: bool,
+    /// Ask its user to open an address.
+    pub addresses: bool,
+    pub sampling: bool,
+}
+
+impl Abilities {
+    /// Out of the `capabilities` in its greeting (MCP specification 2025-11-25, `ClientCapabilities`).
+    #[must_use]
+    pub fn read(capabilities: &Value) -> Self {
+        let elicitation = capabilities.get("elicitation").filter(|elicitation| elicitation.is_object());
+        let addresses = elicitation.is_some_and(|elicitation| elicitation.get("url").is_some());
+        // Before there were addresses nothing more was said.
+        let forms = elicitation.is_some_and(|elicitation| elicitation.get("form").is_some() || !addresses);
+        Self { forms, addresses, sampling: capabilities.get("sampling").is_some_and(Value::is_object) }
+    }
+}
+
+/// Levels of notes, the least urgent first (RFC 5424).
+const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
 /// What the service keeps of one client of the older era.
 pub struct McpSession {
     id: McpSessionId,
     owner: PrincipalId,
     address: McpAddress,
     loads: ClientLoads,
+    abilities: Abilities,
     state: Mutex<State>,
 }
 
@@ -90,6 +117,11 @@ struct State {
     streams: Vec<mpsc::Sender<Arc<str>>>,
     /// Requests at work, by the JSON text of their ids.
     running: HashMap<String, CancellationToken>,
+    /// Questions that the client has not answered, by the JSON text of their ids.
+    asked: HashMap<String, oneshot::Sender<Value>>,
+    questions: u64,
+    /// The least urgent notes that the client wants, as a place in [`LEVELS`]. `None`: it has not asked for any.
+    notes: Option<usize>,
     /// What the list was that the client has, or was told to fetch.
     listed: Option<u64>,
 }
@@ -155,6 +187,51 @@ impl McpSession {
         }
     }
 
+    /// Whether the client can answer such a question.
+    #[must_use]
+    pub fn answers(&self, method: &str, params: &Value) -> bool {
+        match method {
+            "elicitation/create" if params.get("mode").is_some_and(|mode| mode == "url") => self.abilities.addresses,
+            "elicitation/create" => self.abilities.forms,
+            "sampling/createMessage" => self.abilities.sampling,
+            _ => false,
+        }
+    }
+
+    /// The id for a question, and where the client's message comes in that answers it.
+    #[must_use]
+    pub fn ask(&self) -> (String, oneshot::Receiver<Value>) {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.state.lock();
+        state.questions += 1;
+        let id = format!("toolsieve-{}", state.questions);
+        state.asked.retain(|_, asked| !asked.is_closed());
+        state.asked.insert(Value::from(id.as_str()).to_string(), sender);
+        (id, receiver)
+    }
+
+    /// Takes the client's answer to the question of this id, JSON text. One that nobody waits for is passed over.
+    pub fn settle(&self, question: &str, message: Value) {
+        if let Some(asked) = self.state.lock().asked.remove(question) {
+            let _ = asked.send(message);
+        }
+    }
+
+    /// From now on the client wants notes of this level and more urgent ones; `false` if there is no such level.
+    pub fn want_notes(&self, level: &str) -> bool {
+        let place = LEVELS.iter().position(|known| *known == level);
+        if place.is_some() {
+            self.state.lock().notes = place;
+        }
+        place.is_some()
+    }
+
+    #[must_use]
+    pub fn wants_note(&self, params: &Value) -> bool {
+        let level = params.get("level").and_then(Value::as_str).and_then(|level| LEVELS.iter().position(|known| *known == level));
+        self.state.lock().notes.is_some_and(|least| level.is_some_and(|level| level >= least))
+    }
+
     /// Whether it has neither a stream nor a request at work.
     fn is_idle(&self) -> bool {
         !self.state.lock().is_busy()
@@ -209,7 +286,7 @@ impl McpSessions {
     }
 
     /// Begins a session, or none: where there shall be none, and where there are too many that are in use.
-    pub fn open(&self, caller: &Arc<Principal>, address: McpAddress) -> Option<Arc<McpSession>> {
+    pub fn open(&self, caller: &Arc<Principal>, address: McpAddress, abilities: Abilities) -> Option<Arc<McpSession>> {
         if !self.settings.sessions {
             return None;
         }
@@ -225,12 +302,22 @@ impl McpSessions {
                 return None;
             }
         }
-        let state = State { viewer: Arc::clone(caller), used: Instant::now(), streams: Vec::new(), running: HashMap::new(), listed: None };
+        let state = State {
+            viewer: Arc::clone(caller),
+            used: Instant::now(),
+            streams: Vec::new(),
+            running: HashMap::new(),
+            asked: HashMap::new(),
+            questions: 0,
+            notes: None,
+            listed: None,
+        };
         let session = McpSession {
             id: McpSessionId::random(),
             owner: caller.id.clone(),
             address,
             loads: ClientLoads::default(),
+            abilities,
             state: Mutex::new(state),
         };
         let session = Arc::new(session);
@@ -257,6 +344,7 @@ impl McpSessions {
         self.sessions.lock().remove(&session.id);
         let mut state = session.state.lock();
         state.streams.clear();
+        state.asked.clear();
         state.running.values().for_each(CancellationToken::cancel);
     }
 
@@ -359,7 +447,9 @@ mod tests {
 
     use tokio_util::sync::CancellationToken;
 
-    use super::{McpAddress, McpSessions};
+    use serde_json::json;
+
+    use super::{Abilities, McpAddress, McpSessions};
     use crate::domain::document::Mode;
     use crate::domain::principal::{Principal, PrincipalId};
     use crate::service::current::CurrentCatalog;
@@ -374,7 +464,7 @@ mod tests {
     }
 
     fn sessions(per_caller: usize, total: usize) -> Arc<McpSessions> {
-        let settings = McpSettings { sessions: true, idle: Duration::from_hours(1), per_caller, total };
+        let settings = McpSettings { sessions: true, idle: Duration::from_hours(1), per_caller, total, elicitation: true, sampling: true };
         McpSessions::start(Arc::new(CurrentCatalog::default()), settings, CancellationToken::new()).0
     }
 
@@ -382,7 +472,7 @@ mod tests {
     async fn a_session_is_its_callers_at_its_address() {
         let sessions = sessions(10, 10);
         let (one, other) = (caller("one"), caller("other"));
-        let session = sessions.open(&one, at("/mcp")).unwrap();
+        let session = sessions.open(&one, at("/mcp"), Abilities::default()).unwrap();
         let id = session.id().as_str().to_owned();
         assert!(sessions.find(&id, &one, &at("/mcp")).is_some());
         assert!(sessions.find(&id, &other, &at("/mcp")).is_none());
@@ -398,7 +488,7 @@ mod tests {
     async fn over_the_cap_the_oldest_idle_one_of_the_same_caller_goes() {
         let sessions = sessions(2, 3);
         let (one, other) = (caller("one"), caller("other"));
-        let open = |caller: &Arc<Principal>| sessions.open(caller, at("/mcp"));
+        let open = |caller: &Arc<Principal>| sessions.open(caller, at("/mcp"), Abilities::default());
         let first = open(&one).unwrap();
         let _streaming = first.listen();
         let second = open(&one).unwrap();
@@ -414,9 +504,10 @@ mod tests {
 
     #[tokio::test]
     async fn what_nobody_uses_is_forgotten() {
-        let settings = McpSettings { sessions: true, idle: Duration::from_nanos(1), per_caller: 9, total: 9 };
+        let settings =
+            McpSettings { sessions: true, idle: Duration::from_nanos(1), per_caller: 9, total: 9, elicitation: true, sampling: true };
         let sessions = McpSessions::start(Arc::new(CurrentCatalog::default()), settings, CancellationToken::new()).0;
-        let open = || sessions.open(&caller("one"), at("/mcp")).unwrap();
+        let open = || sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
         let (listening, working, idle) = (open(), open(), open());
         let (stream, work) = (listening.listen(), working.begin("1"));
         sessions.reap(&mut sessions.sessions.lock());
@@ -430,7 +521,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_is_cancelled_by_its_id_and_nothing_else() {
         let sessions = sessions(1, 1);
-        let session = sessions.open(&caller("one"), at("/mcp")).unwrap();
+        let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
         let (number, text) = (session.begin("1"), session.begin("\"1\""));
         session.cancel("\"1\"");
         session.cancel("2");
@@ -440,9 +531,40 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_question_is_answered_once_and_only_where_it_can_be() {
+        let sessions = sessions(1, 1);
+        let abilities = Abilities::read(&json!({"elicitation": {}, "roots": {}}));
+        assert_eq!(abilities, Abilities { forms: true, ..Abilities::default() });
+        assert_eq!(
+            Abilities::read(&json!({"elicitation": {"url": {}}, "sampling": {}})),
+            Abilities { forms: false, addresses: true, sampling: true }
+        );
+        let session = sessions.open(&caller("one"), at("/mcp"), abilities).unwrap();
+        assert!(session.answers("elicitation/create", &json!({})) && !session.answers("sampling/createMessage", &json!({})));
+        assert!(!session.answers("elicitation/create", &json!({"mode": "url"})) && !session.answers("roots/list", &json!({})));
+        let (id, answered) = session.ask();
+        session.settle("\"toolsieve-9\"", json!({}));
+        session.settle(&format!("\"{id}\""), json!({"result": 1}));
+        session.settle(&format!("\"{id}\""), json!({"result": 2}));
+        assert_eq!(answered.await.unwrap(), json!({"result": 1}));
+        let (_, unanswered) = session.ask();
+        sessions.close(&session);
+        assert!(unanswered.await.is_err(), "nobody waits for ever");
+    }
+
+    #[tokio::test]
+    async fn notes_come_from_the_level_on_that_was_asked_for() {
+        let session = sessions(1, 1).open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+        let wants = |level: &str| session.wants_note(&json!({"level": level, "data": "x"}));
+        assert!(!wants("emergency"), "none was asked for");
+        assert!(session.want_notes("warning") && !session.want_notes("loud"));
+        assert!(!wants("notice") && wants("warning") && wants("alert") && !wants("loud"));
+    }
+
+    #[tokio::test]
     async fn what_is_said_reaches_the_newest_stream() {
         let sessions = sessions(1, 1);
-        let session = sessions.open(&caller("one"), at("/mcp")).unwrap();
+        let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
         assert!(!session.tell_list_changed(), "nobody listens");
         let mut former = session.listen();
         let mut newest = session.listen();

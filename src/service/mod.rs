@@ -23,6 +23,7 @@ pub mod message_selections;
 pub mod meta_tokens;
 pub mod meters;
 mod offer;
+pub mod passthrough;
 pub mod policies;
 pub mod ports;
 pub mod publish;

@@ -9,9 +9,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -63,6 +64,15 @@ pub trait ToolServers: Send + Sync {
     /// See [`CallError`]. A result with `isError` is not an error here: it is a result.
     async fn call(&self, tool: &ToolId, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, CallError>;
 
+    /// Asks a server for something else than a call, and returns the raw result object.
+    ///
+    /// # Errors
+    /// See [`CallError`]. A server that does not offer such things answers with a protocol error of code -32601.
+    async fn ask(&self, server: &ServerName, asked: Asked, context: CallContext) -> Result<Box<RawValue>, CallError>;
+
+    /// What a server has beside tools, as far as is known.
+    fn offers(&self, server: &ServerName) -> Offers;
+
     /// Whether the configuration of a server lets headers of callers through.
     fn forwards_headers(&self, _server: &ServerName) -> bool {
         false
@@ -90,6 +100,85 @@ pub struct CallContext {
     pub deadline: Option<Instant>,
     /// Where progress notifications go, if anybody listens.
     pub progress: Option<mpsc::Sender<Progress>>,
+    /// Where questions of the server go, and what it notes down for its caller, if the caller can be told.
+    pub said: Option<mpsc::Sender<Said>>,
+}
+
+/// What a server has beside tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    pub prompts: bool,
+    pub resources: bool,
+    pub completions: bool,
+}
+
+impl Offers {
+    /// Whether the server answers such requests.
+    #[must_use]
+    pub fn have(self, what: AskedKind) -> bool {
+        match what {
+            AskedKind::Prompts | AskedKind::Prompt => self.prompts,
+            AskedKind::Resources | AskedKind::ResourceTemplates | AskedKind::Resource => self.resources,
+            AskedKind::Completion => self.completions,
+        }
+    }
+}
+
+/// A request to a server that is no call of a tool.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub what: AskedKind,
+    /// An object, as the protocol has it for this request.
+    pub params: Value,
+}
+
+/// What else than tools a server can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AskedKind {
+    Prompts,
+    Prompt,
+    Resources,
+    ResourceTemplates,
+    Resource,
+    Completion,
+}
+
+impl AskedKind {
+    /// The name of the request in the protocol.
+    #[must_use]
+    pub fn method(self) -> &'static str {
+        match self {
+            Self::Prompts => "prompts/list",
+            Self::Prompt => "prompts/get",
+            Self::Resources => "resources/list",
+            Self::ResourceTemplates => "resources/templates/list",
+            Self::Resource => "resources/read",
+            Self::Completion => "completion/complete",
+        }
+    }
+}
+
+/// What a server says to the caller in the middle of a call.
+#[derive(Debug)]
+pub enum Said {
+    Question(ServerQuestion),
+    /// The `params` of a notification `notifications/message`.
+    Note(Value),
+}
+
+/// A request of the server to the client: `elicitation/create` or `sampling/createMessage`.
+#[derive(Debug)]
+pub struct ServerQuestion {
+    pub method: String,
+    pub params: Value,
+    pub answer: oneshot::Sender<Result<Value, Refusal>>,
+}
+
+/// Why a question has no answer: an error of the protocol.
+#[derive(Clone, Debug)]
+pub struct Refusal {
+    pub code: i64,
+    pub message: String,
 }
 
 /// What a server is given of one caller, beside what is configured for all: headers, or variables of its process.

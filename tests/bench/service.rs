@@ -192,6 +192,7 @@ fn execute(criterion: &mut Criterion) {
             oauth: None,
             timing: mcp::Timing::default(),
             users: toolsieve::settings::UserConnectionSettings::default(),
+            questions: mcp::Questions::default(),
         };
         let servers = mcp::McpServers::start(direct.live.servers, options);
         loop {
@@ -211,6 +212,7 @@ fn execute(criterion: &mut Criterion) {
         credentials: None,
         deadline: None,
         progress: None,
+        said: None,
     };
     criterion.bench_function("execute: the call itself", |bencher| {
         bencher.iter(|| runtime.block_on(servers.call(&id, Arc::clone(&arguments), context())).unwrap());

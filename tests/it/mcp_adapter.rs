@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
-use toolsieve::adapters::mcp::{McpServers, Options, Timing, client_builder};
+use toolsieve::adapters::mcp::{McpServers, Options, Questions, Timing, client_builder};
 use toolsieve::domain::principal::Principal;
 use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::service::ports::{CallContext, CallError, Progress, ServerEvent, ServerListing, ServerPhase, ServerState, ToolServers};
@@ -139,8 +139,17 @@ fn start_with(settings: Vec<ServerSettings>, timing: Timing, inherit_environment
 }
 
 fn start_over(client: reqwest::Client, settings: Vec<ServerSettings>, timing: Timing, inherit_environment: bool) -> Running {
-    let servers =
-        McpServers::start(settings, Options { client, inherit_environment, oauth: None, timing, users: UserConnectionSettings::default() });
+    let servers = McpServers::start(
+        settings,
+        Options {
+            client,
+            inherit_environment,
+            oauth: None,
+            timing,
+            users: UserConnectionSettings::default(),
+            questions: Questions::default(),
+        },
+    );
     let events = servers.events();
     Running { servers, events, kind: "", _http: None }
 }
@@ -173,7 +182,14 @@ async fn connected(kind: &'static str, settings: ServerSettings, http: Option<Ht
 }
 
 fn context() -> CallContext {
-    CallContext { principal: Arc::new(Principal::anyone()), headers: Arc::default(), credentials: None, deadline: None, progress: None }
+    CallContext {
+        principal: Arc::new(Principal::anyone()),
+        headers: Arc::default(),
+        credentials: None,
+        deadline: None,
+        progress: None,
+        said: None,
+    }
 }
 
 fn raw(json: &str) -> Arc<RawValue> {
@@ -489,7 +505,7 @@ async fn the_server_is_told_who_asks_and_gets_no_for_what_is_not_offered() {
         let answers = &result["structuredContent"]["answers"];
         assert_eq!(answers[0]["error"]["code"], -32601, "sampling: {answers}");
         assert_eq!(answers[1]["error"]["code"], -32601, "roots: {answers}");
-        assert_eq!(answers[2]["result"]["action"], "decline", "elicitation: {answers}");
+        assert_eq!(answers[2]["error"]["code"], -32601, "elicitation: {answers}");
         assert_eq!(answers[3]["result"], json!({}), "ping: {answers}");
     }
 }

@@ -25,8 +25,13 @@ impl<'a> Client<'a> {
     }
 
     /// Says hello, and takes the session that it gets.
-    pub(crate) async fn greeted(mut self) -> Self {
-        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+    pub(crate) async fn greeted(self) -> Self {
+        self.greeted_with(json!({})).await
+    }
+
+    /// The same with what it can do.
+    pub(crate) async fn greeted_with(mut self, capabilities: Value) -> Self {
+        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "test", "version": "1"}});
         let response = self.send(Method::POST, Some(&request(0, "initialize", &hello))).await;
         assert_eq!(response.status(), StatusCode::OK);
         self.session = response.headers().get(SESSION).map(|id| id.to_str().unwrap().to_owned());
@@ -47,7 +52,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    async fn send(&self, method: Method, message: Option<&Value>) -> Response {
+    pub(crate) async fn send(&self, method: Method, message: Option<&Value>) -> Response {
         let request = self.build(method);
         let request = match message {
             Some(message) => request.json(message),
@@ -70,11 +75,11 @@ impl<'a> Client<'a> {
     pub(crate) async fn listen(&self) -> Stream {
         let response = self.send(Method::GET, None).await;
         assert_eq!((response.status(), &response.headers()["content-type"]), (StatusCode::OK, &"text/event-stream".parse().unwrap()));
-        Stream { response, text: String::new() }
+        Stream::new(response)
     }
 }
 
-fn request(id: u32, method: &str, params: &Value) -> Value {
+pub(crate) fn request(id: u32, method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
@@ -85,6 +90,10 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    pub(crate) fn new(response: Response) -> Self {
+        Self { response, text: String::new() }
+    }
+
     /// The next message, or `None` when the stream has ended.
     pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {

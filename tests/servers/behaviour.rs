@@ -116,7 +116,7 @@ impl Behaviour {
                 }
                 answer(json!({
                     "protocolVersion": params["protocolVersion"],
-                    "capabilities": {"tools": {"listChanged": true}},
+                    "capabilities": self.capabilities(),
                     "serverInfo": {"name": "test", "title": "Test server", "version": "1.2.3"},
                     "instructions": "Use it for tests.",
                 }));
@@ -138,6 +138,7 @@ impl Behaviour {
                 self.listeners.lock().unwrap().push(client);
             }
             "ping" => answer(json!({})),
+            _ if self.options.has("more") && self.more(&*client, &id, method, &params) => {}
             "tools/list" => self.list(&*client, &id, &params),
             "tools/call" => {
                 let behaviour = Arc::clone(self);
@@ -145,6 +146,44 @@ impl Behaviour {
             }
             _ => refuse(&*client, &id, -32601, "no such method"),
         }
+    }
+
+    fn capabilities(&self) -> Value {
+        let mut capabilities = json!({"tools": {"listChanged": true}});
+        if self.options.has("more") {
+            for name in ["prompts", "resources", "completions", "logging"] {
+                capabilities[name] = json!({});
+            }
+        }
+        capabilities
+    }
+
+    /// Prompts, resources and completion (`more`): `false` for other requests.
+    fn more(&self, client: &dyn Wire, id: &Value, method: &str, params: &Value) -> bool {
+        let uri = params["uri"].as_str().unwrap_or_default();
+        let result = match method {
+            "prompts/list" => json!({"prompts": [{"name": "greet", "arguments": [{"name": "who", "required": true}]}]}),
+            "prompts/get" if params["name"] == "greet" => {
+                let words = format!("hello {}", params["arguments"]["who"].as_str().unwrap_or_default());
+                json!({"messages": [{"role": "user", "content": {"type": "text", "text": words}}]})
+            }
+            "resources/list" if params["cursor"].is_null() => {
+                json!({"resources": [{"uri": "test://note", "name": "A note", "mimeType": "text/plain"}], "nextCursor": "2"})
+            }
+            "resources/list" => json!({"resources": [{"uri": "test://other", "name": "Another"}, {"name": "without an address"}]}),
+            "resources/templates/list" => json!({"resourceTemplates": [{"uriTemplate": "test://{id}/data", "name": "Data"}]}),
+            "resources/read" if uri.starts_with("test://") && uri != "test://gone" => {
+                json!({"contents": [{"uri": uri, "text": format!("what is in {uri}")}]})
+            }
+            "resources/read" => {
+                refuse(client, id, -32002, "no such resource");
+                return true;
+            }
+            "completion/complete" => json!({"completion": {"values": [params["ref"].to_string()]}}),
+            _ => return false,
+        };
+        reply(client, id, &result);
+        true
     }
 
     fn list(&self, client: &dyn Wire, id: &Value, params: &Value) {
@@ -163,6 +202,9 @@ impl Behaviour {
         }
         if self.options.has("headers") {
             tools.extend(["request_headers", "sessions"].map(tool));
+        }
+        if self.options.has("more") {
+            tools.extend(["ask_user", "link"].map(tool));
         }
         if self.options.has("typed") {
             tools.push(json!({"name": "typed", "description": "Takes a number and a mode.", "inputSchema": {
@@ -270,6 +312,20 @@ impl Behaviour {
                 answer(text(String::new()));
             }
             "client" => answer(json!({"content": [], "structuredContent": self.seen().initialize})),
+            "ask_user" => {
+                let asked = json!(format!("ask-{id}"));
+                let note = json!({"level": "warning", "data": "about to ask"});
+                client.send(&json!({"jsonrpc": "2.0", "method": "notifications/message", "params": note}).to_string());
+                let schema = json!({"type": "object", "properties": {"name": {"type": "string", "x-odd": [1]}}});
+                let params = json!({"message": arguments["message"], "requestedSchema": schema});
+                client.send(&json!({"jsonrpc": "2.0", "id": asked, "method": "elicitation/create", "params": params}).to_string());
+                let found = self.wait(|seen| seen.answers.iter().find(|answer| answer["id"] == asked).cloned());
+                answer(text(json!({"result": found["result"], "error": found["error"]["message"]}).to_string()));
+            }
+            "link" => answer(json!({"content": [
+                {"type": "resource_link", "uri": "test://note", "name": "A note"},
+                {"type": "resource_link", "uri": "https://example.org/a", "name": "A page"},
+            ]})),
             "ask" => {
                 for (number, method) in ["sampling/createMessage", "roots/list", "elicitation/create", "ping"].iter().enumerate() {
                     let params = match *method {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::adapters::mcp::Options;
-use crate::adapters::mcp::connection::{ConnectError, Connection, Connector, Era, Wire};
+use crate::adapters::mcp::connection::{ConnectError, Connection, Connector, Era, Questions, Wire};
 use crate::adapters::mcp::text::Secrets;
 use crate::settings::servers::ServerSettings;
 
@@ -20,12 +20,13 @@ pub(super) struct Surroundings {
     client: reqwest::Client,
     inherit_environment: bool,
     oauth: Option<PathBuf>,
+    questions: Questions,
 }
 
 impl Surroundings {
     pub(super) fn of(options: &Options) -> Self {
-        let Options { client, inherit_environment, oauth, .. } = options.clone();
-        Self { client, inherit_environment, oauth }
+        let Options { client, inherit_environment, oauth, questions, .. } = options.clone();
+        Self { client, inherit_environment, oauth, questions }
     }
 }
 
@@ -46,7 +47,7 @@ pub(super) struct Attempt<'a> {
 
 impl Attempt<'_> {
     pub(super) async fn connect(&self, era: Era, wire: Wire, deadline: Instant) -> Result<Connection, Failure> {
-        let Surroundings { client, inherit_environment, oauth } = self.surroundings;
+        let Surroundings { client, inherit_environment, oauth, questions } = self.surroundings;
         let connector = Connector {
             settings: self.settings,
             secrets: self.secrets,
@@ -54,6 +55,7 @@ impl Attempt<'_> {
             inherit_environment: *inherit_environment,
             wire,
             oauth: oauth.as_deref(),
+            questions: *questions,
         };
         let mut child = None;
         let result = match timeout_at(deadline, connector.connect(era, &mut child)).await {

@@ -1,41 +1,128 @@
-//! Calls one tool over a link.
+//! Calls one tool over a link, or asks for something else.
 
 use std::sync::Arc;
 
-use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, GetExtensions};
+use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, GetExtensions, InputResponses};
+use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
+use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::adapters::mcp::connection::{Link, LinkError, Reply};
-use crate::adapters::mcp::exchange::{Purpose, RawArguments};
+use crate::adapters::mcp::exchange::{Listeners, Purpose, RawArguments};
 use crate::adapters::mcp::http::Forwarded;
 use crate::domain::json;
-use crate::service::ports::Progress;
+use crate::service::ports::{Asked, Said, ServerQuestion};
 
-/// Returns the raw result. The caller sets the time limit by dropping the future, which cancels the call at the
+/// How often a server may ask back in one call.
+const ROUNDS: usize = 10;
+/// Questions of one round.
+const QUESTIONS: usize = 16;
+
+/// What a server is asked for.
+#[derive(Clone)]
+pub(super) enum Request<'a> {
+    Call { tool: &'a str, arguments: Arc<RawValue> },
+    Other(&'a Asked),
+}
+
+/// Returns the raw result. The caller sets the time limit by dropping the future, which cancels the request at the
 /// server.
-pub(super) async fn call(
+pub(super) async fn send(
+    link: &Link,
+    request: Request<'_>,
+    listeners: Listeners,
+    forwarded: Option<Forwarded>,
+) -> Result<Box<RawValue>, LinkError> {
+    match request {
+        Request::Call { tool, arguments } => call(link, tool, arguments, listeners, forwarded).await,
+        Request::Other(asked) => ask(link, asked, forwarded).await,
+    }
+}
+
+async fn call(
     link: &Link,
     tool: &str,
     arguments: Arc<RawValue>,
-    progress: Option<mpsc::Sender<Progress>>,
+    listeners: Listeners,
     forwarded: Option<Forwarded>,
 ) -> Result<Box<RawValue>, LinkError> {
     // rmcp looks into the arguments for those that go into headers; over the wire go the raw ones.
-    let seen = json::readable(arguments.get()).ok().and_then(|arguments| serde_json::from_value(arguments).ok()).unwrap_or_default();
-    let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(seen);
-    let mut request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-    request.extensions_mut().insert(RawArguments(arguments));
+    let seen: Map<String, Value> =
+        json::readable(arguments.get()).ok().and_then(|arguments| serde_json::from_value(arguments).ok()).unwrap_or_default();
+    let mut answered = None;
+    for _ in 0..ROUNDS {
+        let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(seen.clone());
+        if let Some((responses, state)) = answered.take() {
+            params.input_responses = Some(responses);
+            params.request_state = state;
+        }
+        let mut request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        request.extensions_mut().insert(RawArguments(Arc::clone(&arguments)));
+        if let Some(headers) = forwarded.clone() {
+            request.extensions_mut().insert(headers);
+        }
+        let Reply { result, .. } = link.request(request, Purpose::Call, listeners.clone()).await?;
+        let Some(members) = json::members(result.get()) else { return Err(unusable("the result is not an object")) };
+        match members.get("resultType").and_then(|kind| json::text(kind.get())).as_deref() {
+            None | Some("complete") => return Ok(result),
+            Some("input_required") => answered = Some(answers(&result, listeners.said.as_ref()).await?),
+            Some(_) => return Err(unusable("the result is of a kind that is not supported here")),
+        }
+    }
+    Err(unusable("the tool asks again and again"))
+}
+
+async fn ask(link: &Link, asked: &Asked, forwarded: Option<Forwarded>) -> Result<Box<RawValue>, LinkError> {
+    let method = asked.what.method();
+    if !link.offers.have(asked.what) {
+        return Err(LinkError::Protocol { code: METHOD_NOT_FOUND, message: format!("the server has no {method}") });
+    }
+    let request = json!({"method": method, "params": asked.params});
+    let mut request: ClientRequest = serde_json::from_value(request).map_err(|_| unusable("the request can't be made"))?;
     if let Some(headers) = forwarded {
         request.extensions_mut().insert(headers);
     }
-    let Reply { result, .. } = link.request(request, Purpose::Call, progress).await?;
-    let unusable = |message: &str| LinkError::Unusable(message.to_owned());
+    let Reply { result, .. } = link.request(request, Purpose::Ask, Listeners::default()).await?;
     let Some(members) = json::members(result.get()) else { return Err(unusable("the result is not an object")) };
-    // Protocol 2026-07-28: a tool may ask back, or put off its result. Nobody could answer.
     match members.get("resultType").and_then(|kind| json::text(kind.get())).as_deref() {
         None | Some("complete") => Ok(result),
-        Some("input_required") => Err(unusable("the tool asks for input from a user, which is not supported here")),
         Some(_) => Err(unusable("the result is of a kind that is not supported here")),
     }
+}
+
+const METHOD_NOT_FOUND: i64 = -32601;
+
+fn unusable(message: &str) -> LinkError {
+    LinkError::Unusable(message.to_owned())
+}
+
+/// Asks who called what the server wants to know before it goes on (protocol 2026-07-28: the call is made once more, with the
+/// answers).
+async fn answers(result: &RawValue, said: Option<&mpsc::Sender<Said>>) -> Result<(InputResponses, Option<String>), LinkError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Wanted {
+        #[serde(default)]
+        input_requests: Map<String, Value>,
+        request_state: Option<String>,
+    }
+    let Some(said) = said else { return Err(unusable("the tool asks for input from a user, and who calls can't be asked")) };
+    let wanted: Wanted = serde_json::from_str(result.get()).map_err(|_| unusable("what the tool asks for can't be read"))?;
+    if wanted.input_requests.len() > QUESTIONS {
+        return Err(unusable("the tool asks for too much at once"));
+    }
+    let mut responses = InputResponses::new();
+    for (key, mut request) in wanted.input_requests {
+        let method = request.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let params = request.get_mut("params").map(Value::take).unwrap_or_default();
+        let (answer, answered) = oneshot::channel();
+        let gone = || unusable("who called is not there any more");
+        said.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
+        match answered.await.map_err(|_| gone())? {
+            Ok(answer) => responses.insert(key, answer),
+            Err(refusal) => return Err(LinkError::Protocol { code: refusal.code, message: refusal.message }),
+        };
+    }
+    Ok((responses, wanted.request_state))
 }

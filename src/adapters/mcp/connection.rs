@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use ::http::StatusCode;
 use rmcp::model::{
-    CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig, ClientRequest, ErrorData, GetExtensions,
-    Implementation, ListRootsRequestMethod, ProtocolVersion, RequestId, SubscriptionFilter,
+    CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig, ClientRequest, CustomRequest, CustomResult,
+    ElicitationCapability, ErrorCode, ErrorData, GetExtensions, Implementation, ListRootsRequestMethod, ProtocolVersion, RequestId,
+    SamplingCapability, SubscriptionFilter,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestContext,
@@ -19,21 +20,22 @@ use rmcp::transport::streamable_http_client::{StreamableHttpClientTransportConfi
 use rmcp::transport::worker::WorkerTransport;
 use rmcp::transport::{DynamicTransportError, IntoTransport};
 use rmcp::{ClientHandler, RoleClient};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use url::Url;
 
 use crate::adapters::mcp::child::{Child, Manners, Program, SpawnError};
-use crate::adapters::mcp::exchange::{Answer, Exchange, Purpose, Ticket};
+use crate::adapters::mcp::exchange::{Answer, Asker, Exchange, Listeners, Purpose, RAW, Ticket};
 use crate::adapters::mcp::http::{self, HttpClient, HttpFailure, Sender};
 use crate::adapters::mcp::oauth::{TokenError, Tokens};
 use crate::adapters::mcp::sse::{Remote, SseFailure, SseTransport};
 use crate::adapters::mcp::stdio::StdioTransport;
 use crate::adapters::mcp::text::{Secrets, foreign};
-use crate::service::ports::Progress;
+use crate::service::ports::{Offers, Refusal, Said, ServerQuestion};
 use crate::settings::servers::{ServerSettings, TransportSettings};
 
 /// Largest page of a list, whatever the limit for results is.
@@ -98,6 +100,33 @@ pub(super) struct Connector<'a> {
     /// What is tried first.
     pub(super) wire: Wire,
     pub(super) oauth: Option<&'a Path>,
+    pub(super) questions: Questions,
+}
+
+/// What servers may ask who called.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Questions {
+    /// Something of the user.
+    pub elicitation: bool,
+    /// Something of the model.
+    pub sampling: bool,
+}
+
+impl Questions {
+    fn allow(self, method: &str) -> bool {
+        match method {
+            "elicitation/create" => self.elicitation,
+            "sampling/createMessage" => self.sampling,
+            _ => false,
+        }
+    }
+
+    fn capabilities(self) -> ClientCapabilities {
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.elicitation = self.elicitation.then(ElicitationCapability::default);
+        capabilities.sampling = self.sampling.then(SamplingCapability::default);
+        capabilities
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -147,6 +176,7 @@ pub(super) struct Link {
     pub(super) protocol: String,
     /// Whether the server declared tools at all.
     pub(super) has_tools: bool,
+    pub(super) offers: Offers,
     pub(super) wire: Wire,
     /// The calls under way; those that list are not among them.
     pub(super) calls: TaskTracker,
@@ -280,10 +310,12 @@ impl Connector<'_> {
             // Without a pinned version a server that echoes the newest one would be taken for stateless.
             Era::Either => ClientLifecycleMode::Auto { preferred_versions, legacy_version: Some(ProtocolVersion::V_2025_11_25) },
         };
-        let running = Client.serve_with_lifecycle(transport, mode).await.map_err(refused)?;
+        let client = Client { exchange: Arc::clone(&exchange), questions: self.questions };
+        let running = client.serve_with_lifecycle(transport, mode).await.map_err(refused)?;
         let info = running.peer().peer_info();
         let mut about = About::default();
         let (mut protocol, mut has_tools, mut follows) = (ProtocolVersion::V_2025_11_25, false, false);
+        let mut offers = Offers::default();
         if let Some(info) = info.as_deref() {
             let server = info.server_info.as_ref();
             about.title = server.map(|server| server.title.clone().unwrap_or_else(|| server.name.clone()));
@@ -292,6 +324,11 @@ impl Connector<'_> {
             about.instructions.clone_from(&info.instructions);
             protocol = info.protocol_version.clone();
             has_tools = info.capabilities.tools.is_some();
+            offers = Offers {
+                prompts: info.capabilities.prompts.is_some(),
+                resources: info.capabilities.resources.is_some(),
+                completions: info.capabilities.completions.is_some(),
+            };
             follows = info.capabilities.tools.as_ref().is_some_and(|tools| tools.list_changed == Some(true));
         }
         let peer = running.peer().clone();
@@ -309,6 +346,7 @@ impl Connector<'_> {
             exchange,
             protocol: protocol.to_string(),
             has_tools,
+            offers,
             wire,
             calls: TaskTracker::new(),
             closed: closed.clone(),
@@ -369,17 +407,12 @@ impl Link {
     }
 
     /// Sends a request and returns the raw result. Dropping the future cancels the request at the server.
-    pub(super) async fn request(
-        &self,
-        mut request: ClientRequest,
-        purpose: Purpose,
-        progress: Option<mpsc::Sender<Progress>>,
-    ) -> Result<Reply, LinkError> {
+    pub(super) async fn request(&self, mut request: ClientRequest, purpose: Purpose, listeners: Listeners) -> Result<Reply, LinkError> {
         let limit = match purpose {
             Purpose::List => LIST_LIMIT,
-            Purpose::Call => self.result_limit,
+            Purpose::Call | Purpose::Ask => self.result_limit,
         };
-        let ticket = Ticket::new(purpose, limit, progress);
+        let ticket = Ticket::new(purpose, limit, listeners);
         request.extensions_mut().insert(ticket.clone());
         let options = PeerRequestOptions::no_options();
         let Ok(handle) = self.peer.send_cancellable_request(request, options).await else {
@@ -436,8 +469,38 @@ impl Drop for CancelOnDrop<'_> {
     }
 }
 
-/// We: a client without sampling, elicitation and roots.
-struct Client;
+/// We: a client that hands questions of servers on to who called, and has no roots.
+struct Client {
+    exchange: Arc<Exchange>,
+    questions: Questions,
+}
+
+/// The longest that a person or a model may take over an answer.
+const ANSWERING: Duration = Duration::from_mins(10);
+const INVALID_REQUEST: ErrorCode = ErrorCode::INVALID_REQUEST;
+
+impl Client {
+    /// Asks who called.
+    async fn hand_on(&self, method: String, params: Value) -> Result<Value, ErrorData> {
+        let listener = match self.exchange.asker(Some(&params)) {
+            Asker::One(listener) => listener,
+            Asker::Several => {
+                let message = "several calls are under way on this connection, and nothing says whose user is asked";
+                return Err(ErrorData::new(INVALID_REQUEST, message, None));
+            }
+            Asker::Nobody => return Err(ErrorData::new(INVALID_REQUEST, "who calls can't be asked anything", None)),
+        };
+        let gone = || ErrorData::new(INVALID_REQUEST, "who called is not there any more", None);
+        let (answer, answered) = oneshot::channel();
+        listener.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
+        match timeout(ANSWERING, answered).await {
+            Ok(answered) => answered.map_err(|_| gone())?.map_err(|Refusal { code, message }| {
+                ErrorData::new(ErrorCode(i32::try_from(code).unwrap_or(INVALID_REQUEST.0)), message, None)
+            }),
+            Err(_) => Err(ErrorData::new(INVALID_REQUEST, "who called did not answer in time", None)),
+        }
+    }
+}
 
 impl ClientHandler for Client {
     #[expect(deprecated, reason = "servers of the older era still ask for roots")]
@@ -445,9 +508,17 @@ impl ClientHandler for Client {
         Err(ErrorData::method_not_found::<ListRootsRequestMethod>())
     }
 
+    async fn on_custom_request(&self, request: CustomRequest, _: RequestContext<RoleClient>) -> Result<CustomResult, ErrorData> {
+        let method = request.method.strip_prefix(RAW).filter(|method| self.questions.allow(method)).map(str::to_owned);
+        let Some(method) = method else {
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "there is no such method", None));
+        };
+        self.hand_on(method, request.params.unwrap_or_default()).await.map(CustomResult::new)
+    }
+
     fn get_info(&self) -> ClientConfig {
         let us = Implementation::new("toolsieve", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), us).with_protocol_version(ProtocolVersion::V_2025_11_25)
+        ClientConfig::new(self.questions.capabilities(), us).with_protocol_version(ProtocolVersion::V_2025_11_25)
     }
 }
 

@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use indexmap::IndexMap;
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, RequestId};
+use rmcp::model::{
+    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, RequestId, RequestMetaObject,
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -20,10 +22,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::adapters::mcp::text::foreign;
 use crate::domain::json;
-use crate::service::ports::Progress;
+use crate::service::ports::{Progress, Said};
 
 /// What a message may hold beside the result that has the limit.
 const ENVELOPE: usize = 256;
+/// Requests of servers that are for the caller of a call.
+const QUESTIONS: [&str; 2] = ["elicitation/create", "sampling/createMessage"];
+/// What their methods begin with on their way through rmcp.
+pub(super) const RAW: &str = "raw:";
 /// Above this many entries, dead ones are looked for before another is added.
 const PURGE_FROM: usize = 64;
 
@@ -60,6 +66,15 @@ impl Answer {
 pub(super) enum Purpose {
     List,
     Call,
+    /// Anything else.
+    Ask,
+}
+
+/// Who is told what the server says while a request is under way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Listeners {
+    pub(super) progress: Option<mpsc::Sender<Progress>>,
+    pub(super) said: Option<mpsc::Sender<Said>>,
 }
 
 /// Goes along with a request in its extensions, which are never on the wire.
@@ -71,7 +86,7 @@ struct TicketState {
     purpose: Purpose,
     /// Largest answer in bytes.
     limit: usize,
-    progress: Option<mpsc::Sender<Progress>>,
+    listeners: Listeners,
     answer: Mutex<Option<Answer>>,
     sending: AtomicU8,
 }
@@ -85,8 +100,8 @@ const WITHDRAWN: u8 = 3;
 const SETTLING: Duration = Duration::from_millis(500);
 
 impl Ticket {
-    pub(super) fn new(purpose: Purpose, limit: usize, progress: Option<mpsc::Sender<Progress>>) -> Self {
-        Self(Arc::new(TicketState { purpose, limit, progress, answer: Mutex::new(None), sending: AtomicU8::new(QUEUED) }))
+    pub(super) fn new(purpose: Purpose, limit: usize, listeners: Listeners) -> Self {
+        Self(Arc::new(TicketState { purpose, limit, listeners, answer: Mutex::new(None), sending: AtomicU8::new(QUEUED) }))
     }
 
     /// Called right before the request is written; `false` means that it must not be.
@@ -174,6 +189,15 @@ struct Waiting {
     progress: HashMap<RequestId, Weak<TicketState>>,
 }
 
+/// Whose call a server means.
+#[derive(Debug)]
+pub(super) enum Asker {
+    One(mpsc::Sender<Said>),
+    /// There are several calls, and nothing says which one is meant.
+    Several,
+    Nobody,
+}
+
 /// What to do with a message.
 #[derive(Debug)]
 pub(super) enum Inbound {
@@ -191,12 +215,12 @@ impl Exchange {
     /// Notes the ticket of a request before it is sent. Without a listener the request asks for no progress.
     pub(super) fn outbound(&self, message: &mut ClientJsonRpcMessage) -> Option<Ticket> {
         let JsonRpcMessage::Request(request) = message else { return None };
-        if !matches!(request.request, ClientRequest::CallToolRequest(_) | ClientRequest::ListToolsRequest(_)) {
-            return None;
-        }
         let Ticket(ticket) = request.request.extensions().get::<Ticket>().cloned()?;
         let mut waiting = lock(&self.waiting);
-        if ticket.progress.is_some() {
+        if ticket.listeners.said.is_none() {
+            ask_nothing(request.request.get_meta_mut());
+        }
+        if ticket.listeners.progress.is_some() {
             if let Some(token) = request.request.get_meta().get_progress_token() {
                 insert(&mut waiting.progress, token.0, &ticket);
             }
@@ -235,11 +259,24 @@ impl Exchange {
                     self.changed.notify_one();
                     Inbound::Consumed
                 }
-                // Told to nobody here, and rmcp would log their contents.
-                "notifications/message"
-                | "notifications/resources/list_changed"
-                | "notifications/prompts/list_changed"
-                | "notifications/resources/updated" => Inbound::Consumed,
+                // rmcp would log what is in them.
+                "notifications/message" => {
+                    if let (Some(params), Asker::One(listener)) = (member("params"), self.asker(None)) {
+                        let _ = listener.try_send(Said::Note(params));
+                    }
+                    Inbound::Consumed
+                }
+                "notifications/resources/list_changed" | "notifications/prompts/list_changed" | "notifications/resources/updated" => {
+                    Inbound::Consumed
+                }
+                question if QUESTIONS.contains(&question) && members.contains_key("id") => match forward() {
+                    Inbound::Forward(mut message) => {
+                        // Under a name that rmcp does not know it hands on what was written, and not its own idea of it.
+                        message["method"] = format!("{RAW}{question}").into();
+                        Inbound::Forward(message)
+                    }
+                    other => other,
+                },
                 _ => forward(),
             };
         }
@@ -318,17 +355,42 @@ impl Exchange {
         waiting.answers.remove(&number)?.upgrade().map(|ticket| (number, ticket))
     }
 
+    /// Who can answer what the server asks: the caller of the call that the question names by its progress token, or of the only one
+    /// under way.
+    pub(super) fn asker(&self, params: Option<&Value>) -> Asker {
+        let waiting = lock(&self.waiting);
+        let token = params.and_then(|params| params.get("_meta")?.get("progressToken")).and_then(request_id);
+        let named = token.and_then(|token| waiting.progress.get(&token)?.upgrade());
+        let listener = |ticket: &TicketState| ticket.listeners.said.clone().map_or(Asker::Nobody, Asker::One);
+        if let Some(ticket) = named {
+            return listener(&ticket);
+        }
+        let mut calls = waiting.answers.values().filter_map(Weak::upgrade).filter(|ticket| matches!(ticket.purpose, Purpose::Call));
+        match (calls.next(), calls.next()) {
+            (Some(only), None) => listener(&only),
+            (Some(_), Some(_)) => Asker::Several,
+            (None, _) => Asker::Nobody,
+        }
+    }
+
     fn forward_progress(&self, params: Option<&Value>) {
         let Some(params) = params else { return };
         let Some(token) = params.get("progressToken").and_then(request_id) else { return };
         let Some(ticket) = lock(&self.waiting).progress.get(&token).and_then(Weak::upgrade) else { return };
-        let (Some(listener), Some(progress)) = (&ticket.progress, params.get("progress").and_then(Value::as_f64)) else {
+        let (Some(listener), Some(progress)) = (&ticket.listeners.progress, params.get("progress").and_then(Value::as_f64)) else {
             return;
         };
         let total = params.get("total").and_then(Value::as_f64);
         let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
         // A listener that does not keep up misses some: progress is not worth holding up the connection.
         let _ = listener.try_send(Progress { progress, total, message });
+    }
+}
+
+/// A caller who can't be asked: the request says that its client can do nothing (protocol 2026-07-28).
+fn ask_nothing(meta: &mut RequestMetaObject) {
+    if meta.client_capabilities().is_some() {
+        meta.set_client_capabilities(ClientCapabilities::default());
     }
 }
 

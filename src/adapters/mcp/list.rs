@@ -7,7 +7,7 @@ use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams};
 use serde_json::Value;
 
 use crate::adapters::mcp::connection::{Link, LinkError, Reply};
-use crate::adapters::mcp::exchange::Purpose;
+use crate::adapters::mcp::exchange::{Listeners, Purpose};
 use crate::service::ports::SkippedTool;
 
 const MAX_PAGES: usize = 1000;
@@ -42,12 +42,13 @@ pub(super) async fn list(link: &Link) -> Result<Tools, ListError> {
             Some(cursor) => ListToolsRequest::with_param(PaginatedRequestParams::default().with_cursor(Some(cursor))),
             None => ListToolsRequest::default(),
         };
-        let Reply { result: page, bytes } = match link.request(ClientRequest::ListToolsRequest(request), Purpose::List, None).await {
-            Ok(reply) => reply,
-            // A server for prompts or resources only.
-            Err(LinkError::Protocol { code: METHOD_NOT_FOUND, .. }) if !link.has_tools => return Ok(Tools::default()),
-            Err(error) => return Err(error.into()),
-        };
+        let Reply { result: page, bytes } =
+            match link.request(ClientRequest::ListToolsRequest(request), Purpose::List, Listeners::default()).await {
+                Ok(reply) => reply,
+                // A server for prompts or resources only.
+                Err(LinkError::Protocol { code: METHOD_NOT_FOUND, .. }) if !link.has_tools => return Ok(Tools::default()),
+                Err(error) => return Err(error.into()),
+            };
         let page = serde_json::from_str(page.get()).map_err(|_| ListError::NoList)?;
         cursor = collected.add(page, bytes)?;
         if cursor.is_none() {

@@ -1,10 +1,12 @@
 //! The configured MCP servers over rmcp: connections, lists of tools, calls.
 //!
 //! Each server has a supervisor task of its own, so a server that is dead, slow or broken neither delays nor hides
-//! another. Calls read a shared link and never wait for a supervisor while the server is up. Absent on purpose:
-//! everything of MCP but tools.
+//! another. Calls read a shared link and never wait for a supervisor while the server is up. Absent on purpose: subscriptions to
+//! resources, roots and tasks.
 
+mod asking;
 mod attempt;
+mod bridge;
 mod call;
 mod child;
 mod connection;
@@ -30,15 +32,20 @@ use indexmap::IndexMap;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+pub use self::bridge::{Bridge, BridgeError};
+pub use self::connection::Questions;
 pub use self::http::client_builder;
 pub use self::supervisor::Timing;
 
+use self::asking::{in_time, waiting_for_answers};
 use self::attempt::Surroundings;
+use self::call::Request;
 use self::connection::LinkError;
+use self::exchange::Listeners;
 use self::http::Forwarded;
 use self::per_user::UserConnections;
 use self::server::{NoLink, Outlet, Patience, Server};
@@ -46,7 +53,7 @@ use self::supervisor::Supervisor;
 use crate::domain::principal::PrincipalId;
 use crate::domain::tool::{ServerName, ToolId};
 use crate::service::ports::{
-    CallContext, CallError, Credentials, Parting, ServerChange, ServerChangeKind, ServerEvent, ServerState, ToolServers,
+    Asked, CallContext, CallError, Credentials, Offers, Parting, ServerChange, ServerChangeKind, ServerEvent, ServerState, ToolServers,
 };
 use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
@@ -74,6 +81,8 @@ pub struct Options {
     pub timing: Timing,
     /// How many connections users may have.
     pub users: UserConnectionSettings,
+    /// What servers may ask who called.
+    pub questions: Questions,
 }
 
 /// The configured MCP servers. Dropping it ends their connections and processes too, without waiting for it.
@@ -137,6 +146,75 @@ impl McpServers {
             supervisor.run().await;
         });
         Task { stop, done }
+    }
+
+    /// Sends a request over the connection that is the caller's.
+    async fn send(&self, name: &ServerName, request: Request<'_>, context: CallContext) -> Result<Box<RawValue>, CallError> {
+        let start = Instant::now();
+        let timing = self.options.timing;
+        // A request that can't have reached the server is made once more.
+        let (mut is_spare, mut failed) = (true, None);
+        loop {
+            let server = self.servers.load().get(name).cloned().ok_or(CallError::UnknownServer)?;
+            let call_timeout = server.settings().call_timeout;
+            let limit = context.deadline.map_or(call_timeout, |deadline| deadline.saturating_duration_since(start));
+            let deadline = start + limit;
+            let patience = Patience { started: deadline.min(start + timing.start_patience), back: deadline.min(start + timing.patience) };
+            let settings = server.settings();
+            let linked = if settings.per_user.is_empty() {
+                server.link(failed.as_ref(), patience).await
+            } else {
+                let credentials = context.credentials.as_deref().ok_or(CallError::NoCredentials)?;
+                self.users.link(&server, &context.principal.id, credentials, failed.as_ref(), deadline).await
+            };
+            let held = match linked {
+                Ok(held) => held,
+                // It was configured anew in this moment: the call goes to what is there now.
+                Err(NoLink::Retired) => continue,
+                Err(NoLink::Unavailable { reason, retry_after }) => return Err(CallError::Unavailable { reason, retry_after }),
+                Err(NoLink::NotLetIn { reason }) => return Err(CallError::NotLetIn { reason, retry_after: server::SHORT_RETRY }),
+                Err(NoLink::TooManyUsers { limit, of }) => {
+                    return Err(CallError::TooManyUsers { limit, of, retry_after: server::START_RETRY });
+                }
+            };
+            let forwarded = settings.remote.forwarding.as_ref().map(|rules| {
+                let mut headers = rules.select(&context.headers);
+                // What is filled in for a user is not theirs to choose.
+                for name in settings.per_user.templates.keys() {
+                    headers.remove(name.to_lowercase());
+                }
+                Forwarded(headers)
+            });
+            let (said, waiting) = context.said.clone().map(waiting_for_answers).unzip();
+            let listeners = Listeners { progress: context.progress.clone(), said };
+            let call = call::send(&held.link, request.clone(), listeners, forwarded);
+            let error = match in_time(call, deadline, waiting.as_deref()).await {
+                Ok(Ok(result)) => return Ok(result),
+                Ok(Err(error)) => error,
+                Err(_) => {
+                    if !settings.per_user.is_empty() {
+                        // Nothing else would tell that such a connection is dead.
+                        held.link.exchange.suspect.notify_one();
+                    }
+                    return Err(CallError::Timeout(limit));
+                }
+            };
+            let reason = match error {
+                LinkError::Protocol { code, message } => return Err(CallError::Protocol { code, message }),
+                LinkError::TooLarge { limit } => return Err(CallError::TooLarge { limit }),
+                LinkError::Refused(status) => return Err(CallError::Refused { status: status.as_u16() }),
+                LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message }),
+                LinkError::Closed { reason, sent } => {
+                    held.link.exchange.suspect.notify_one();
+                    if !sent && std::mem::take(&mut is_spare) {
+                        failed = Some(Arc::clone(&held.link));
+                        continue;
+                    }
+                    reason.into_owned()
+                }
+            };
+            return Err(CallError::Unavailable { reason, retry_after: AFTER_LOSS });
+        }
     }
 
     fn tasks(&self) -> MutexGuard<'_, IndexMap<ServerName, Task>> {
@@ -227,69 +305,15 @@ impl ToolServers for McpServers {
     }
 
     async fn call(&self, tool: &ToolId, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, CallError> {
-        let start = Instant::now();
-        let timing = self.options.timing;
-        // A request that can't have reached the server is made once more.
-        let (mut is_spare, mut failed) = (true, None);
-        loop {
-            let server = self.servers.load().get(&tool.server).cloned().ok_or(CallError::UnknownServer)?;
-            let call_timeout = server.settings().call_timeout;
-            let limit = context.deadline.map_or(call_timeout, |deadline| deadline.saturating_duration_since(start));
-            let deadline = start + limit;
-            let patience = Patience { started: deadline.min(start + timing.start_patience), back: deadline.min(start + timing.patience) };
-            let settings = server.settings();
-            let linked = if settings.per_user.is_empty() {
-                server.link(failed.as_ref(), patience).await
-            } else {
-                let credentials = context.credentials.as_deref().ok_or(CallError::NoCredentials)?;
-                self.users.link(&server, &context.principal.id, credentials, failed.as_ref(), deadline).await
-            };
-            let held = match linked {
-                Ok(held) => held,
-                // It was configured anew in this moment: the call goes to what is there now.
-                Err(NoLink::Retired) => continue,
-                Err(NoLink::Unavailable { reason, retry_after }) => return Err(CallError::Unavailable { reason, retry_after }),
-                Err(NoLink::NotLetIn { reason }) => return Err(CallError::NotLetIn { reason, retry_after: server::SHORT_RETRY }),
-                Err(NoLink::TooManyUsers { limit, of }) => {
-                    return Err(CallError::TooManyUsers { limit, of, retry_after: server::START_RETRY });
-                }
-            };
-            let forwarded = settings.remote.forwarding.as_ref().map(|rules| {
-                let mut headers = rules.select(&context.headers);
-                // What is filled in for a user is not theirs to choose.
-                for name in settings.per_user.templates.keys() {
-                    headers.remove(name.to_lowercase());
-                }
-                Forwarded(headers)
-            });
-            let call = call::call(&held.link, &tool.name, Arc::clone(&arguments), context.progress.clone(), forwarded);
-            let error = match timeout_at(deadline, call).await {
-                Ok(Ok(result)) => return Ok(result),
-                Ok(Err(error)) => error,
-                Err(_) => {
-                    if !settings.per_user.is_empty() {
-                        // Nothing else would tell that such a connection is dead.
-                        held.link.exchange.suspect.notify_one();
-                    }
-                    return Err(CallError::Timeout(limit));
-                }
-            };
-            let reason = match error {
-                LinkError::Protocol { code, message } => return Err(CallError::Protocol { code, message }),
-                LinkError::TooLarge { limit } => return Err(CallError::TooLarge { limit }),
-                LinkError::Refused(status) => return Err(CallError::Refused { status: status.as_u16() }),
-                LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message }),
-                LinkError::Closed { reason, sent } => {
-                    held.link.exchange.suspect.notify_one();
-                    if !sent && std::mem::take(&mut is_spare) {
-                        failed = Some(Arc::clone(&held.link));
-                        continue;
-                    }
-                    reason.into_owned()
-                }
-            };
-            return Err(CallError::Unavailable { reason, retry_after: AFTER_LOSS });
-        }
+        self.send(&tool.server, Request::Call { tool: &tool.name, arguments }, context).await
+    }
+
+    async fn ask(&self, server: &ServerName, asked: Asked, context: CallContext) -> Result<Box<RawValue>, CallError> {
+        self.send(server, Request::Other(&asked), context).await
+    }
+
+    fn offers(&self, server: &ServerName) -> Offers {
+        self.servers.load().get(server).map(|server| server.offers()).unwrap_or_default()
     }
 
     fn forwards_headers(&self, server: &ServerName) -> bool {

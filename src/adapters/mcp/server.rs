@@ -13,7 +13,7 @@ use crate::adapters::mcp::list::Tools;
 use crate::adapters::mcp::per_user::Use;
 use crate::adapters::mcp::text::{Secrets, plain};
 use crate::domain::tool::ServerName;
-use crate::service::ports::{ServerEvent, ServerListing, ServerPhase, ServerState};
+use crate::service::ports::{Offers, ServerEvent, ServerListing, ServerPhase, ServerState};
 use crate::settings::servers::ServerSettings;
 
 /// What a caller is told to wait where nothing better is known.
@@ -177,6 +177,13 @@ impl Server {
     /// Whether its tools are listed in nobody's name.
     pub(super) fn is_linked(&self) -> bool {
         self.status.borrow().link.is_some()
+    }
+
+    /// What it has beside tools. One that nobody's connection reaches may have anything.
+    pub(super) fn offers(&self) -> Offers {
+        let everything = Offers { prompts: true, resources: true, completions: true };
+        let nothing = || if self.settings().per_user.is_empty() { Offers::default() } else { everything };
+        self.status.borrow().link.as_ref().map_or_else(nothing, |link| link.offers)
     }
 
     pub(super) fn is_retired(&self) -> bool {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ResultType, Tool as McpTool, ToolAnnotations};
 use serde_json::{Value, json};
 
+use super::passthrough::address;
 use crate::domain::document::MetaTool;
 use crate::domain::hidden_text;
-use crate::domain::tool::Tool;
+use crate::domain::tool::{ServerName, Tool};
 
 /// A tool with everything that its server says of it, under the name by which it is published.
 pub(super) fn of(tool: &Tool) -> McpTool {
@@ -53,6 +54,20 @@ pub(super) fn of_meta(tool: &MetaTool) -> McpTool {
     definition.title = Some(tool.title.to_owned());
     definition.annotations = Some(annotations);
     definition
+}
+
+/// The same where many servers are reached: resources that it refers to get addresses that say whose they are. What anybody can
+/// fetch keeps its own.
+pub(super) fn result_among(server: &ServerName, text: &str) -> CallToolResult {
+    let mut result = result(text);
+    for block in &mut result.content {
+        if let ContentBlock::ResourceLink(link) = block
+            && !["http:", "https:"].iter().any(|scheme| link.uri.starts_with(scheme))
+        {
+            link.uri = address(server, &link.uri);
+        }
+    }
+    result
 }
 
 /// A result object as its server sent it. What is none is handed on as a text, so that nothing is lost.

@@ -6,10 +6,14 @@ use http::HeaderMap;
 use rmcp::model::ProtocolVersion;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::service::mcp_sessions::Abilities;
 
 const INITIALIZE: &str = "initialize";
 const CANCELLED: &str = "notifications/cancelled";
+const CALL_TOOL: &str = "tools/call";
 const LIST_TOOLS: &str = "tools/list";
 const VERSION: &str = "mcp-protocol-version";
 
@@ -59,6 +63,19 @@ impl<'a> Message<'a> {
         }
         let cancelled = serde_json::from_str::<Cancelled<'a>>(self.params.filter(|_| self.is(CANCELLED))?.get()).ok()?;
         Some(cancelled.request.get())
+    }
+
+    /// Of a greeting, what the client can do.
+    pub(super) fn abilities(&self) -> Abilities {
+        let params: Option<Value> = self.params.and_then(|params| serde_json::from_str(params.get()).ok());
+        params
+            .and_then(|mut params| params.get_mut("capabilities").map(Value::take))
+            .map(|value| Abilities::read(&value))
+            .unwrap_or_default()
+    }
+
+    pub(super) fn calls_a_tool(&self) -> bool {
+        self.is(CALL_TOOL)
     }
 
     pub(super) fn lists_tools(&self) -> bool {

@@ -11,6 +11,8 @@
 mod definition;
 mod message;
 mod meta;
+mod passthrough;
+mod questions;
 mod server;
 mod stream;
 
@@ -26,6 +28,7 @@ use http_body_util::{BodyExt as _, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
+use tokio::sync::mpsc;
 
 use self::message::{Message, has_sessions};
 use self::server::{Face, Shown};
@@ -44,10 +47,11 @@ use crate::http::state::State;
 use crate::service::mcp_sessions::{McpAddress, McpSession};
 use crate::service::publish::Place;
 
-const JSON: &str = "application/json";
 const SESSION: &str = "mcp-session-id";
 /// The message that Open WebUI is about to answer.
 const MESSAGE_ID: &str = "x-openwebui-message-id";
+/// What is said in the middle of a call that waits for its client.
+const SAID: usize = 16;
 
 #[derive(Deserialize)]
 pub struct McpQuery {
@@ -147,14 +151,19 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         _ => return Ok(not_allowed(&state)),
     }
     if let Some(session) = &session {
-        if message.answers().is_some() {
+        if let Some(question) = message.answers() {
+            session.settle(question, serde_json::from_slice(&body).unwrap_or_default());
             return Ok(HttpResponse::Accepted().finish());
         }
         if let Some(cancelled) = message.cancels() {
             session.cancel(cancelled);
         }
     }
-    let opened = if message.is_initialize() && has_sessions(&headers) { state.mcp_sessions.open(&caller.0, address) } else { None };
+    let opened = if message.is_initialize() && has_sessions(&headers) {
+        state.mcp_sessions.open(&caller.0, address, message.abilities())
+    } else {
+        None
+    };
     let mut context = context(&caller, &request);
     // Only servers whose configuration says so get any of them.
     context.headers = Arc::clone(&headers);
@@ -162,6 +171,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         context.session = Some(Conversation::client(session.id().as_str()));
     }
     let chosen = if shown == Shown::ForMessage { chosen(&state, &context.principal, &request) } else { None };
+    let (stream, said) = session.as_ref().filter(|_| message.calls_a_tool()).map(|_| mpsc::channel(SAID)).unzip();
     let face = Face {
         state: state.clone(),
         caller: context,
@@ -170,6 +180,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         chosen,
         server,
         session: session.clone().or_else(|| opened.clone()),
+        stream,
     };
     let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
     drop(message);
@@ -180,23 +191,16 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         .with_json_response(true)
         .with_allowed_hosts(Vec::<String>::new());
     let service = StreamableHttpService::new(move || Ok(face.clone()), Arc::new(NeverSessionManager::default()), config);
-    let handled = service.handle(asked);
+    let handled = async move { service.handle(asked).await };
     let Some(running) = running else {
         let response = to_response(handled.await).await?;
         return Ok(with_session(&state, response, opened));
     };
-    let cancelled = running.cancelled.clone();
-    let response = tokio::select! {
-        response = handled => response,
-        // Dropped, the request cancels what it does. Nobody waits for an answer.
-        () = cancelled.cancelled() => return Ok(stream::streaming().finish()),
-    };
-    let response = to_response(response).await?;
+    let response = stream::merged(handled, said, running).await?;
     if let Some(session) = session.filter(|_| lists) {
         state.mcp_sessions.note_listed(&session);
     }
-    // It is at work until all of it is sent.
-    Ok(response.map_body(|_, body| stream::Held::new(body, running)).map_into_boxed_body())
+    Ok(response)
 }
 
 /// What was chosen for the message that Open WebUI lists the tools for, see [`crate::service::message_selections`].
@@ -272,11 +276,17 @@ fn to_request(request: &HttpRequest, headers: &http::HeaderMap, body: Bytes) -> 
     builder.body(Full::new(body)).map_err(|error| Problem::new(Code::InvalidRequest, format!("The request can't be read: {error}.")))
 }
 
+fn is_stream<B>(response: &http::Response<B>) -> bool {
+    let kind = response.headers().get(http::header::CONTENT_TYPE);
+    response.status() == http::StatusCode::OK && kind.is_some_and(|kind| kind.as_bytes().starts_with(EVENT_STREAM.as_bytes()))
+}
+
 async fn to_response<B>(response: http::Response<B>) -> Result<HttpResponse, Problem>
 where
     B: http_body::Body<Data = Bytes> + Unpin + 'static,
     B::Error: std::error::Error,
 {
+    let is_stream = is_stream(&response);
     let (parts, body) = response.into_parts();
     let status = StatusCode::from_u16(parts.status.as_u16()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut builder = HttpResponse::build(status);
@@ -285,8 +295,7 @@ where
             builder.append_header((name, value));
         }
     }
-    let is_stream = parts.headers.get(http::header::CONTENT_TYPE).is_some_and(|kind| !kind.as_bytes().starts_with(JSON.as_bytes()));
-    if is_stream && status == StatusCode::OK {
+    if is_stream {
         let stream = BodyStream::new(body.into_data_stream());
         debug_assert_eq!(stream.size(), BodySize::Stream, "its length is not known");
         return Ok(builder.body(stream));

@@ -7,15 +7,18 @@ use std::time::Duration;
 use actix_web::web;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData,
-    Implementation, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool as McpTool,
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, ContentBlock,
+    CustomRequest, CustomResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, Implementation, JsonObject,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
+    SetLevelRequestMethod, Tool as McpTool,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{definition, meta};
+use super::{definition, meta, questions};
 use crate::domain::catalog::{Catalog, CatalogServer};
 use crate::domain::document::{self, MAX_DESCRIBED, Mode};
 use crate::domain::naming::{
@@ -25,14 +28,14 @@ use crate::domain::principal::Visibility;
 use crate::domain::tool::{ServerName, Tool, ToolId};
 use crate::http::problem::Problem;
 use crate::http::state::State;
-use crate::service::execute::{Caller, ExecuteError};
+use crate::service::execute::{Caller, ExecuteError, Told};
 use crate::service::loading::Here;
 use crate::service::mcp_sessions::McpSession;
 use crate::service::ports::Progress;
 use crate::service::publish::{Place, Publish};
 
 /// How long a client may keep a list. Servers change theirs rarely, and nobody tells the client.
-const LIST_TTL_MS: u64 = 60_000;
+pub(super) const LIST_TTL_MS: u64 = 60_000;
 const PROGRESS_QUEUE: usize = 16;
 /// How long a result waits for notifications that are on their way.
 const TELLING: Duration = Duration::from_secs(1);
@@ -64,6 +67,8 @@ pub(super) struct Face {
     pub(super) server: Option<ServerName>,
     /// The client's, where it has one.
     pub(super) session: Option<Arc<McpSession>>,
+    /// Where messages go that belong to this very request, before its answer.
+    pub(super) stream: Option<mpsc::Sender<Arc<str>>>,
 }
 
 impl ServerHandler for Face {
@@ -72,6 +77,10 @@ impl ServerHandler for Face {
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
         if let Some(tools) = capabilities.tools.as_mut().filter(|_| self.session.is_some()) {
             tools.list_changed = Some(true);
+        }
+        self.announce(&mut capabilities);
+        if self.session.is_some() {
+            announce_notes(&mut capabilities);
         }
         let config = ServerConfig::new(capabilities);
         if let Some(server) = &self.server {
@@ -138,6 +147,51 @@ impl ServerHandler for Face {
             answer = answer => answer.map(CallToolResponse::from),
             () = cancelled.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
         }
+    }
+
+    async fn list_prompts(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListPromptsResult, ErrorData> {
+        Ok(self.prompts().await)
+    }
+
+    async fn get_prompt(&self, request: GetPromptRequestParams, _: RequestContext<RoleServer>) -> Result<GetPromptResponse, ErrorData> {
+        self.prompt(request).await.map(GetPromptResponse::from)
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(self.resources().await)
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(self.resource_templates().await)
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let is_modern = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        self.resource(request, is_modern).await.map(ReadResourceResponse::from)
+    }
+
+    async fn complete(&self, request: CompleteRequestParams, _: RequestContext<RoleServer>) -> Result<CompleteResult, ErrorData> {
+        self.completion(request).await
+    }
+
+    #[expect(deprecated, reason = "clients of the older era ask for notes")]
+    async fn set_level(&self, request: rmcp::model::SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        let Some(session) = &self.session else { return Err(ErrorData::method_not_found::<SetLevelRequestMethod>()) };
+        let level = serde_json::to_value(request.level).unwrap_or_default();
+        session.want_notes(level.as_str().unwrap_or_default());
+        Ok(())
     }
 
     /// The definition, so that the SDK checks headers that repeat arguments (`x-mcp-header`).
@@ -224,13 +278,16 @@ impl Face {
             Err(error) => return Err(unknown(name, did_you_mean(error))),
         };
         let (progress, telling) = progress(context).unzip();
-        let executed = self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), progress).await;
-        if let Some(telling) = telling {
+        let (said, handing) =
+            self.session.as_ref().zip(self.stream.as_ref()).map(|(session, stream)| questions::hand_on(session, stream)).unzip();
+        let executed = self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), Told { progress, said }).await;
+        for told in telling.into_iter().chain(handing) {
             // What the tool told before it ended reaches the client before the result, which ends the stream.
-            let _ = tokio::time::timeout(TELLING, telling).await;
+            let _ = tokio::time::timeout(TELLING, told).await;
         }
         match executed.result {
-            Ok(result) => Ok(definition::result(&result)),
+            Ok(result) if self.server.is_some() => Ok(definition::result(&result)),
+            Ok(result) => Ok(definition::result_among(&tool.id.server, &result)),
             Err(ExecuteError::NotFound { did_you_mean }) => Err(unknown(name, did_you_mean)),
             Err(error) => Ok(failed(&Problem::from(error))),
         }
@@ -283,6 +340,10 @@ fn did_you_mean(error: ExecuteError) -> Option<String> {
         ExecuteError::NotFound { did_you_mean } => did_you_mean,
         _ => None,
     }
+}
+
+fn announce_notes(capabilities: &mut ServerCapabilities) {
+    capabilities.logging = Some(JsonObject::new());
 }
 
 /// How one server presents itself.

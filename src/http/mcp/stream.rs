@@ -10,16 +10,23 @@ use actix_web::HttpResponse;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::http::header;
 use actix_web::web::Bytes;
+use futures::future::ready;
 use futures::stream::unfold;
+use http_body_util::BodyExt as _;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::{is_stream, to_response};
+use crate::http::problem::{Code, Problem};
 use crate::service::mcp_sessions::Running;
 
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
 /// After so much silence a comment says that the stream is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+const ALIVE: &[u8] = b": alive\n\n";
+/// Events that wait for a client that does not read.
+const EVENTS: usize = 16;
 
 /// A message of JSON-RPC as an event. JSON text that came over a stream has no line ends outside of strings, and inside they are
 /// escaped; where somebody sent some all the same, each line is one of the event.
@@ -40,7 +47,7 @@ pub(super) fn response(messages: mpsc::Receiver<Arc<str>>) -> HttpResponse {
         let event = match timeout(KEEP_ALIVE, messages.recv()).await {
             Ok(Some(message)) => event(&message),
             Ok(None) => return None,
-            Err(_) => Bytes::from_static(b": alive\n\n"),
+            Err(_) => Bytes::from_static(ALIVE),
         };
         Some((Ok::<_, Infallible>(event), messages))
     });
@@ -54,6 +61,121 @@ pub(super) fn streaming() -> actix_web::HttpResponseBuilder {
     // Proxies that collect what they pass on would hold events back.
     builder.insert_header(("x-accel-buffering", "no"));
     builder
+}
+
+/// What comes first.
+enum First<B> {
+    Said(Arc<str>),
+    Answered(http::Response<B>),
+}
+
+/// The response to a request, with what is said on its stream before the answer. It ends where the client has cancelled the request.
+pub(super) async fn merged<B>(
+    handled: impl Future<Output = http::Response<B>> + 'static,
+    mut said: Option<mpsc::Receiver<Arc<str>>>,
+    running: Running,
+) -> Result<HttpResponse, Problem>
+where
+    B: http_body::Body<Data = Bytes> + Unpin + 'static,
+    B::Error: std::error::Error,
+{
+    let mut handled = Box::pin(handled);
+    let cancelled = running.cancelled.clone();
+    let first = tokio::select! {
+        biased;
+        Some(message) = next(&mut said) => First::Said(message),
+        response = &mut handled => First::Answered(response),
+        // Dropped, the request cancels what it does. Nobody waits for an answer.
+        () = cancelled.cancelled() => return Ok(streaming().finish()),
+    };
+    match (first, said) {
+        (First::Answered(response), Some(said)) if is_stream(&response) => Ok(pumped(None, ready(response), said, running)),
+        (First::Answered(response), _) => {
+            let response = to_response(response).await?;
+            // It is at work until all of it is sent.
+            Ok(response.map_body(|_, body| Held::new(body, running)).map_into_boxed_body())
+        }
+        (First::Said(message), Some(said)) => Ok(pumped(Some(message), handled, said, running)),
+        (First::Said(_), None) => Err(Problem::new(Code::Internal, "What was said has no stream.")),
+    }
+}
+
+async fn next(said: &mut Option<mpsc::Receiver<Arc<str>>>) -> Option<Arc<str>> {
+    said.as_mut()?.recv().await
+}
+
+/// A stream of what is said and then of the answer, made by a task that ends when the client goes away.
+fn pumped<B>(
+    first: Option<Arc<str>>,
+    handled: impl Future<Output = http::Response<B>> + Unpin + 'static,
+    said: mpsc::Receiver<Arc<str>>,
+    running: Running,
+) -> HttpResponse
+where
+    B: http_body::Body<Data = Bytes> + Unpin + 'static,
+{
+    let (sender, receiver) = mpsc::channel(EVENTS);
+    actix_web::rt::spawn(async move {
+        let cancelled = running.cancelled.clone();
+        tokio::select! {
+            () = pump(first, handled, said, &sender) => {}
+            () = sender.closed() => {}
+            () = cancelled.cancelled() => {}
+        }
+        drop(running);
+    });
+    let events = unfold(receiver, async |mut receiver| {
+        let event = match timeout(KEEP_ALIVE, receiver.recv()).await {
+            Ok(Some(event)) => event,
+            Ok(None) => return None,
+            Err(_) => Bytes::from_static(ALIVE),
+        };
+        Some((Ok::<_, Infallible>(event), receiver))
+    });
+    streaming().streaming(Box::pin(events))
+}
+
+async fn pump<B>(
+    first: Option<Arc<str>>,
+    mut handled: impl Future<Output = http::Response<B>> + Unpin,
+    mut said: mpsc::Receiver<Arc<str>>,
+    sender: &mpsc::Sender<Bytes>,
+) where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    if let Some(message) = first {
+        let _ = sender.send(event(&message)).await;
+    }
+    let response = loop {
+        tokio::select! {
+            biased;
+            Some(message) = said.recv() => drop(sender.send(event(&message)).await),
+            response = &mut handled => break response,
+        }
+    };
+    let is_stream = is_stream(&response);
+    let mut body = response.into_body();
+    if !is_stream {
+        if let Ok(whole) = body.collect().await {
+            let _ = sender.send(event(&String::from_utf8_lossy(&whole.to_bytes()))).await;
+        }
+        return;
+    }
+    loop {
+        let frame = tokio::select! {
+            biased;
+            Some(message) = said.recv() => {
+                let _ = sender.send(event(&message)).await;
+                continue;
+            }
+            frame = body.frame() => frame,
+        };
+        // Each frame is a whole event, so that others may come between two of them.
+        let Some(Ok(frame)) = frame else { return };
+        if let Ok(data) = frame.into_data() {
+            let _ = sender.send(data).await;
+        }
+    }
 }
 
 /// A body that holds a request as being at work, and ends where the client has cancelled it.

@@ -22,7 +22,7 @@ use crate::service::current::CurrentCatalog;
 use crate::service::execute::policy::{Policies, Policy};
 use crate::service::files::Files;
 use crate::service::limits::{CallPermit, Limited, Limits};
-use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, Progress, ToolServers};
+use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, Progress, Said, ToolServers};
 use crate::service::record::Recorder;
 use crate::service::secrets::{CredentialError, Secrets};
 use crate::settings::{LiveSettings, Validation};
@@ -47,6 +47,14 @@ impl Caller {
         let chat = || self.chat.as_deref().map(Conversation::chat);
         of_address.cloned().or_else(chat).or_else(|| self.session.clone())
     }
+}
+
+/// Who hears what a server says while a call is under way.
+#[derive(Default)]
+pub struct Told {
+    pub progress: Option<mpsc::Sender<Progress>>,
+    /// Questions, and what the server notes down.
+    pub said: Option<mpsc::Sender<Said>>,
 }
 
 /// Why an execution brought no result.
@@ -161,7 +169,7 @@ impl Execute {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
         };
-        let (result, repairs) = self.ask(tool, sent, &record.caller, None).await;
+        let (result, repairs) = self.ask(tool, sent, &record.caller, Told::default()).await;
         let result = match result {
             Ok(result) => match outcome::answer(&result, tool.output.is_some()) {
                 ToolAnswer::Result(parts) => {
@@ -179,13 +187,13 @@ impl Execute {
     }
 
     /// The same for a caller who speaks MCP: the body is the result object as the server sent it (MCP specification,
-    /// `CallToolResult`), one that tells an error too. `progress`: where the tool's notifications go.
-    pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: Caller, progress: Option<mpsc::Sender<Progress>>) -> Executed {
+    /// `CallToolResult`), one that tells an error too. `told`: who hears what the server says meanwhile.
+    pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: Caller, told: Told) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
         };
-        let (result, repairs) = self.ask(tool, sent, &record.caller, progress).await;
+        let (result, repairs) = self.ask(tool, sent, &record.caller, told).await;
         let result = result.map(|result| Box::<str>::from(result).into_string());
         record.outcome = match &result {
             Ok(result) if outcome::is_error(result) => CallOutcome::ToolError,
@@ -214,15 +222,9 @@ impl Execute {
     }
 
     /// Checks the arguments and sends them.
-    async fn ask(
-        &self,
-        tool: &Tool,
-        sent: &str,
-        caller: &Caller,
-        progress: Option<mpsc::Sender<Progress>>,
-    ) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
+    async fn ask(&self, tool: &Tool, sent: &str, caller: &Caller, told: Told) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
         match prepare(tool, sent, self.policies.of(&tool.id.server)) {
-            Ok((arguments, repairs)) => (self.send(tool, &arguments, caller, progress).await, repairs),
+            Ok((arguments, repairs)) => (self.send(tool, &arguments, caller, told).await, repairs),
             Err(problems) => (Err(ExecuteError::Invalid(problems)), Vec::new()),
         }
     }
@@ -252,18 +254,13 @@ impl Execute {
         }
     }
 
-    async fn send(
-        &self,
-        tool: &Tool,
-        arguments: &str,
-        caller: &Caller,
-        progress: Option<mpsc::Sender<Progress>>,
-    ) -> Result<Box<RawValue>, ExecuteError> {
+    async fn send(&self, tool: &Tool, arguments: &str, caller: &Caller, told: Told) -> Result<Box<RawValue>, ExecuteError> {
         let invalid = |error: serde_json::Error| ExecuteError::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]);
         let arguments: Box<RawValue> = serde_json::from_str(arguments).map_err(invalid)?;
         let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
         let credentials = self.secrets.credentials(&principal, &tool.id.server).await?;
-        let context = CallContext { principal, headers, credentials, deadline: None, progress };
+        let Told { progress, said } = told;
+        let context = CallContext { principal, headers, credentials, deadline: None, progress, said };
         Ok(self.servers.call(&tool.id, arguments.into(), context).await?)
     }
 }

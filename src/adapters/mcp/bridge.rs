@@ -1,0 +1,353 @@
+//! Standard streams on one side, a running service over streamable HTTP on the other: for clients that only start processes.
+//!
+//! Messages are handed on as they were written; of each only what the transport needs is read. A session that the service has
+//! forgotten, after a restart say, is begun anew with the client's own greeting, so that the client notices nothing.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::TryStreamExt as _;
+use http::StatusCode;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{RequestBuilder, Response};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tokio_util::io::StreamReader;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use url::Url;
+
+use crate::adapters::mcp::events::{Event, Events};
+use crate::adapters::mcp::http::EVENT_STREAM;
+use crate::adapters::mcp::stdio::{Line, Lines};
+
+const SESSION: &str = "mcp-session-id";
+const VERSION: &str = "mcp-protocol-version";
+/// The first version in which every request says all of itself.
+const STATELESS: &str = "2026-07-28";
+/// Largest message in bytes.
+const LIMIT: usize = 64 * 1024 * 1024;
+/// Messages that wait for a client that does not read.
+const QUEUE: usize = 64;
+/// How long answers are waited for when the client has ended.
+const LAST_ANSWERS: Duration = Duration::from_secs(30);
+const FAREWELL: Duration = Duration::from_secs(2);
+/// The first and the longest pause before the stream is opened again.
+const PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const SERVER_ERROR: i64 = -32000;
+
+/// A message of JSON-RPC, as far as the transport needs it.
+#[derive(Default, Deserialize)]
+struct Message<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(default)]
+    method: Option<String>,
+    #[serde(default)]
+    params: Option<Params>,
+}
+
+#[derive(Default, Deserialize)]
+struct Params {
+    #[serde(default)]
+    name: Option<Value>,
+    #[serde(default)]
+    uri: Option<Value>,
+    #[serde(default, rename = "_meta")]
+    meta: Option<Value>,
+}
+
+impl Message<'_> {
+    /// The version that a request names, as those of the newer era do.
+    fn version(&self) -> Option<&str> {
+        self.params.as_ref()?.meta.as_ref()?.get("io.modelcontextprotocol/protocolVersion")?.as_str()
+    }
+
+    fn is_request(&self, method: &str) -> bool {
+        self.id.is_some() && self.method.as_deref() == Some(method)
+    }
+}
+
+/// What was agreed on with the service.
+struct Agreed {
+    session: Option<String>,
+    version: String,
+    /// The client's greeting, for another session.
+    greeting: Vec<u8>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BridgeError {
+    #[error("no HTTP client: {0}")]
+    Client(reqwest::Error),
+    #[error("standard streams: {0}")]
+    Streams(#[from] io::Error),
+}
+
+/// Connects standard streams with a running service.
+#[derive(Clone)]
+pub struct Bridge(Arc<Inner>);
+
+struct Inner {
+    client: reqwest::Client,
+    url: Url,
+    key: Option<SecretString>,
+    agreed: ArcSwapOption<Agreed>,
+    out: mpsc::Sender<Vec<u8>>,
+}
+
+impl Bridge {
+    /// Hands messages on until the input ends and all of it is answered.
+    ///
+    /// # Errors
+    /// [`BridgeError`]. A service that is not there is told to the client, request by request.
+    pub async fn run(
+        url: Url,
+        key: Option<SecretString>,
+        input: impl AsyncRead + Unpin,
+        mut output: impl AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<(), BridgeError> {
+        let client = reqwest::Client::builder().tcp_nodelay(true).build().map_err(BridgeError::Client)?;
+        let (out, mut messages) = mpsc::channel::<Vec<u8>>(QUEUE);
+        let writing = tokio::spawn(async move {
+            while let Some(mut message) = messages.recv().await {
+                message.push(b'\n');
+                output.write_all(&message).await?;
+                output.flush().await?;
+            }
+            io::Result::Ok(())
+        });
+        let bridge = Self(Arc::new(Inner { client, url, key, agreed: ArcSwapOption::empty(), out }));
+        let (mut lines, requests) = (Lines::new(input, LIMIT), TaskTracker::new());
+        let mut listening = None;
+        loop {
+            let line = match lines.next().await {
+                Line::Message(line) => line,
+                Line::TooLong { .. } => {
+                    tracing::warn!(limit = LIMIT, "a message of the client is too long and left out");
+                    continue;
+                }
+                Line::End => break,
+            };
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let message: Message<'_> = serde_json::from_slice(&line).unwrap_or_default();
+            if message.is_request("initialize") {
+                // What comes next names the session that this brings.
+                bridge.forward(&line).await;
+                if bridge.0.agreed.load().as_ref().is_some_and(|agreed| agreed.session.is_some()) {
+                    let bridge = bridge.clone();
+                    listening = Some(AbortOnDropHandle::new(tokio::spawn(async move { bridge.listen().await })));
+                }
+            } else if message.id.is_some() && message.method.is_some() {
+                let bridge = bridge.clone();
+                requests.spawn(async move { bridge.forward(&line).await });
+            } else {
+                bridge.forward(&line).await;
+            }
+        }
+        requests.close();
+        let _ = timeout(LAST_ANSWERS, requests.wait()).await;
+        drop(listening);
+        let _ = timeout(FAREWELL, bridge.end()).await;
+        drop(bridge);
+        match timeout(FAREWELL, writing).await {
+            Ok(Ok(Err(error))) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends one message and hands its answers back.
+    async fn forward(&self, line: &[u8]) {
+        let message: Message<'_> = serde_json::from_slice(line).unwrap_or_default();
+        if let Err(words) = self.exchange(line, &message).await {
+            if let Some(id) = message.id.filter(|_| message.method.is_some()) {
+                let error = json!({"code": SERVER_ERROR, "message": words});
+                self.tell(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}").into_bytes()).await;
+            } else {
+                tracing::warn!(reason = words, "a message could not be handed on");
+            }
+        }
+    }
+
+    async fn exchange(&self, line: &[u8], message: &Message<'_>) -> Result<(), String> {
+        let mut response = self.post(line, message).await?;
+        if response.status() == StatusCode::NOT_FOUND && message.version().is_none() && self.greet_again().await {
+            response = self.post(line, message).await?;
+        }
+        let status = response.status();
+        if message.is_request("initialize") && status.is_success() {
+            return self.welcome(line, response).await;
+        }
+        let is_message = kind(&response).is_some_and(|kind| kind.starts_with("application/json"));
+        if kind(&response).is_some_and(|kind| kind.starts_with(EVENT_STREAM)) {
+            self.hand_back(response).await;
+            return Ok(());
+        }
+        let body = response.bytes().await.map_err(|error| failure(&error))?;
+        // Errors of the protocol come with a status of their own too.
+        if is_message && !body.is_empty() {
+            self.tell(one_line(&body)).await;
+            return Ok(());
+        }
+        if status.is_success() { Ok(()) } else { Err(refused(status, &body)) }
+    }
+
+    /// Takes over what the service has agreed to.
+    async fn welcome(&self, greeting: &[u8], response: Response) -> Result<(), String> {
+        let session = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let body = response.bytes().await.map_err(|error| failure(&error))?;
+        let answer: Value = serde_json::from_slice(&body).map_err(|_| "the service's greeting can't be read".to_owned())?;
+        if let Some(version) = answer.pointer("/result/protocolVersion").and_then(Value::as_str) {
+            let agreed = Agreed { session, version: version.to_owned(), greeting: greeting.to_vec() };
+            self.0.agreed.store(Some(Arc::new(agreed)));
+        }
+        self.tell(one_line(&body)).await;
+        Ok(())
+    }
+
+    /// Begins another session in the client's name; `false` where it had none.
+    async fn greet_again(&self) -> bool {
+        let Some(former) = self.0.agreed.load_full().filter(|agreed| agreed.session.is_some()) else { return false };
+        let greeting: Message<'_> = serde_json::from_slice(&former.greeting).unwrap_or_default();
+        self.0.agreed.store(None);
+        let Ok(response) = self.post(&former.greeting, &greeting).await else { return false };
+        let session = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let is_welcome = response.status().is_success();
+        let agreed = Agreed { session, version: former.version.clone(), greeting: former.greeting.clone() };
+        self.0.agreed.store(Some(Arc::new(agreed)));
+        tracing::info!("the service has forgotten the session; a new one was begun");
+        is_welcome
+    }
+
+    async fn post(&self, line: &[u8], message: &Message<'_>) -> Result<Response, String> {
+        let request = self.0.client.post(self.0.url.clone()).header(CONTENT_TYPE, "application/json").body(line.to_vec());
+        let mut request = self.authorized(request).header(ACCEPT, format!("application/json, {EVENT_STREAM}"));
+        match message.version() {
+            Some(version) => {
+                request = request.header(VERSION, version);
+                if version >= STATELESS {
+                    request = stateless(request, message);
+                }
+            }
+            None => request = self.in_session(request),
+        }
+        request.send().await.map_err(|error| failure(&error))
+    }
+
+    /// What the service says by itself, for as long as there is a session.
+    async fn listen(&self) {
+        let mut pause = PAUSE;
+        loop {
+            let request = self.0.client.get(self.0.url.clone()).header(ACCEPT, EVENT_STREAM);
+            match self.in_session(self.authorized(request)).send().await {
+                Ok(response) if response.status().is_success() => {
+                    pause = PAUSE;
+                    self.hand_back(response).await;
+                }
+                Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => return,
+                // With the next message of the client there is another session.
+                Ok(_) | Err(_) => {}
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Ends the session.
+    async fn end(&self) {
+        if self.0.agreed.load().as_ref().is_some_and(|agreed| agreed.session.is_some()) {
+            let request = self.0.client.delete(self.0.url.clone());
+            let _ = self.in_session(self.authorized(request)).send().await;
+        }
+    }
+
+    async fn hand_back(&self, response: Response) {
+        let stream = response.bytes_stream().map_err(io::Error::other);
+        let mut events = Events::new(StreamReader::new(stream), LIMIT);
+        while let Some(event) = events.next().await {
+            match event {
+                Event::Whole { data, .. } if !data.is_empty() => self.tell(one_line(&data)).await,
+                Event::Whole { .. } => {}
+                Event::TooLarge { .. } => tracing::warn!(limit = LIMIT, "a message of the service is too large and left out"),
+            }
+        }
+    }
+
+    fn authorized(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.0.key {
+            Some(key) => request.bearer_auth(key.expose_secret()),
+            None => request,
+        }
+    }
+
+    fn in_session(&self, request: RequestBuilder) -> RequestBuilder {
+        let Some(agreed) = self.0.agreed.load_full() else { return request };
+        let request = request.header(VERSION, &agreed.version);
+        match &agreed.session {
+            Some(session) => request.header(SESSION, session),
+            None => request,
+        }
+    }
+
+    async fn tell(&self, message: Vec<u8>) {
+        let _ = self.0.out.send(message).await;
+    }
+}
+
+/// The headers that repeat what is in a request (MCP specification 2026-07-28, "Standard request headers").
+fn stateless(mut request: RequestBuilder, message: &Message<'_>) -> RequestBuilder {
+    if let Some(method) = &message.method {
+        request = request.header("mcp-method", method);
+    }
+    let params = message.params.as_ref();
+    let name = params.and_then(|params| params.name.as_ref().or(params.uri.as_ref())).and_then(Value::as_str);
+    match name {
+        Some(name) if name.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) && !name.starts_with("=?") => request.header("mcp-name", name),
+        Some(name) => request.header("mcp-name", format!("=?base64?{}?=", STANDARD.encode(name))),
+        None => request,
+    }
+}
+
+/// A message without line ends, which would be the end of it on standard streams.
+fn one_line(message: &[u8]) -> Vec<u8> {
+    if !message.contains(&b'\n') {
+        return message.to_vec();
+    }
+    match serde_json::from_slice::<Value>(message) {
+        Ok(value) => value.to_string().into_bytes(),
+        Err(_) => message.iter().copied().filter(|byte| *byte != b'\n').collect(),
+    }
+}
+
+fn kind(response: &Response) -> Option<&str> {
+    response.headers().get(CONTENT_TYPE)?.to_str().ok()
+}
+
+/// The innermost cause says what was wrong.
+fn failure(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    format!("the service can't be reached: {cause}. Is it running, and is --url right?")
+}
+
+fn refused(status: StatusCode, body: &[u8]) -> String {
+    let problem: Value = serde_json::from_slice(body).unwrap_or_default();
+    let detail = problem.get("detail").and_then(Value::as_str).unwrap_or("no reason was given");
+    match status {
+        StatusCode::UNAUTHORIZED => format!("the service needs a key: --key, or TOOLSIEVE_API_KEY. It says: {detail}"),
+        _ => format!("the service answered with status {}: {detail}", status.as_u16()),
+    }
+}

@@ -1,0 +1,225 @@
+//! Prompts, resources and completion of the servers, for MCP clients: which server is meant, and names that tell them apart.
+//!
+//! Where many servers are reached, a prompt is `SERVER__NAME` and a resource `toolsieve://SERVER/URI`, with its own address
+//! behind the slash as it was written: what was put before it is all that has to be taken off again, from addresses that were made of a
+//! template too. Where one server is reached, both keep their own names.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use rmcp::model::{
+    CacheScope, CompleteRequestParams, CompleteResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResult, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ReadResourceRequestParams, ReadResourceResult, Reference, ResultType,
+    ServerCapabilities,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::server::{Face, LIST_TTL_MS};
+use crate::domain::hidden_text;
+use crate::domain::tool::ServerName;
+use crate::http::problem::Problem;
+use crate::service::passthrough::{PassError, View};
+use crate::service::ports::{Asked, AskedKind, CallError};
+
+/// What stands between a server's name and that of its prompt.
+const BETWEEN: &str = "__";
+const SCHEME: &str = "toolsieve://";
+/// What a server's name keeps in an address (RFC 3986, unreserved).
+const IN_ADDRESS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const RESOURCE_NOT_FOUND: i64 = -32002;
+const INVALID_PARAMS: i64 = -32602;
+
+/// The address of a server's resource among those of all servers.
+pub(super) fn address(server: &ServerName, uri: &str) -> String {
+    format!("{SCHEME}{}/{uri}", utf8_percent_encode(server.as_str(), IN_ADDRESS))
+}
+
+fn server_of_address(address: &str) -> Option<(ServerName, &str)> {
+    let (server, uri) = address.strip_prefix(SCHEME)?.split_once('/')?;
+    let server = percent_decode_str(server).decode_utf8().ok()?;
+    Some((ServerName::from(&*server), uri))
+}
+
+impl Face {
+    fn view_of_servers(&self) -> View {
+        View { caller: self.caller.clone(), place: self.place.clone(), server: self.server.clone() }
+    }
+
+    /// Adds what the servers have beside tools.
+    pub(super) fn announce(&self, capabilities: &mut ServerCapabilities) {
+        let offers = self.state.passthrough.offers(&self.view_of_servers());
+        capabilities.prompts = offers.prompts.then(Default::default);
+        capabilities.resources = offers.resources.then(Default::default);
+        capabilities.completions = offers.completions.then(Default::default);
+    }
+
+    pub(super) async fn prompts(&self) -> ListPromptsResult {
+        let prompts = self.entries(AskedKind::Prompts, "name", prompt_name).await;
+        ListPromptsResult::with_all_items(prompts).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
+    }
+
+    pub(super) async fn resources(&self) -> ListResourcesResult {
+        let resources = self.entries(AskedKind::Resources, "uri", address).await;
+        ListResourcesResult::with_all_items(resources).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
+    }
+
+    pub(super) async fn resource_templates(&self) -> ListResourceTemplatesResult {
+        let templates = self.entries(AskedKind::ResourceTemplates, "uriTemplate", address).await;
+        ListResourceTemplatesResult::with_all_items(templates).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
+    }
+
+    pub(super) async fn prompt(&self, mut request: GetPromptRequestParams) -> Result<GetPromptResult, ErrorData> {
+        let asked = request.name.clone();
+        let unknown = || ErrorData::invalid_params(format!("Unknown prompt: {asked}"), None);
+        let (server, name) = self.server_of_prompt(&asked).ok_or_else(unknown)?;
+        request.name = name;
+        request.meta = None;
+        let result = self.ask(&server, AskedKind::Prompt, &request).await.map_err(|error| told(error, unknown))?;
+        let mut result: GetPromptResult = read(&result)?;
+        result.result_type = Some(ResultType::COMPLETE);
+        Ok(result)
+    }
+
+    pub(super) async fn resource(&self, mut request: ReadResourceRequestParams, is_modern: bool) -> Result<ReadResourceResult, ErrorData> {
+        let asked = request.uri.clone();
+        // Since protocol 2026-07-28 there is no code of its own for it.
+        let code = if is_modern { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
+        let missing = |message: String| protocol_error(code, message, Some(json!({ "uri": asked })));
+        let unknown = || missing(format!("Unknown resource: {asked}"));
+        let (server, uri) = self.server_of_resource(&asked).await.ok_or_else(unknown)?;
+        request.uri = uri;
+        request.meta = None;
+        let result = match self.ask(&server, AskedKind::Resource, &request).await {
+            Ok(result) => result,
+            Err(PassError::Call(CallError::Protocol { code: RESOURCE_NOT_FOUND | INVALID_PARAMS, message })) => {
+                return Err(missing(message));
+            }
+            Err(error) => return Err(told(error, unknown)),
+        };
+        let mut result: Value = serde_json::from_str(result.get()).map_err(|_| unreadable())?;
+        if self.server.is_none() {
+            for content in result.get_mut("contents").and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(uri) = content.get("uri").and_then(Value::as_str) {
+                    content["uri"] = address(&server, uri).into();
+                }
+            }
+        }
+        let mut result: ReadResourceResult = serde_json::from_value(result).map_err(|_| unreadable())?;
+        result.result_type = Some(ResultType::COMPLETE);
+        Ok(result)
+    }
+
+    pub(super) async fn completion(&self, mut request: CompleteRequestParams) -> Result<CompleteResult, ErrorData> {
+        let unknown = || ErrorData::invalid_params("There is nothing of that name to complete.", None);
+        let server = match &mut request.r#ref {
+            Reference::Prompt(prompt) => {
+                let (server, name) = self.server_of_prompt(&prompt.name).ok_or_else(unknown)?;
+                prompt.name = name;
+                server
+            }
+            Reference::Resource(resource) => {
+                let (server, uri) = self.server_of_resource(&resource.uri).await.ok_or_else(unknown)?;
+                resource.uri = uri;
+                server
+            }
+            _ => return Err(unknown()),
+        };
+        request.meta = None;
+        let result = self.ask(&server, AskedKind::Completion, &request).await.map_err(|error| told(error, unknown))?;
+        let mut result: CompleteResult = read(&result)?;
+        result.result_type = Some(ResultType::COMPLETE);
+        Ok(result)
+    }
+
+    /// The entries of all servers, without those that can't be read, under names that tell the servers apart.
+    async fn entries<T: DeserializeOwned>(&self, what: AskedKind, key: &str, named: fn(&ServerName, &str) -> String) -> Vec<T> {
+        let mut entries = Vec::new();
+        for (server, listed) in self.state.passthrough.list(what, &self.view_of_servers()).await {
+            for entry in listed.iter() {
+                let Some(name) = entry.get(key).and_then(Value::as_str) else { continue };
+                let mut shown = hidden_text::clean(entry).value.unwrap_or_else(|| entry.clone());
+                shown[key] = if self.server.is_some() { name.into() } else { named(&server, name).into() };
+                entries.extend(serde_json::from_value(shown).ok());
+            }
+        }
+        entries
+    }
+
+    /// Of two servers whose names fit, the longer name is meant.
+    fn server_of_prompt(&self, name: &str) -> Option<(ServerName, String)> {
+        if let Some(server) = &self.server {
+            return Some((server.clone(), name.to_owned()));
+        }
+        let servers = self.state.passthrough.servers(&self.view_of_servers());
+        let fitting = servers.into_iter().filter_map(|server| {
+            let own = name.strip_prefix(server.as_str())?.strip_prefix(BETWEEN)?.to_owned();
+            Some((server, own))
+        });
+        fitting.max_by_key(|(server, _)| server.as_str().len())
+    }
+
+    /// A result may name a resource by its own address: then it is the server's that lists it, or the only one's that has any.
+    async fn server_of_resource(&self, uri: &str) -> Option<(ServerName, String)> {
+        if let Some(server) = &self.server {
+            return Some((server.clone(), uri.to_owned()));
+        }
+        if let Some((server, own)) = server_of_address(uri) {
+            return Some((server, own.to_owned()));
+        }
+        let lists = self.state.passthrough.list(AskedKind::Resources, &self.view_of_servers()).await;
+        let only = if lists.len() == 1 { lists.first() } else { None };
+        let lists_it = |entries: &Vec<Value>| entries.iter().any(|entry| entry.get("uri").is_some_and(|known| known == uri));
+        let found = lists.iter().find(|(_, entries)| lists_it(entries)).or(only);
+        found.map(|(server, _)| (server.clone(), uri.to_owned()))
+    }
+
+    async fn ask(&self, server: &ServerName, what: AskedKind, params: &impl Serialize) -> Result<Box<RawValue>, PassError> {
+        let params = serde_json::to_value(params).unwrap_or_default();
+        self.state.passthrough.ask(server, Asked { what, params }, &self.view_of_servers()).await
+    }
+}
+
+fn prompt_name(server: &ServerName, name: &str) -> String {
+    format!("{server}{BETWEEN}{name}")
+}
+
+fn read<T: DeserializeOwned>(result: &RawValue) -> Result<T, ErrorData> {
+    serde_json::from_str(result.get()).map_err(|_| unreadable())
+}
+
+fn unreadable() -> ErrorData {
+    ErrorData::internal_error("The server's answer can't be read.", None)
+}
+
+fn protocol_error(code: i64, message: String, data: Option<Value>) -> ErrorData {
+    ErrorData::new(ErrorCode(i32::try_from(code).unwrap_or(ErrorCode::INTERNAL_ERROR.0)), message, data)
+}
+
+/// An error of the server as it is, and ours in the words of the error table.
+fn told(error: PassError, unknown: impl Fn() -> ErrorData) -> ErrorData {
+    let problem = match error {
+        PassError::NotFound | PassError::Call(CallError::UnknownServer) => return unknown(),
+        PassError::Call(CallError::Protocol { code, message }) => return protocol_error(code, message, None),
+        PassError::Call(error) => Problem::from(error),
+        PassError::Credentials(error) => Problem::from(error),
+        PassError::Limited(limited) => Problem::from(limited),
+    };
+    ErrorData::internal_error(problem.detail, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{address, server_of_address};
+    use crate::domain::tool::ServerName;
+
+    #[test]
+    fn an_address_gives_back_what_it_was_made_of() {
+        for (server, uri) in [("a", "test://x/y?z=1#f"), ("my_server.x", "file:///a b"), ("ä/b c", "x://{id}/data"), ("a", "")] {
+            let server = ServerName::from(server);
+            assert_eq!(server_of_address(&address(&server, uri)), Some((server, uri)));
+        }
+        assert_eq!(address(&ServerName::from("ä/b"), "test://{id}"), "toolsieve://%C3%A4%2Fb/test://{id}");
+        assert!(server_of_address("test://x").is_none() && server_of_address("toolsieve://x").is_none());
+    }
+}

@@ -1,0 +1,82 @@
+//! What a server says in the middle of a call, on its way to the client that called: on the stream of that call.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::service::mcp_sessions::McpSession;
+use crate::service::ports::{Refusal, Said, ServerQuestion};
+
+const QUEUE: usize = 16;
+const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_REQUEST: i64 = -32600;
+
+/// Hands on what is said until the call has ended.
+pub(super) fn hand_on(session: &Arc<McpSession>, stream: &mpsc::Sender<Arc<str>>) -> (mpsc::Sender<Said>, JoinHandle<()>) {
+    let (sender, mut said) = mpsc::channel(QUEUE);
+    let (session, stream) = (Arc::clone(session), stream.clone());
+    let handing = tokio::spawn(async move {
+        while let Some(next) = said.recv().await {
+            match next {
+                Said::Question(question) => {
+                    tokio::spawn(ask(Arc::clone(&session), stream.clone(), question));
+                }
+                Said::Note(params) if session.wants_note(&params) => {
+                    let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});
+                    if stream.send(note.to_string().into()).await.is_err() {
+                        return;
+                    }
+                }
+                Said::Note(_) => {}
+            }
+        }
+    });
+    (sender, handing)
+}
+
+async fn ask(session: Arc<McpSession>, stream: mpsc::Sender<Arc<str>>, question: ServerQuestion) {
+    let ServerQuestion { method, mut params, mut answer } = question;
+    let answered = async {
+        if !session.answers(&method, &params) {
+            return Err(refusal(METHOD_NOT_FOUND, "the client that called can't answer this"));
+        }
+        // Its numbers are those of the other connection.
+        if let Some(params) = params.as_object_mut() {
+            params.remove("_meta");
+        }
+        let (id, answered) = session.ask();
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        if stream.send(request.to_string().into()).await.is_err() {
+            return Err(gone());
+        }
+        tokio::select! {
+            answered = answered => answered.map_err(|_| gone()).and_then(read),
+            () = stream.closed() => Err(gone()),
+        }
+    };
+    let answered = tokio::select! {
+        answered = answered => answered,
+        () = answer.closed() => return,
+    };
+    let _ = answer.send(answered);
+}
+
+/// The result in an answer of the client.
+fn read(mut message: Value) -> Result<Value, Refusal> {
+    if let Some(error) = message.get("error").filter(|error| !error.is_null()) {
+        let code = error.get("code").and_then(Value::as_i64).unwrap_or(INVALID_REQUEST);
+        let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
+        return Err(refusal(code, message));
+    }
+    Ok(message.get_mut("result").map(Value::take).unwrap_or_default())
+}
+
+fn refusal(code: i64, message: &str) -> Refusal {
+    Refusal { code, message: message.to_owned() }
+}
+
+fn gone() -> Refusal {
+    refusal(INVALID_REQUEST, "the client that called is not there any more")
+}

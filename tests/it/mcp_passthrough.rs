@@ -1,0 +1,148 @@
+//! What servers have beside tools, and what they say in the middle of a call, as MCP clients meet it.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::harness::{Running, Start, stdio};
+use crate::mcp_sessions::{Client, Stream, request};
+
+/// Two servers with everything, and settings beside.
+async fn start(environment: &[(&'static str, &'static str)]) -> Running {
+    let mut environment = environment.to_vec();
+    environment.push(("TOOLSIEVE_ADMIN_KEY", crate::keys::ADMIN));
+    let servers = json!({"one": stdio(&["more"]), "my_two": stdio(&["more"]), "plain": stdio(&[])});
+    let running = Start { servers, key: Some("the-service-key"), environment, ..Start::default() }.start().await;
+    running.settled().await;
+    running
+}
+
+fn of<'a>(entries: &'a Value, key: &str) -> Vec<&'a str> {
+    entries.as_array().unwrap().iter().map(|entry| entry[key].as_str().unwrap()).collect()
+}
+
+async fn result(client: &Client<'_>, method: &str, params: Value) -> Value {
+    let (status, mut answer) = client.ask(method, params).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert!(answer["result"].is_object(), "{answer}");
+    answer["result"].take()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prompts_and_resources_say_whose_they_are() {
+    let service = start(&[]).await;
+    let client = Client::new(&service, "/mcp", None);
+    let prompts = result(&client, "prompts/list", json!({})).await;
+    assert_eq!(of(&prompts["prompts"], "name"), ["my_two__greet", "one__greet"]);
+    assert_eq!(prompts["prompts"][0]["arguments"], json!([{"name": "who", "required": true}]));
+    let greeting = result(&client, "prompts/get", json!({"name": "my_two__greet", "arguments": {"who": "Anna"}})).await;
+    assert_eq!(greeting["messages"][0]["content"]["text"], "hello Anna");
+    let resources = result(&client, "resources/list", json!({})).await;
+    let two = ["toolsieve://my_two/test://note", "toolsieve://my_two/test://other"];
+    let one = ["toolsieve://one/test://note", "toolsieve://one/test://other"];
+    assert_eq!(of(&resources["resources"], "uri"), [two, one].concat(), "all pages, without what has no address");
+    let templates = result(&client, "resources/templates/list", json!({})).await;
+    assert_eq!(
+        of(&templates["resourceTemplates"], "uriTemplate"),
+        ["toolsieve://my_two/test://{id}/data", "toolsieve://one/test://{id}/data"]
+    );
+    let read = result(&client, "resources/read", json!({"uri": "toolsieve://one/test://7/data"})).await;
+    assert_eq!(read["contents"], json!([{"uri": "toolsieve://one/test://7/data", "text": "what is in test://7/data"}]));
+    // A result that was written before it was known that there are others.
+    let own = result(&client, "resources/read", json!({"uri": "test://note"})).await;
+    assert_eq!(own["contents"][0]["text"], "what is in test://note");
+    let linked = result(&client, "tools/call", json!({"name": "one__link", "arguments": {}})).await;
+    assert_eq!(of(&linked["content"], "uri"), ["toolsieve://one/test://note", "https://example.org/a"]);
+    let reference = json!({"ref": {"type": "ref/prompt", "name": "one__greet"}, "argument": {"name": "who", "value": "A"}});
+    let completed = result(&client, "completion/complete", reference).await;
+    let seen: Value = serde_json::from_str(completed["completion"]["values"][0].as_str().unwrap()).unwrap();
+    assert_eq!(seen["name"], "greet", "the server is asked under its own name");
+    for (method, params, code) in [
+        ("prompts/get", json!({"name": "one__nothing"}), -32601),
+        ("prompts/get", json!({"name": "nothing__greet"}), -32602),
+        ("resources/read", json!({"uri": "toolsieve://one/test://gone"}), -32002),
+        ("resources/read", json!({"uri": "toolsieve://nothing/test://note"}), -32002),
+        ("resources/read", json!({"uri": "file:///etc/passwd"}), -32002),
+    ] {
+        let (_, answer) = client.ask(method, params).await;
+        assert_eq!(answer["error"]["code"], code, "{method}: {answer}");
+    }
+    let alone = Client::new(&service, "/one/mcp", None);
+    assert_eq!(of(&result(&alone, "prompts/list", json!({})).await["prompts"], "name"), ["greet"]);
+    assert_eq!(of(&result(&alone, "resources/list", json!({})).await["resources"], "uri"), ["test://note", "test://other"]);
+    assert_eq!(result(&alone, "resources/read", json!({"uri": "test://note"})).await["contents"][0]["uri"], "test://note");
+    let linked = result(&alone, "tools/call", json!({"name": "link", "arguments": {}})).await;
+    assert_eq!(linked["content"][0]["uri"], "test://note");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_a_visible_tool_is_not_there() {
+    let service = start(&[]).await;
+    let rules = json!({"rules": [{"effect": "block", "servers": ["my_two"]}]});
+    assert_eq!(crate::keys::administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    let client = Client::new(&service, "/mcp", None);
+    assert_eq!(of(&result(&client, "prompts/list", json!({})).await["prompts"], "name"), ["one__greet"]);
+    let listed = result(&client, "resources/list", json!({})).await;
+    assert!(!listed.to_string().contains("my_two"), "{listed}");
+    let blocked = json!({"uri": "toolsieve://my_two/test://note"});
+    let unknown = json!({"uri": "toolsieve://nobody/test://note"});
+    let shape = |answer: Value| (answer["error"]["code"].clone(), answer["error"]["message"].as_str().unwrap().replace("my_two", "nobody"));
+    let (blocked, unknown) = (client.ask("resources/read", blocked).await.1, client.ask("resources/read", unknown).await.1);
+    assert_eq!(shape(blocked), shape(unknown));
+    let (_, prompt) = client.ask("prompts/get", json!({"name": "my_two__greet"})).await;
+    assert_eq!(prompt["error"]["message"], "Unknown prompt: my_two__greet");
+}
+
+/// A call that asks its user, up to the question.
+async fn asked(client: &Client<'_>, id: u32, name: &str) -> (Stream, Value) {
+    let call = request(id, "tools/call", &json!({"name": name, "arguments": {"message": "Your name?"}}));
+    let mut stream = Stream::new(client.send(Method::POST, Some(&call)).await);
+    let question = stream.next().await.unwrap();
+    (stream, question)
+}
+
+fn said(result: &Value) -> Value {
+    serde_json::from_str(result["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}"))).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_asks_the_user_of_who_called() {
+    let service = start(&[("TOOLSIEVE_MCP__ELICITATION", "true")]).await;
+    let able = Client::new(&service, "/mcp", None).greeted_with(json!({"elicitation": {}})).await;
+    let (mut stream, question) = asked(&able, 5, "one__ask_user").await;
+    assert_eq!((&question["method"], &question["params"]["message"]), (&json!("elicitation/create"), &json!("Your name?")));
+    assert_eq!(question["params"]["requestedSchema"]["properties"]["name"], json!({"type": "string", "x-odd": [1]}), "as it was written");
+    let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"name": "Anna"}}});
+    assert_eq!(able.send(Method::POST, Some(&answer)).await.status(), StatusCode::ACCEPTED);
+    let done = stream.next().await.unwrap();
+    assert_eq!((&done["id"], said(&done)["result"]["content"]["name"].as_str()), (&json!(5), Some("Anna")));
+    assert_eq!(stream.next().await, None);
+    // Who can't be asked, and who can't be told from others.
+    let unable = Client::new(&service, "/mcp", None).greeted().await;
+    for client in [&unable, &Client::new(&service, "/mcp", None)] {
+        let (_, refused) = client.ask("tools/call", json!({"name": "one__ask_user", "arguments": {"message": "?"}})).await;
+        let words = said(&refused)["error"].to_string();
+        assert!(words.contains("can't"), "{words}");
+    }
+    let sleeping = tokio::spawn(service.request(Method::POST, "/one/sleep").json(&json!({})).send());
+    assert_eq!(service.post("/one/wait_sleeping", &json!({})).await.0, StatusCode::OK);
+    let (_, several) = able.ask("tools/call", json!({"name": "one__ask_user", "arguments": {"message": "?"}})).await;
+    assert!(said(&several)["error"].to_string().contains("several calls"), "{several}");
+    sleeping.abort();
+    let (status, over_rest) = service.post("/my_two/ask_user", &json!({"message": "?"})).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(over_rest.to_string().contains("can't be asked"), "{over_rest}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notes_come_to_who_asked_for_them() {
+    let service = start(&[]).await;
+    let client = Client::new(&service, "/mcp", None).greeted_with(json!({"elicitation": {}})).await;
+    let call = json!({"name": "one__ask_user", "arguments": {"message": "?"}});
+    let (_, quiet) = client.ask("tools/call", call.clone()).await;
+    assert!(said(&quiet)["error"].is_string(), "no server is told that it may ask: {quiet}");
+    result(&client, "logging/setLevel", json!({"level": "info"})).await;
+    let mut stream = Stream::new(client.send(Method::POST, Some(&request(8, "tools/call", &call))).await);
+    let note = stream.next().await.unwrap();
+    assert_eq!((&note["method"], &note["params"]["data"]), (&json!("notifications/message"), &json!("about to ask")));
+    assert_eq!(stream.next().await.unwrap()["id"], 8);
+}

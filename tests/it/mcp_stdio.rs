@@ -1,0 +1,130 @@
+//! `toolsieve mcp-stdio`, the built binary, in front of a running service.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+
+use crate::harness::{LONG, Running, Start, stdio};
+use crate::mcp_sessions::request;
+
+struct Bridge {
+    process: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Bridge {
+    fn start(url: &str, key: Option<&str>) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+        command.env_clear().args(["mcp-stdio", "--url", url]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if let Some(key) = key {
+            command.env("TOOLSIEVE_API_KEY", key);
+        }
+        let mut process = command.kill_on_drop(true).spawn().unwrap();
+        let input = process.stdin.take().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { process, input, output }
+    }
+
+    async fn send(&mut self, message: &Value) {
+        self.input.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn next(&mut self) -> Value {
+        let line = timeout(LONG, self.output.next_line()).await.expect("nothing came").unwrap().unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    async fn greet(&mut self, capabilities: Value) -> Value {
+        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "test", "version": "1"}});
+        self.send(&request(0, "initialize", &hello)).await;
+        let welcome = self.next().await;
+        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        welcome
+    }
+
+    /// Ends the input, and returns the exit status and what came last.
+    async fn end(mut self) -> (Option<i32>, String) {
+        drop(self.input);
+        let mut rest = String::new();
+        while let Some(line) = timeout(LONG, self.output.next_line()).await.unwrap().unwrap() {
+            rest.push_str(&line);
+        }
+        (timeout(LONG, self.process.wait()).await.unwrap().unwrap().code(), rest)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_go_both_ways() {
+    let environment = vec![("TOOLSIEVE_MCP__ELICITATION", "true")];
+    let service = Start { servers: json!({"one": stdio(&["more"])}), key: Some("the-key"), environment, ..Start::default() }.start().await;
+    service.settled().await;
+    let mut bridge = Bridge::start(&format!("{}/mcp", service.url), Some("the-key"));
+    let welcome = bridge.greet(json!({"elicitation": {}})).await;
+    assert_eq!((&welcome["id"], &welcome["result"]["capabilities"]["tools"]["listChanged"]), (&json!(0), &json!(true)), "{welcome}");
+    bridge.send(&request(1, "tools/list", &json!({}))).await;
+    let listed = bridge.next().await;
+    assert!(listed["result"]["tools"].to_string().contains("one__echo"), "{listed}");
+    // What the service says by itself.
+    bridge.send(&request(2, "tools/call", &json!({"name": "one__add_tool", "arguments": {}}))).await;
+    let both = [bridge.next().await, bridge.next().await];
+    assert!(both.iter().any(|message| message["id"] == 2), "{both:?}");
+    assert!(both.iter().any(|message| message["method"] == "notifications/tools/list_changed"), "{both:?}");
+    // A question in the middle of a call, and progress.
+    bridge.send(&request(3, "tools/call", &json!({"name": "one__ask_user", "arguments": {"message": "?"}}))).await;
+    let question = bridge.next().await;
+    assert_eq!(question["method"], "elicitation/create", "{question}");
+    bridge.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}})).await;
+    let done = bridge.next().await;
+    assert!(done["id"] == 3 && done["result"]["content"][0]["text"].as_str().unwrap().contains("decline"), "{done}");
+    let steps = json!({"name": "one__progress", "arguments": {"steps": 2}, "_meta": {"progressToken": 1}});
+    bridge.send(&request(4, "tools/call", &steps)).await;
+    assert_eq!(bridge.next().await["method"], "notifications/progress");
+    assert_eq!(bridge.next().await["method"], "notifications/progress");
+    // What is asked last is answered before the end.
+    assert_eq!(bridge.next().await["id"], 4);
+    bridge.send(&request(5, "tools/call", &json!({"name": "one__echo", "arguments": {"last": true}}))).await;
+    let (code, rest) = bridge.end().await;
+    assert_eq!(code, Some(0));
+    assert!(rest.contains("\"id\":5"), "{rest}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newer_era_passes_too() {
+    let service = Running::on(json!({"one": stdio(&[])})).await;
+    let mut bridge = Bridge::start(&format!("{}/mcp", service.url), None);
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    });
+    let call = json!({"name": "one__echo", "arguments": {"a": "grüße"}, "_meta": meta});
+    bridge.send(&request(1, "tools/call", &call)).await;
+    let echoed = bridge.next().await;
+    assert_eq!(echoed["result"]["structuredContent"], json!({"a": "grüße"}), "{echoed}");
+    assert_eq!(echoed["result"]["resultType"], "complete", "{echoed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_it_from_working_is_told_to_the_client() {
+    let service = Start { servers: json!({"one": stdio(&[])}), key: Some("the-key"), ..Start::default() }.start().await;
+    for (url, key, words) in [
+        (format!("{}/mcp", service.url), None, "TOOLSIEVE_API_KEY"),
+        (format!("{}/mcp", service.url), Some("wrong"), "TOOLSIEVE_API_KEY"),
+        (format!("{}/nothing/mcp", service.url), Some("the-key"), "404"),
+        ("http://127.0.0.1:1/mcp".to_owned(), None, "can't be reached"),
+    ] {
+        let mut bridge = Bridge::start(&url, key);
+        let refused = bridge.greet(json!({})).await;
+        let message = refused["error"]["message"].as_str().unwrap_or_else(|| panic!("{url}: {refused}"));
+        assert!(refused["id"] == 0 && message.contains(words), "{url}: {message}");
+        assert_eq!(bridge.end().await.0, Some(0));
+    }
+    let mut wrong = Bridge::start("ftp://x", None);
+    let mut said = String::new();
+    wrong.process.stderr.take().unwrap().read_to_string(&mut said).await.unwrap();
+    assert!(said.contains("http://"), "{said}");
+    assert_eq!(wrong.process.wait().await.unwrap().code(), Some(2));
+}
