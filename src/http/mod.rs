@@ -100,6 +100,8 @@ pub fn cors(origins: &[String], any_header: bool) -> Cors {
         .allowed_methods(["GET", "POST", "DELETE"])
         .allowed_headers([header::AUTHORIZATION, header::CONTENT_TYPE, header::ACCEPT])
         .allowed_header("X-Session-Id")
+        .allowed_headers(["mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "last-event-id"])
+        .expose_headers(["mcp-session-id"])
         .max_age(HOUR);
     let cors = if any_header { cors.allow_any_header() } else { cors };
     if origins.iter().any(|origin| origin == "*") {

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use crate::service::mcp_sessions::Abilities;
 
 const INITIALIZE: &str = "initialize";
+const DISCOVER: &str = "server/discover";
 const CANCELLED: &str = "notifications/cancelled";
 const CALL_TOOL: &str = "tools/call";
 const LIST_TOOLS: &str = "tools/list";
@@ -40,6 +41,11 @@ impl<'a> Message<'a> {
 
     pub(super) fn is_initialize(&self) -> bool {
         self.id.is_some() && self.is(INITIALIZE)
+    }
+
+    /// Whether the client asks who this is.
+    pub(super) fn asks_who(&self) -> bool {
+        self.is(INITIALIZE) || self.is(DISCOVER)
     }
 
     /// Of a request, its id as JSON text.

@@ -181,6 +181,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         server,
         session: session.clone().or_else(|| opened.clone()),
         stream,
+        introduces: message.asks_who(),
     };
     let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
     drop(message);

@@ -69,10 +69,15 @@ pub(super) struct Face {
     pub(super) session: Option<Arc<McpSession>>,
     /// Where messages go that belong to this very request, before its answer.
     pub(super) stream: Option<mpsc::Sender<Arc<str>>>,
+    /// Whether the client asks who this is. The SDK asks before every request.
+    pub(super) introduces: bool,
 }
 
 impl ServerHandler for Face {
     fn get_info(&self) -> ServerConfig {
+        if !self.introduces {
+            return ServerConfig::new(ServerCapabilities::default());
+        }
         let (catalog, visibility) = self.view();
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
         if let Some(tools) = capabilities.tools.as_mut().filter(|_| self.session.is_some()) {
