@@ -6,7 +6,7 @@ use std::sync::Arc;
 use percent_encoding::percent_decode_str;
 
 use crate::domain::catalog::Catalog;
-use crate::domain::naming::{FIND_TOOLS, META_TOOLS, RUN_TOOL};
+use crate::domain::naming::{DESCRIBE_TOOLS, FIND_TOOLS, META_TOOLS, RUN_TOOL};
 use crate::domain::principal::{Classes, Visibility};
 use crate::domain::selection::Disclosed;
 use crate::domain::session::Session;
