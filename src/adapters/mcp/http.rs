@@ -321,7 +321,7 @@ fn filter(exchange: &Exchange, asked: &mut Asked, mut event: Sse) -> Sse {
     }
     let Some(data) = event.data.take().filter(|data| !data.trim().is_empty()) else { return event };
     event.data = match exchange.inbound(data.as_bytes()) {
-        Inbound::Forward(_) => Some(data),
+        Inbound::Forward(message) => Some(message.to_string()),
         Inbound::Answered { id, result } => {
             asked.answered = true;
             Some(finished_text(&id, &result))
