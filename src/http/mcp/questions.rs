@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::service::mcp_sessions::McpSession;
 use crate::service::ports::{Refusal, Said, ServerQuestion};
@@ -13,12 +14,22 @@ const QUEUE: usize = 16;
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_REQUEST: i64 = -32600;
 
-/// Hands on what is said until the call has ended.
-pub(super) fn hand_on(session: &Arc<McpSession>, stream: &mpsc::Sender<Arc<str>>) -> (mpsc::Sender<Said>, JoinHandle<()>) {
+/// Hands on what is said until the call has ended, which the token tells: what has come by then is still handed on.
+pub(super) fn hand_on(
+    session: &Arc<McpSession>,
+    stream: &mpsc::Sender<Arc<str>>,
+    ended: CancellationToken,
+) -> (mpsc::Sender<Said>, JoinHandle<()>) {
     let (sender, mut said) = mpsc::channel(QUEUE);
     let (session, stream) = (Arc::clone(session), stream.clone());
     let handing = tokio::spawn(async move {
-        while let Some(next) = said.recv().await {
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = said.recv() => next,
+                () = ended.cancelled() => None,
+            };
+            let Some(next) = next else { return };
             match next {
                 Said::Question(question) => {
                     tokio::spawn(ask(Arc::clone(&session), stream.clone(), question));

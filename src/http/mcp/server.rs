@@ -17,6 +17,7 @@ use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use super::{definition, meta, questions};
 use crate::domain::catalog::{Catalog, CatalogServer};
@@ -283,9 +284,11 @@ impl Face {
             Err(error) => return Err(unknown(name, did_you_mean(error))),
         };
         let (progress, telling) = progress(context).unzip();
-        let (said, handing) =
-            self.session.as_ref().zip(self.stream.as_ref()).map(|(session, stream)| questions::hand_on(session, stream)).unzip();
+        let ended = CancellationToken::new();
+        let hears = self.session.as_ref().zip(self.stream.as_ref());
+        let (said, handing) = hears.map(|(session, stream)| questions::hand_on(session, stream, ended.clone())).unzip();
         let executed = self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), Told { progress, said }).await;
+        ended.cancel();
         for told in telling.into_iter().chain(handing) {
             // What the tool told before it ended reaches the client before the result, which ends the stream.
             let _ = tokio::time::timeout(TELLING, told).await;
