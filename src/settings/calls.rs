@@ -20,6 +20,8 @@ pub struct CallSettings {
     pub max_result_bytes: usize,
     /// Above it the text of a result is cut; `None`: never.
     pub max_text_bytes: Option<usize>,
+    /// Whether objects and lists in results become texts of JSON without blanks.
+    pub compact_results: bool,
     pub validation: Validation,
     /// Servers, by name, for which another rule holds.
     pub validation_exceptions: IndexMap<String, Validation>,
@@ -58,6 +60,7 @@ impl CallSettings {
             start_timeout: reader.seconds("calls.start_timeout_seconds", 1..=3600),
             max_result_bytes: reader.whole("calls.max_result_bytes", 1024..=1 << 30),
             max_text_bytes: max_text_bytes(reader),
+            compact_results: reader.switch("calls.compact_results"),
             validation: validation(reader),
             validation_exceptions: exceptions(reader),
         }

@@ -27,10 +27,12 @@ use crate::settings::per_user::PerUserSettings;
 use crate::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
 /// What this version reads of a server's entry.
-const SERVER_KEYS: [&str; 26] = [
+const SERVER_KEYS: [&str; 28] = [
     "args",
     "client_header_forwarding",
     "command",
+    "compactResults",
+    "compact_results",
     "cwd",
     "disabled",
     "disabledTools",
@@ -213,6 +215,7 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
     let max_result_bytes = entry.first_of(["maxResultBytes", "max_result_bytes"], bytes).unwrap_or(calls.max_result_bytes);
     let max_text_bytes = entry.first_of(["maxTextBytes", "max_text_bytes"], text_bytes);
     let max_text_bytes = max_text_bytes.map_or(calls.max_text_bytes, |bytes| (bytes > 0).then_some(bytes));
+    let compact_results = entry.first_of(["compactResults", "compact_results"], |entry, key| entry.switch(key));
     let exception = calls.validation_exceptions.get(name).copied();
     let validation = entry.first_of(["validation", "validation"], validation).or(exception).unwrap_or(calls.validation);
     let disabled_tools = entry.first_of(["disabledTools", "disabled_tools"], Entry::texts).unwrap_or_default();
@@ -226,6 +229,7 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
         tags,
         max_result_bytes,
         max_text_bytes,
+        compact_results: compact_results.unwrap_or(calls.compact_results),
         validation,
         remote,
         per_user,

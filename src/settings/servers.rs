@@ -31,6 +31,8 @@ pub struct ServerSettings {
     pub max_result_bytes: usize,
     /// Above it the text of a result is cut; `None`: never.
     pub max_text_bytes: Option<usize>,
+    /// Whether objects and lists in results become texts of JSON without blanks.
+    pub compact_results: bool,
     pub validation: Validation,
     /// For a server over HTTP.
     pub remote: RemoteSettings,
@@ -97,6 +99,7 @@ impl ServerSettings {
             tags,
             max_result_bytes,
             max_text_bytes,
+            compact_results,
             validation,
             remote,
             per_user,
@@ -111,6 +114,7 @@ impl ServerSettings {
             ("client_header_forwarding", remote.forwarding != other.remote.forwarding),
             ("oauth", remote.oauth != other.remote.oauth),
             ("maxTextBytes", *max_text_bytes != other.max_text_bytes),
+            ("compactResults", *compact_results != other.compact_results),
             ("validation", *validation != other.validation),
             (self.transport.values_key(), per_user.templates != other.per_user.templates),
             ("listWith", !same_secrets(&per_user.list_with, &other.per_user.list_with)),
@@ -138,7 +142,7 @@ impl ServerSettings {
     /// Whether a change of this key can be taken over by a connection that stands.
     #[must_use]
     pub fn keeps_connection(key: &str) -> bool {
-        matches!(key, "timeout" | "startTimeout" | "disabledTools" | "tags" | "maxTextBytes" | "validation")
+        matches!(key, "timeout" | "startTimeout" | "disabledTools" | "tags" | "maxTextBytes" | "compactResults" | "validation")
     }
 }
 
@@ -210,6 +214,7 @@ mod tests {
             max_result_bytes: 1,
             remote: RemoteSettings::default(),
             max_text_bytes: None,
+            compact_results: false,
             validation: Validation::Strict,
             per_user: PerUserSettings::default(),
         };

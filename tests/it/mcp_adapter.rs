@@ -55,6 +55,7 @@ fn settings(name: &str, transport: TransportSettings) -> ServerSettings {
         max_result_bytes: 16 << 20,
         remote: RemoteSettings::default(),
         max_text_bytes: None,
+        compact_results: false,
         validation: Validation::Strict,
         per_user: PerUserSettings::default(),
     }

@@ -245,8 +245,9 @@ async fn the_list_of_a_message_is_what_was_chosen_for_it() {
     let everything = list("/mcp", None).await.0;
     let answer = choose("m1", "/mcp?mode=message").await;
     let (chosen, ttl, scope) = list("/mcp?mode=message", Some("m1")).await;
-    assert_eq!(answer["tools"][1]["name"], "time__get_current_time");
-    assert_eq!(chosen, ["find_tools", "run_tool", "time__get_current_time"]);
+    let name = answer["tools"][1]["name"].as_str().unwrap();
+    assert!(name.starts_with("time__"), "{answer}");
+    assert_eq!(chosen, ["find_tools", "run_tool", name]);
     assert!(everything.len() > chosen.len());
     assert_eq!((ttl, scope), (json!(0), json!("private")));
     // No message, one of which nobody asked, one whose documents were narrowed instead, and the address that never varies.

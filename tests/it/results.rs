@@ -156,6 +156,22 @@ async fn a_long_text_is_cut_where_the_administrator_says_so() {
     assert!(notice.contains("2999000 of 3000000 bytes are left out") && notice.contains("calls.max_text_bytes"), "{notice}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_become_short_texts_where_the_administrator_says_so() {
+    let mut compact = stdio(&["results"]);
+    compact["compactResults"] = json!(true);
+    let service = Running::on(json!({"one": compact, "two": stdio(&["results"])})).await;
+    let result = r#"{"content": [{"type": "text", "text": "{ \"total\": 1.50,\n \"names\": [ \"a b\" ] }"}]}"#;
+    let short: String = serde_json::from_str(&body(&service, "raw_result", result).await).unwrap();
+    assert_eq!(short, r#"{"total":1.50,"names":["a b"]}"#);
+    let text = json!({"content": [{"type": "text", "text": "two  words"}]}).to_string();
+    assert_eq!(body(&service, "raw_result", &text).await, r#""two  words""#);
+    let request = service.request(Method::POST, "/two/raw_result").json(&json!({"result": result}));
+    let as_sent = request.send().await.unwrap().text().await.unwrap();
+    assert!(as_sent.starts_with("{ ") || as_sent.contains("\"names\""), "{as_sent}");
+    assert!(!as_sent.starts_with('"'), "{as_sent}");
+}
+
 /// Real results of a real server, where the quickstart's servers are installed, as in `tests/run`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_servers_results() {

@@ -313,8 +313,11 @@ async fn administrators_see_all_sessions_and_end_them() {
     assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);
     assert_eq!(listed["sessions"][0]["tools"], json!(["mail/send_email"]));
     let path = format!("/v1/admin/sessions/{}", others["id"].as_str().unwrap());
-    for (method, path) in [(Method::GET, "/v1/admin/sessions"), (Method::DELETE, path.as_str())] {
-        assert_eq!(with_key(&service, method, path, &other).send().await.unwrap().status(), StatusCode::NOT_FOUND);
+    for (method, path, nothing) in
+        [(Method::GET, "/v1/admin/sessions", "/v1/admin/nothing"), (Method::DELETE, path.as_str(), "/v1/admin/nothing/there")]
+    {
+        let seen = async |path: &str| with_key(&service, method.clone(), path, &other).send().await.unwrap().status();
+        assert_eq!(seen(path).await, seen(nothing).await, "to others it is not there");
     }
     let end = async || with_key(&service, Method::DELETE, &path, ADMIN).send().await.unwrap().status();
     assert_eq!((end().await, end().await), (StatusCode::NO_CONTENT, StatusCode::NOT_FOUND));

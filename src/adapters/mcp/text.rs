@@ -159,6 +159,7 @@ mod tests {
             max_result_bytes: 0,
             remote: crate::settings::RemoteSettings::default(),
             max_text_bytes: None,
+            compact_results: false,
             validation: crate::settings::Validation::Off,
             per_user: crate::settings::PerUserSettings::default(),
         })

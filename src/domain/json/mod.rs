@@ -57,6 +57,21 @@ pub fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
+/// The JSON without the blanks between its tokens; every other byte stays as it was.
+#[must_use]
+pub fn minified(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    let mut copied = 0;
+    let is_blank = |character: char| matches!(character, ' ' | '\t' | '\n' | '\r');
+    for range in scan::strings(json) {
+        out.extend(json[copied..range.start].chars().filter(|character| !is_blank(*character)));
+        out.push_str(&json[range.clone()]);
+        copied = range.end;
+    }
+    out.extend(json[copied..].chars().filter(|character| !is_blank(*character)));
+    out
+}
+
 /// Whether every reader gets out of a valid JSON text what its writer put in: no number that a double changes, no name
 /// twice in an object (RFC 8259, sections 4 and 6).
 #[must_use]
@@ -163,6 +178,13 @@ pub fn without_lone_surrogates(json: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blanks_go_and_texts_stay() {
+        let json = "{ \"a b\" : [ 1.50 ,\n\t\"x \\\" y\" ],\r\n \"n\": null }";
+        assert_eq!(minified(json), r#"{"a b":[1.50,"x \" y"],"n":null}"#);
+        assert_eq!(minified("  12 "), "12");
+    }
 
     #[test]
     fn numbers_that_a_double_holds_survive() {

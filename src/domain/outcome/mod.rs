@@ -75,6 +75,18 @@ pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
     ToolAnswer::Result(parts)
 }
 
+/// Objects and lists as texts of JSON without blanks. Callers that write JSON out again for a model, with line breaks and
+/// indentation, leave a text as it is.
+#[must_use]
+pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
+    let is_nested = |json: &str| json.trim_start().starts_with(['{', '[']);
+    let compact = |part| match part {
+        Part::Json(json) if is_nested(&json) => Part::Json(quoted(&json::minified(&json)).into()),
+        part => part,
+    };
+    parts.into_iter().map(compact).collect()
+}
+
 /// The body: JSON text. Binaries must have been described by now; one that was not is left out.
 #[must_use]
 pub fn body(parts: Vec<Part<'_>>, limit: Option<Limit<'_>>) -> String {

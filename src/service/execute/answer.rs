@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::domain::outcome::{self, Binary, Limit, Part};
+use crate::service::execute::policy::Policy;
 use crate::service::files::Files;
 
 /// Where both are set that cut a text.
@@ -12,7 +13,7 @@ const NOT_BASE64: &str = "The file came damaged: its data is not base64.";
 const NOT_KEPT: &str = "The file is not part of this answer and could not be kept.";
 
 /// The body: JSON text.
-pub(super) async fn body(parts: Vec<Part<'_>>, files: Option<&Files>, max_text_bytes: Option<usize>) -> String {
+pub(super) async fn body(parts: Vec<Part<'_>>, files: Option<&Files>, policy: Policy) -> String {
     let mut described = Vec::with_capacity(parts.len());
     for part in parts {
         described.push(match part {
@@ -20,7 +21,8 @@ pub(super) async fn body(parts: Vec<Part<'_>>, files: Option<&Files>, max_text_b
             part => part,
         });
     }
-    outcome::body(described, max_text_bytes.map(|bytes| Limit { bytes, setting: LIMIT_SETTING }))
+    let described = if policy.compact_results { outcome::compact(described) } else { described };
+    outcome::body(described, policy.max_text_bytes.map(|bytes| Limit { bytes, setting: LIMIT_SETTING }))
 }
 
 async fn describe(binary: &Binary, files: Option<&Files>) -> String {

@@ -172,10 +172,7 @@ impl Execute {
         let (result, repairs) = self.ask(tool, sent, &record.caller, Told::default()).await;
         let result = match result {
             Ok(result) => match outcome::answer(&result, tool.output.is_some()) {
-                ToolAnswer::Result(parts) => {
-                    let limit = self.policies.of(&tool.id.server).max_text_bytes;
-                    Ok(answer::body(parts, self.files.as_deref(), limit).await)
-                }
+                ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), self.policies.of(&tool.id.server)).await),
                 ToolAnswer::Error(text) => Err(ExecuteError::Tool(text)),
             },
             Err(error) => Err(error),

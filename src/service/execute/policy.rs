@@ -12,6 +12,8 @@ pub(super) struct Policy {
     pub(super) validation: Validation,
     /// Above it the text of a result is cut; `None`: never.
     pub(super) max_text_bytes: Option<usize>,
+    /// Whether objects and lists become texts without blanks.
+    pub(super) compact_results: bool,
 }
 
 #[derive(Debug, Default)]
@@ -25,8 +27,12 @@ struct Table {
 
 impl Policies {
     pub(super) fn replace(&self, calls: &CallSettings, servers: &[ServerSettings]) {
-        let default = Policy { validation: calls.validation, max_text_bytes: calls.max_text_bytes };
-        let of = |server: &ServerSettings| Policy { validation: server.validation, max_text_bytes: server.max_text_bytes };
+        let default = Policy { validation: calls.validation, max_text_bytes: calls.max_text_bytes, compact_results: calls.compact_results };
+        let of = |server: &ServerSettings| Policy {
+            validation: server.validation,
+            max_text_bytes: server.max_text_bytes,
+            compact_results: server.compact_results,
+        };
         let servers = servers.iter().map(|server| (server.name.clone(), of(server))).collect();
         self.0.store(Table { default, servers }.into());
     }
