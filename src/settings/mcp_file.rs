@@ -215,7 +215,7 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
     let max_result_bytes = entry.first_of(["maxResultBytes", "max_result_bytes"], bytes).unwrap_or(calls.max_result_bytes);
     let max_text_bytes = entry.first_of(["maxTextBytes", "max_text_bytes"], text_bytes);
     let max_text_bytes = max_text_bytes.map_or(calls.max_text_bytes, |bytes| (bytes > 0).then_some(bytes));
-    let compact_results = entry.first_of(["compactResults", "compact_results"], |entry, key| entry.switch(key));
+    let compact_results = entry.first_of(["compactResults", "compact_results"], Entry::switch);
     let exception = calls.validation_exceptions.get(name).copied();
     let validation = entry.first_of(["validation", "validation"], validation).or(exception).unwrap_or(calls.validation);
     let disabled_tools = entry.first_of(["disabledTools", "disabled_tools"], Entry::texts).unwrap_or_default();
