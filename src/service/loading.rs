@@ -412,7 +412,7 @@ fn read(names: &[String], with_tags: bool, catalog: &Catalog, visibility: &Visib
     if problems.is_empty() {
         Ok(groups)
     } else {
-        Err(LoadError::Unknown(format!("{}. {LIST_AVAILABLE_TOOLSETS} names them", problems.join("; "))))
+        Err(LoadError::Unknown(format!("{} ({LIST_AVAILABLE_TOOLSETS} names them)", problems.join("; "))))
     }
 }
 
