@@ -95,12 +95,24 @@ pub struct Catalog {
     tools: Vec<Arc<Tool>>,
     /// For each of `tools` the place of its server in `servers`.
     server_of: Vec<u32>,
-    by_id: HashMap<ToolId, usize, RandomState>,
-    by_operation: HashMap<OperationId, usize, RandomState>,
+    by_id: HashMap<ToolId, u32, RandomState>,
+    by_operation: Arc<Places>,
     /// Places in `tools` of those that an admin pinned.
     pinned: Vec<u32>,
     version: u64,
     texts: OnceLock<TextFacts>,
+}
+
+/// Where the tools of a catalog are, by their published names.
+#[derive(Debug, Default)]
+pub struct Places(HashMap<OperationId, u32, RandomState>);
+
+impl Places {
+    /// The place in [`Catalog::tools`].
+    #[must_use]
+    pub fn of(&self, name: &str) -> Option<u32> {
+        self.0.get(name).copied()
+    }
 }
 
 /// What the texts of all tools say together.
@@ -118,15 +130,15 @@ impl Catalog {
     pub fn new(mut servers: Vec<CatalogServer>) -> Self {
         servers.sort_by(|one, other| one.name.cmp(&other.name));
         let mut catalog = Self::default();
-        let mut versions = Vec::new();
+        let (mut places, mut versions) = (Places::default(), Vec::new());
         for (place, server) in (0..).zip(&mut servers) {
             server.tools.sort_by(|one, other| one.id.name.cmp(&other.id.name));
             server.tools.retain(|tool| {
-                let position = catalog.tools.len();
-                if catalog.by_operation.contains_key(&tool.operation_id) || catalog.by_id.contains_key(&tool.id) {
+                let Ok(position) = u32::try_from(catalog.tools.len()) else { return false };
+                if places.0.contains_key(&tool.operation_id) || catalog.by_id.contains_key(&tool.id) {
                     return false;
                 }
-                catalog.by_operation.insert(tool.operation_id.clone(), position);
+                places.0.insert(tool.operation_id.clone(), position);
                 catalog.by_id.insert(tool.id.clone(), position);
                 catalog.tools.push(Arc::clone(tool));
                 catalog.server_of.push(place);
@@ -144,6 +156,7 @@ impl Catalog {
         }
         catalog.pinned = (0..).zip(&catalog.tools).filter(|(_, tool)| tool.pinned).map(|(place, _)| place).collect();
         catalog.version = Fingerprint::of_bytes(&versions).prefix();
+        catalog.by_operation = Arc::new(places);
         catalog.servers = servers;
         catalog
     }
@@ -204,24 +217,30 @@ impl Catalog {
 
     #[must_use]
     pub fn tool(&self, id: &ToolId) -> Option<&Arc<Tool>> {
-        self.by_id.get(id).map(|&position| &self.tools[position])
+        self.by_id.get(id).map(|&position| &self.tools[position as usize])
     }
 
     /// The place of a tool in [`Catalog::tools`].
     #[must_use]
     pub fn position(&self, id: &ToolId) -> Option<u32> {
-        self.by_id.get(id).and_then(|&position| u32::try_from(position).ok())
+        self.by_id.get(id).copied()
     }
 
     #[must_use]
     pub fn operation(&self, name: &str) -> Option<&Arc<Tool>> {
-        self.by_operation.get(name).map(|&position| &self.tools[position])
+        self.by_operation.of(name).map(|position| &self.tools[position as usize])
     }
 
     /// The place of a tool in [`Catalog::tools`], by its published name.
     #[must_use]
     pub fn operation_position(&self, name: &str) -> Option<u32> {
-        self.by_operation.get(name).and_then(|&position| u32::try_from(position).ok())
+        self.by_operation.of(name)
+    }
+
+    /// The places of all tools by their published names.
+    #[must_use]
+    pub fn places(&self) -> &Arc<Places> {
+        &self.by_operation
     }
 
     /// The tools that a caller may see.

@@ -4,14 +4,12 @@
 //! Nothing else decides what a caller sees. It is made of a principal and the policy in
 //! [`CurrentCatalog::visibility`](crate::service::current::CurrentCatalog::visibility).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use ahash::RandomState;
-
 use crate::domain::api_key::ApiKey;
-use crate::domain::catalog::CatalogServer;
+use crate::domain::catalog::{Catalog, CatalogServer, Places};
 use crate::domain::naming::OperationId;
 use crate::domain::tool::{ServerName, Tool};
 use crate::domain::toolset::ToolsetName;
@@ -219,7 +217,7 @@ pub struct Classes {
     catalog: u64,
     /// By position in the catalog.
     at: Vec<VisibilityClass>,
-    of: HashMap<OperationId, VisibilityClass, RandomState>,
+    places: Arc<Places>,
     toolsets: BTreeMap<ToolsetName, Members>,
 }
 
@@ -232,16 +230,10 @@ pub struct Members {
 }
 
 impl Classes {
-    /// `each`: the class of every tool of the catalog of this version, in its order.
+    /// `at`: the class of every tool of the catalog, in its order.
     #[must_use]
-    pub fn new(
-        version: u64,
-        catalog: u64,
-        each: impl IntoIterator<Item = (OperationId, VisibilityClass)>,
-        toolsets: BTreeMap<ToolsetName, Members>,
-    ) -> Self {
-        let each: Vec<(OperationId, VisibilityClass)> = each.into_iter().collect();
-        Self { version, catalog, at: each.iter().map(|(_, class)| *class).collect(), of: each.into_iter().collect(), toolsets }
+    pub fn new(version: u64, catalog: &Catalog, at: Vec<VisibilityClass>, toolsets: BTreeMap<ToolsetName, Members>) -> Self {
+        Self { version, catalog: catalog.version(), at, places: Arc::clone(catalog.places()), toolsets }
     }
 
     /// The members of a toolset, whoever may see them; `None` where there is no such toolset.
@@ -271,7 +263,7 @@ impl Classes {
 
     #[must_use]
     pub fn of(&self, tool: &Tool) -> Option<VisibilityClass> {
-        self.of.get(&tool.operation_id).copied()
+        self.places.of(tool.operation_id.as_str()).and_then(|place| self.at.get(place as usize)).copied()
     }
 
     /// The classes by position, for a catalog of this version; `None` where they are those of another.

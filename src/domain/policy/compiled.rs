@@ -9,9 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use ahash::RandomState;
+use rayon::iter::ParallelIterator as _;
+use rayon::slice::ParallelSlice as _;
 
 use crate::domain::canonical::Fingerprint;
-use crate::domain::catalog::Catalog;
+use crate::domain::catalog::{Catalog, CatalogServer};
 use crate::domain::naming::OperationId;
 use crate::domain::policy::decision::ToolSide;
 use crate::domain::policy::facts;
@@ -61,6 +63,16 @@ struct Program {
     otherwise: Effect,
     /// By number.
     toolsets: Bits,
+}
+
+/// What the rules make of the tools of some servers.
+#[derive(Debug, Default)]
+struct Part {
+    programs: Vec<Program>,
+    /// For each tool its program by number.
+    each: Vec<usize>,
+    /// Toolsets by number with tools that are always on in them.
+    always: Vec<(usize, OperationId)>,
 }
 
 /// The classes of one catalog under one policy.
@@ -184,25 +196,40 @@ impl Policy {
         if self.is_open() && self.toolsets.is_empty() {
             return Assignment::default();
         }
-        let mut each: Vec<(OperationId, VisibilityClass)> = Vec::with_capacity(catalog.tools().len());
-        let mut known: HashMap<(Bits, Bits), VisibilityClass, RandomState> = HashMap::default();
+        let servers = catalog.servers();
+        // More parts than threads, as servers differ in size.
+        let parts: Vec<Part> =
+            servers.par_chunks(servers.len().div_ceil(4 * rayon::current_num_threads()).max(1)).map(|servers| self.part(servers)).collect();
+        let mut each: Vec<VisibilityClass> = Vec::with_capacity(catalog.tools().len());
         let mut always: BTreeMap<usize, Vec<OperationId>> = BTreeMap::new();
         let mut numbers: BTreeMap<VisibilityClass, Program> = BTreeMap::new();
-        let mut asked = (Bits::new(self.rules.len()), Bits::new(self.toolsets.len()));
-        self.for_each(catalog, |tool, bits, membership| {
-            asked.0.copy_from(bits);
-            asked.1.copy_from(&membership.member);
-            let class = known.get(&asked).copied().unwrap_or_else(|| {
-                let class = self.number(self.program(bits, &membership.member), &mut numbers);
-                known.insert(asked.clone(), class);
-                class
-            });
-            each.push((tool.operation_id.clone(), class));
-            membership.always.iter().for_each(|number| always.entry(number).or_default().push(tool.operation_id.clone()));
-        });
+        for part in parts {
+            let classes: Vec<VisibilityClass> = part.programs.into_iter().map(|program| self.number(program, &mut numbers)).collect();
+            each.extend(part.each.into_iter().map(|program| classes[program]));
+            part.always.into_iter().for_each(|(toolset, name)| always.entry(toolset).or_default().push(name));
+        }
         let members = self.members(&numbers, always);
         let version = Fingerprint::of_bytes(&[self.version.to_le_bytes(), catalog.version().to_le_bytes()].concat()).prefix();
-        Assignment { classes: Arc::new(Classes::new(version, catalog.version(), each, members)), programs: numbers.into_iter().collect() }
+        Assignment { classes: Arc::new(Classes::new(version, catalog, each, members)), programs: numbers.into_iter().collect() }
+    }
+
+    /// What the rules make of the tools of some servers.
+    fn part(&self, servers: &[CatalogServer]) -> Part {
+        let mut part = Part::default();
+        let mut known: HashMap<(Bits, Bits), usize, RandomState> = HashMap::default();
+        let mut asked = (Bits::new(self.rules.len()), Bits::new(self.toolsets.len()));
+        self.for_each(servers, |tool, bits, membership| {
+            asked.0.copy_from(bits);
+            asked.1.copy_from(&membership.member);
+            let program = known.get(&asked).copied().unwrap_or_else(|| {
+                part.programs.push(self.program(bits, &membership.member));
+                known.insert(asked.clone(), part.programs.len() - 1);
+                part.programs.len() - 1
+            });
+            part.each.push(program);
+            part.always.extend(membership.always.iter().map(|number| (number, tool.operation_id.clone())));
+        });
+        part
     }
 
     /// Of each toolset the classes that are in it, and the tools that are always on.
@@ -226,23 +253,25 @@ impl Policy {
     /// The rules that fit no tool of a catalog, whoever calls.
     pub(super) fn idle(&self, catalog: &Catalog) -> Vec<&PlacedRule> {
         let mut is_idle = vec![true; self.rules.len()];
-        self.for_each(catalog, |_, bits, _| bits.iter().for_each(|number| is_idle[number] = false));
+        self.for_each(catalog.servers(), |_, bits, _| bits.iter().for_each(|number| is_idle[number] = false));
         self.rules.iter().zip(is_idle).filter(|(_, is_idle)| *is_idle).map(|(rule, _)| rule).collect()
     }
 
     /// Every tool with the rules that fit it.
-    fn for_each(&self, catalog: &Catalog, mut visit: impl FnMut(&Tool, &Bits, &Membership)) {
+    fn for_each(&self, servers: &[CatalogServer], mut visit: impl FnMut(&Tool, &Bits, &Membership)) {
         let count = self.rules.len();
         let (mut scratch, mut bits) = (Scratch::new(count), Bits::new(count));
         let mut membership = self.toolsets.membership();
-        for server in catalog.servers() {
+        // Many tools have the same tags, and what is matched against patterns is most of the work.
+        let mut of_tags: HashMap<&[Box<str>], Bits, RandomState> = HashMap::default();
+        for server in servers {
             let mut of_server = Bits::all(count);
             self.servers.keep([server.name.as_str()], &mut of_server, &mut scratch);
             for tool in &server.tools {
                 bits.copy_from(&of_server);
                 bits.and(&self.hints[tool.facts.hints()]);
                 self.tools.keep_tool(&tool.id.name, tool.operation_id.as_str(), &mut bits, &mut scratch);
-                self.tags.keep(tool.facts.tags(), &mut bits, &mut scratch);
+                bits.and(of_tags.entry(tool.facts.tag_list()).or_insert_with(|| self.tags.of(tool.facts.tags(), &mut scratch)));
                 self.toolsets.find(tool, &mut membership);
                 let names = membership.member.iter().filter_map(|number| self.toolsets.name(number)).map(ToolsetName::as_str);
                 self.in_toolsets.keep(names, &mut bits, &mut scratch);

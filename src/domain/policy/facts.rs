@@ -110,6 +110,10 @@ impl ToolFacts {
         self.hints >> bit & 1 == 1
     }
 
+    pub(super) fn tag_list(&self) -> &[Box<str>] {
+        &self.tags
+    }
+
     /// Those of its server first.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         self.tags.iter().map(AsRef::as_ref)

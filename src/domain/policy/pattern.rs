@@ -122,11 +122,21 @@ impl Conditions {
 
     /// Leaves in `bits` the rules whose condition holds for one of the names.
     pub(super) fn keep<'a>(&self, names: impl IntoIterator<Item = &'a str>, bits: &mut Bits, scratch: &mut Scratch) {
+        self.hold(names, scratch);
+        bits.and(&scratch.holds);
+    }
+
+    /// The rules whose condition holds for one of the names.
+    pub(super) fn of<'a>(&self, names: impl IntoIterator<Item = &'a str>, scratch: &mut Scratch) -> Bits {
+        self.hold(names, scratch);
+        scratch.holds.clone()
+    }
+
+    fn hold<'a>(&self, names: impl IntoIterator<Item = &'a str>, scratch: &mut Scratch) {
         scratch.holds.copy_from(&self.free);
         for name in names {
             self.names.add(name, scratch);
         }
-        bits.and(&scratch.holds);
     }
 
     /// The same for a tool, which has two names.
