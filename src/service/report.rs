@@ -1,7 +1,6 @@
 //! What sessions cost and brought, side by side for the two arms of a comparison.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use crate::domain::experiment::Arm;
 use crate::service::ports::{ArmFigures, SessionFigures, SessionQuery, SessionReport, Store, StoreError};
@@ -39,11 +38,4 @@ pub fn arm_name(arm: Option<Arm>) -> &'static str {
 #[must_use]
 pub fn mean(sum: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum as f64 / count as f64)
-}
-
-/// The time span of a report where none is given.
-#[must_use]
-pub fn since(until: SystemTime) -> SystemTime {
-    const SPAN: std::time::Duration = std::time::Duration::from_hours(30 * 24);
-    until.checked_sub(SPAN).unwrap_or(SystemTime::UNIX_EPOCH)
 }

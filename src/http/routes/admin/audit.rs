@@ -1,15 +1,12 @@
 //! The audit log.
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
-use std::time::SystemTime;
-
 use actix_web::http::header;
 use actix_web::{HttpResponse, get, web};
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::time;
+use super::{time, time_of};
 use crate::domain::policy::{Effect, RulePlace};
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem};
@@ -107,10 +104,6 @@ impl AuditParameters {
         if limit == 0 || limit > MAX_LIMIT {
             return Err(invalid("limit is 1 to 1000."));
         }
-        let at = |text: Option<String>| -> Result<Option<SystemTime>, Problem> {
-            let read = |text: String| text.parse::<Timestamp>().map(SystemTime::from);
-            text.map(read).transpose().map_err(|_| invalid("since and until are times such as 2027-01-31T00:00:00Z."))
-        };
         let effect = |name: String| [Effect::Allow, Effect::Block].into_iter().find(|effect| effect.name() == name);
         Ok(AuditQuery {
             principal: self.principal,
@@ -128,8 +121,8 @@ impl AuditParameters {
                 |name| CallOutcome::of_name(&name),
                 "outcome is success, tool_error, rejected, failed, cancelled or limited.",
             )?,
-            since: at(self.since)?,
-            until: at(self.until)?,
+            since: time_of(self.since)?,
+            until: time_of(self.until)?,
             before: self.before,
             limit,
         })

@@ -12,14 +12,20 @@ pub mod tools;
 pub mod toolsets;
 pub mod usage;
 
-use std::time::SystemTime;
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
 
 use actix_web::HttpRequest;
 use actix_web::http::header;
 use jiff::Timestamp;
 use utoipa_actix_web::service_config::ServiceConfig;
 
+use crate::domain::usage::Latencies;
 use crate::http::problem::{Code, Problem};
+use crate::service::usage::quantiles;
+
+/// What queries ask about that do not say since when.
+const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);
 
 pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(keys::create).service(keys::list).service(keys::rotate).service(keys::revoke);
@@ -37,6 +43,33 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
 /// RFC 3339, to the second, in universal time.
 pub fn time(at: SystemTime) -> String {
     format!("{:.0}", Timestamp::try_from(at).unwrap_or_default())
+}
+
+/// A time that a query names, RFC 3339.
+fn time_of(text: Option<String>) -> Result<Option<SystemTime>, Problem> {
+    let read = |text: String| text.parse::<Timestamp>().map(SystemTime::from);
+    let detail = "since and until are times such as 2027-01-31T00:00:00Z.";
+    text.map(read).transpose().map_err(|_| Problem::new(Code::InvalidRequest, detail))
+}
+
+/// The time that a query asks about: up to now and 30 days, where it does not say.
+fn span(since: Option<String>, until: Option<String>) -> Result<Range<SystemTime>, Problem> {
+    let until = time_of(until)?.unwrap_or_else(SystemTime::now);
+    let since = time_of(since)?.unwrap_or_else(|| until.checked_sub(DEFAULT_SPAN).unwrap_or(SystemTime::UNIX_EPOCH));
+    if since >= until {
+        return Err(Problem::new(Code::InvalidRequest, "since is not before until."));
+    }
+    Ok(since..until)
+}
+
+/// The middle of measured times and what all but a twentieth stay under, in milliseconds. Two digits are all that is known.
+fn quantile_milliseconds(latencies: &Latencies) -> (Option<f64>, Option<f64>) {
+    let milliseconds = |time: Duration| {
+        let value = time.as_secs_f64() * 1e3;
+        let digit = 10_f64.powf(value.log10().floor() - 1.0);
+        ((value / digit).round() * digit * 1e6).round() / 1e6
+    };
+    quantiles(latencies).map(|(half, most)| (milliseconds(half), milliseconds(most))).unzip()
 }
 
 /// The version in `If-Match`; `*` is any.

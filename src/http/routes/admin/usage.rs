@@ -1,23 +1,21 @@
 //! What is used, how often and how well.
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
-use std::time::{Duration, SystemTime};
+use std::ops::Range;
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, get, web};
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::time;
+use super::{quantile_milliseconds, span, time};
 use crate::domain::usage::Latencies;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::service::ports::{DayUsage, MessageCounts, ToolCounts, ToolUsage, UsageQuery};
-use crate::service::usage::{ServerUsage, UsageOrder, UsageReport, quantiles, success_rate};
+use crate::service::usage::{ServerUsage, UsageOrder, UsageReport, success_rate};
 
-const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);
 const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;
 
@@ -163,15 +161,7 @@ impl UsageParameters {
                 .find(|order| order.name() == name)
                 .ok_or_else(|| invalid("order is called, offered or recovered."))?,
         };
-        let at = |text: Option<String>| -> Result<Option<SystemTime>, Problem> {
-            let read = |text: String| text.parse::<Timestamp>().map(SystemTime::from);
-            text.map(read).transpose().map_err(|_| invalid("since and until are times such as 2027-01-31T00:00:00Z."))
-        };
-        let until = at(self.until)?.unwrap_or_else(SystemTime::now);
-        let since = at(self.since)?.unwrap_or_else(|| until.checked_sub(DEFAULT_SPAN).unwrap_or(SystemTime::UNIX_EPOCH));
-        if since >= until {
-            return Err(invalid("since is not before until."));
-        }
+        let Range { start: since, end: until } = span(self.since, self.until)?;
         Ok((UsageQuery { since, until, server: self.server, tool: self.tool }, order, limit))
     }
 }
@@ -205,13 +195,7 @@ impl From<&MessageCounts> for MessagesBody {
 
 impl From<&Latencies> for LatencyBody {
     fn from(latencies: &Latencies) -> Self {
-        // Two digits are all that is known.
-        let milliseconds = |time: Duration| {
-            let value = time.as_secs_f64() * 1e3;
-            let digit = 10_f64.powf(value.log10().floor() - 1.0);
-            ((value / digit).round() * digit * 1e6).round() / 1e6
-        };
-        let (p50_ms, p95_ms) = quantiles(latencies).map(|(half, most)| (milliseconds(half), milliseconds(most))).unzip();
+        let (p50_ms, p95_ms) = quantile_milliseconds(latencies);
         Self { p50_ms, p95_ms }
     }
 }

@@ -3,22 +3,20 @@
 
 mod page;
 
-use std::time::{Duration, SystemTime};
+use std::ops::Range;
+use std::time::Duration;
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, web};
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::time;
-use crate::domain::usage::Latencies;
+use super::{quantile_milliseconds, span, time};
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::service::ports::{ArmFigures, SessionCounts, SessionFigures, SessionQuery};
-use crate::service::report::{Compared, arm_name, mean, since};
-use crate::service::usage::quantiles;
+use crate::service::report::{Compared, arm_name, mean};
 
 const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 1_000;
@@ -130,15 +128,7 @@ impl ReportParameters {
         if limit > MAX_LIMIT {
             return Err(invalid("limit is 0 to 1000."));
         }
-        let at = |text: Option<String>| -> Result<Option<SystemTime>, Problem> {
-            let read = |text: String| text.parse::<Timestamp>().map(SystemTime::from);
-            text.map(read).transpose().map_err(|_| invalid("since and until are times such as 2027-01-31T00:00:00Z."))
-        };
-        let until = at(self.until)?.unwrap_or_else(SystemTime::now);
-        let since = at(self.since)?.unwrap_or_else(|| since(until));
-        if since >= until {
-            return Err(invalid("since is not before until."));
-        }
+        let Range { start: since, end: until } = span(self.since, self.until)?;
         Ok(SessionQuery { since, until, limit })
     }
 }
@@ -158,7 +148,7 @@ impl From<&ArmFigures> for ArmBody {
     fn from(figures: &ArmFigures) -> Self {
         let counts = &figures.counts;
         let each = |sum: u64| mean(sum, figures.sessions).map(rounded);
-        let (load_p50_ms, load_p95_ms) = times(&figures.load_times);
+        let (load_p50_ms, load_p95_ms) = quantile_milliseconds(&figures.load_times);
         Self {
             arm: arm_name(figures.arm),
             sessions: figures.sessions,
@@ -202,10 +192,6 @@ impl From<&SessionFigures> for SessionFiguresBody {
             longest_load_ms: figures.longest_load.map(milliseconds),
         }
     }
-}
-
-fn times(latencies: &Latencies) -> (Option<f64>, Option<f64>) {
-    quantiles(latencies).map(|(half, most)| (milliseconds(half), milliseconds(most))).unzip()
 }
 
 fn milliseconds(time: Duration) -> f64 {
