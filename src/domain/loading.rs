@@ -87,6 +87,21 @@ impl Group {
             Self::Tag(name) => tool.facts.tags().any(|tag| tag.eq_ignore_ascii_case(name)),
         }
     }
+
+    /// The tools of it that somebody sees, in the order of the catalog.
+    #[must_use]
+    pub fn members<'a>(&self, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
+        match self {
+            Self::Server(name) => {
+                let server = catalog.server(name.as_str()).into_iter();
+                server.flat_map(|server| &server.tools).filter(|tool| visibility.allows(tool)).collect()
+            }
+            Self::Toolset(_) | Self::Tag(_) => {
+                let tools = catalog.visible_positions(visibility).map(|position| &catalog.tools()[position as usize]);
+                tools.filter(|tool| self.has(tool, &visibility.assigned)).collect()
+            }
+        }
+    }
 }
 
 impl fmt::Display for Group {
@@ -116,8 +131,7 @@ impl Loaded {
         };
         single.for_each(&mut add);
         for group in &self.groups {
-            let members = catalog.tools().iter().filter(|tool| group.has(tool, &visibility.assigned) && visibility.allows(tool));
-            members.for_each(&mut add);
+            group.members(catalog, visibility).into_iter().for_each(&mut add);
         }
         tools
     }

@@ -15,7 +15,7 @@ use crate::domain::relevance::arrange::{Arranged, Found as Ranked, arrange};
 use crate::domain::relevance::readable_score;
 use crate::domain::tool::Tool;
 use crate::service::current::{CurrentCatalog, LiveSelection};
-use crate::service::loading::{Here, Loading, members};
+use crate::service::loading::{Here, Loading};
 use crate::service::meters::SearchKind;
 use crate::service::record::Recorder;
 use crate::service::retrieve::{Merged, Retrieve};
@@ -150,7 +150,7 @@ impl Find {
         let told = order.iter().map(|&place| {
             let same_as = duplicates.get(&place).into_iter().flatten().filter(|place| !shown.contains(place));
             FoundTool {
-                already_loaded: now.as_ref().map(|now| now.tools.contains(&tool_at(place).operation_id)),
+                already_loaded: now.as_ref().map(|now| now.contains(&tool_at(place).operation_id)),
                 same_as: same_as.map(|&place| tool_at(place).operation_id.to_string()).collect(),
                 ..told(tool_at(place), readable_score(ranked[place].1), request.detail)
             }
@@ -158,7 +158,7 @@ impl Find {
         let tools: Vec<FoundTool> = told.collect();
         let to_load = || order.iter().map(|&place| tool_at(place));
         let toolsets = now.as_ref().map(|now| {
-            let missing: Vec<&Arc<Tool>> = to_load().filter(|tool| !now.tools.contains(&tool.operation_id)).collect();
+            let missing: Vec<&Arc<Tool>> = to_load().filter(|tool| !now.contains(&tool.operation_id)).collect();
             proposed(&missing, &catalog, &visibility)
         });
         let next = next(&tools, toolsets.as_deref(), request.detail);
@@ -204,7 +204,7 @@ fn proposed(missing: &[&Arc<Tool>], catalog: &Catalog, visibility: &Visibility) 
         let sized = wanted.into_iter().map(|group| {
             let has: Vec<String> =
                 missing.iter().filter(|tool| group.has(tool, classes)).map(|tool| tool.operation_id.to_string()).collect();
-            (group, members(group, catalog, visibility).len(), has)
+            (group, group.members(catalog, visibility).len(), has)
         });
         let best = sized.min_by(|one, other| other.2.len().cmp(&one.2.len()).then(one.1.cmp(&other.1)));
         proposed.extend(best.map(|(group, tools, has)| (group, ProposedToolset { name: group.name().to_owned(), tools, has })));

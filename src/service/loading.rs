@@ -17,7 +17,7 @@ use crate::domain::loading::{Group, GroupKind, Groups, Loaded};
 use crate::domain::naming::{LIST_AVAILABLE_TOOLSETS, OperationId, RUN_TOOL};
 use crate::domain::principal::Visibility;
 use crate::domain::session::Session;
-use crate::domain::tool::{Tool, ToolId};
+use crate::domain::tool::ToolId;
 use crate::service::chats::Chats;
 use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::execute::Caller;
@@ -66,6 +66,12 @@ enum Holder<'a> {
 }
 
 impl<'a> Here<'a> {
+    /// Of a request over HTTP, where clients have no session with us.
+    #[must_use]
+    pub fn new(caller: &'a Caller, place: &'a Place) -> Self {
+        Self { caller, place, client: None }
+    }
+
     fn holder(&self) -> Option<Holder<'a>> {
         if let Place::Session(session) = self.place {
             return Some(Holder::Session(session));
@@ -138,11 +144,6 @@ pub struct Available {
     pub next: String,
 }
 
-/// What is bound for a holder at a moment.
-pub struct BoundNow {
-    pub tools: HashSet<OperationId>,
-}
-
 pub struct Loading {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn Store>,
@@ -163,6 +164,11 @@ impl Loading {
         if mode != Mode::Dynamic && !(mode == Mode::Full && is_session) {
             return Bound::default();
         }
+        self.bound_with(&self.readable(here).await, here, mode).into()
+    }
+
+    /// The same, where it is known what is loaded: pinned tools first, in mode dynamic.
+    fn bound_with(&self, loaded: &Loaded, here: Here<'_>, mode: Mode) -> Vec<OperationId> {
         let (catalog, visibility) = self.view(here);
         let mut names: Vec<OperationId> = Vec::new();
         if mode == Mode::Dynamic {
@@ -170,24 +176,21 @@ impl Loading {
             let pinned = pinned(&settings, &catalog).map(|position| &catalog.tools()[position as usize]);
             names.extend(pinned.filter(|tool| visibility.allows(tool)).map(|tool| tool.operation_id.clone()));
         }
-        let loaded = match self.loaded(here).await {
-            Ok(loaded) => loaded.unwrap_or_default(),
-            Err(error) => {
-                tracing::warn!(error = %error, "what is loaded is not listed");
-                Loaded::default()
-            }
-        };
         names.extend(loaded.tools(&catalog, &visibility).into_iter().map(|tool| tool.operation_id.clone()));
-        names.into()
+        names
     }
 
-    /// What is bound for the holder that is here, if there is one.
-    pub async fn now(&self, here: Here<'_>) -> Option<BoundNow> {
+    /// The names of what is bound for the holder that is here, if there is one.
+    pub async fn now(&self, here: Here<'_>) -> Option<HashSet<OperationId>> {
         here.holder()?;
-        let bound = self.bound(here, Mode::Dynamic).await;
+        Some(self.names_with(&self.readable(here).await, here))
+    }
+
+    fn names_with(&self, loaded: &Loaded, here: Here<'_>) -> HashSet<OperationId> {
         let (catalog, visibility) = self.view(here);
+        let bound = self.bound_with(loaded, here, Mode::Dynamic).into();
         let listed = Publish::listed(&catalog, here.place, &visibility, Mode::Dynamic, &bound);
-        Some(BoundNow { tools: listed.into_iter().map(|tool| tool.operation_id.clone()).collect() })
+        listed.into_iter().map(|tool| tool.operation_id.clone()).collect()
     }
 
     /// A session as one that began with all that is loaded into it now.
@@ -221,11 +224,11 @@ impl Loading {
     /// What can be loaded, and what of it is.
     pub async fn available(&self, here: Here<'_>) -> Available {
         let (catalog, visibility) = self.view(here);
-        let bound = self.now(here).await.map(|now| now.tools).unwrap_or_default();
+        let bound = self.now(here).await.unwrap_or_default();
         let toolsets = self.current.toolsets();
         let groups = Groups::visible(&catalog, &visibility);
         let available = groups.known().iter().map(|group| {
-            let members = members(group, &catalog, &visibility);
+            let members = group.members(&catalog, &visibility);
             let description = match group {
                 Group::Toolset(name) => toolsets.get(name).map(|definition| definition.description.clone()).unwrap_or_default(),
                 Group::Server(name) => catalog.server(name.as_str()).and_then(|server| server.title.clone()).unwrap_or_default(),
@@ -261,10 +264,10 @@ impl Loading {
         let (catalog, visibility) = self.view(here);
         let groups = read(names, with_tags, &catalog, &visibility)?;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
-        let bound_before = self.count(here).await;
         let before = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
+        let bound_before = self.names_with(&before, here).len();
         let is_loaded = |group: &Group| match &holder {
-            Holder::Chat(_) => members(group, &catalog, &visibility).iter().all(|tool| before.tools.contains(&tool.id)),
+            Holder::Chat(_) => group.members(&catalog, &visibility).iter().all(|tool| before.tools.contains(&tool.id)),
             Holder::Session(_) | Holder::Client(_) => here.is_initial(group) || before.groups.contains(group),
         };
         let (known, new): (Vec<Group>, Vec<Group>) = groups.iter().cloned().partition(is_loaded);
@@ -275,10 +278,10 @@ impl Loading {
             Holder::Chat(key) => warnings.extend(self.load_into_chat(key, &new, &catalog, &visibility).await?),
         }
         let mut seen = HashSet::new();
-        let tools = groups.iter().flat_map(|group| members(group, &catalog, &visibility)).map(|tool| tool.operation_id.to_string());
+        let tools = groups.iter().flat_map(|group| group.members(&catalog, &visibility)).map(|tool| tool.operation_id.to_string());
         let tools = tools.filter(|name| seen.insert(name.clone())).collect();
         let names = |groups: &[Group]| groups.iter().map(ToString::to_string).collect();
-        let bound = self.count(here).await;
+        let bound = self.now(here).await.map_or(bound_before, |names| names.len());
         let took = started.elapsed();
         let (before, now) = (bound_before as u64, bound as u64);
         for _ in &new {
@@ -307,7 +310,7 @@ impl Loading {
         if here.is_initial(&group) {
             return Err(LoadError::Initial(group.to_string()));
         }
-        let before = self.now(here).await.map(|now| now.tools).unwrap_or_default();
+        let before = self.names_with(&loaded, here);
         let was_loaded = match &holder {
             Holder::Session(session) => self.store.unload_session_group(&session.id, &group).await?,
             Holder::Client(client) => {
@@ -317,14 +320,14 @@ impl Loading {
                 groups.len() < count
             }
             Holder::Chat(key) => {
-                let tools: HashSet<ToolId> = members(&group, &catalog, &visibility).into_iter().map(|tool| tool.id.clone()).collect();
+                let tools: HashSet<ToolId> = group.members(&catalog, &visibility).into_iter().map(|tool| tool.id.clone()).collect();
                 self.chats.remove(key, &tools).await.ok_or(LoadError::Unavailable)?.1
             }
         };
         if !was_loaded {
             return Err(LoadError::NotLoaded(group.to_string(), what_is(&loaded.groups)));
         }
-        let after = self.now(here).await.map(|now| now.tools).unwrap_or_default();
+        let after = self.now(here).await.unwrap_or_default();
         let counted = SelectionEventKind::Unloaded { before: before.len() as u64, bound: after.len() as u64 };
         self.recorder.of_conversation(here.caller, counted);
         let gone: BTreeSet<String> = before.difference(&after).map(ToString::to_string).collect();
@@ -349,6 +352,12 @@ impl Loading {
         })
     }
 
+    /// The same, as far as it can be read: for lists, which are better short than missing.
+    async fn readable(&self, here: Here<'_>) -> Loaded {
+        let loaded = self.loaded(here).await.inspect_err(|error| tracing::warn!(%error, "what is loaded is not listed"));
+        loaded.ok().flatten().unwrap_or_default()
+    }
+
     async fn load_into_chat(
         &self,
         key: &ChatKey,
@@ -356,7 +365,7 @@ impl Loading {
         catalog: &Catalog,
         visibility: &Visibility,
     ) -> Result<Vec<String>, LoadError> {
-        let tools: Vec<ToolId> = groups.iter().flat_map(|group| members(group, catalog, visibility)).map(|tool| tool.id.clone()).collect();
+        let tools: Vec<ToolId> = groups.iter().flat_map(|group| group.members(catalog, visibility)).map(|tool| tool.id.clone()).collect();
         let updated = self.chats.update(key, &tools, &[]).await;
         let budget = self.selection.load().chat_budget;
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
@@ -374,18 +383,9 @@ impl Loading {
         Ok(warnings)
     }
 
-    async fn count(&self, here: Here<'_>) -> usize {
-        self.now(here).await.map(|now| now.tools.len()).unwrap_or_default()
-    }
-
     fn view(&self, here: Here<'_>) -> (Arc<Catalog>, Visibility) {
         (self.current.snapshot(), self.current.visibility(&here.caller.principal))
     }
-}
-
-/// The tools of a group that somebody sees, in the order of the catalog.
-pub(super) fn members<'a>(group: &Group, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
-    catalog.tools().iter().filter(|tool| group.has(tool, &visibility.assigned) && visibility.allows(tool)).collect()
 }
 
 /// The groups of these names, each once. What is hidden is told as what does not exist.

@@ -194,8 +194,11 @@ impl Publish {
     /// What a place lists in a mode: what it shows, then what is bound beside it.
     #[must_use]
     pub fn listed<'a>(catalog: &'a Catalog, place: &Place, visibility: &Visibility, mode: Mode, bound: &Bound) -> Vec<&'a Arc<Tool>> {
-        let shown = catalog.tools().iter().filter(|tool| visibility.allows(tool) && place.shows(tool, visibility, mode));
-        let mut tools: Vec<&Arc<Tool>> = if mode == Mode::Full || *place != Place::Whole { shown.collect() } else { Vec::new() };
+        let mut tools: Vec<&Arc<Tool>> = Vec::new();
+        if mode == Mode::Full || *place != Place::Whole {
+            let visible = catalog.visible_positions(visibility).map(|position| &catalog.tools()[position as usize]);
+            tools.extend(visible.filter(|tool| place.shows(tool, visibility, mode)));
+        }
         let mut known: HashSet<&OperationId> = tools.iter().map(|tool| &tool.operation_id).collect();
         let more = bound.iter().filter_map(|name| catalog.operation(name.as_str())).filter(|tool| visibility.allows(tool));
         tools.extend(more.filter(|tool| known.insert(&tool.operation_id)));

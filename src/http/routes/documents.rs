@@ -83,7 +83,7 @@ async fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode
     }
     let visibility = state.current.visibility(&caller.0);
     let context = context(caller, request);
-    let bound = state.loading.bound(Here { caller: &context, place: &at.0, client: None }, mode).await;
+    let bound = state.loading.bound(Here::new(&context, &at.0), mode).await;
     let document = state.publish.document_with(&at.0, face, &visibility, mode, &bound).ok_or_else(|| absent(state, server))?;
     if matches!(*at.0, Place::Session(_)) || mode == Mode::Dynamic {
         let listed = Publish::listed(&state.current.snapshot(), &at.0, &visibility, mode, &bound).len();

@@ -41,9 +41,9 @@ pub async fn execute(
     // A server's document publishes the meta-tools with paths below the server, as it does with its tools.
     match tool.as_str() {
         "v1/tools/search" => return tools::run_search(&state, &caller, &at, &request, &body.0).await,
-        "v1/toolsets/load" => return toolsets::run_load(&state, &caller, &at, &request, &body.0).await,
+        "v1/toolsets/load" => return toolsets::run_load(&state, &caller, &at, &request, &body.0, false).await,
         "v1/toolsets/unload" => return toolsets::run_unload(&state, &caller, &at, &request, &body.0).await,
-        "v1/toolsets/enable" => return toolsets::run_enable(&state, &caller, &at, &request, &body.0).await,
+        "v1/toolsets/enable" => return toolsets::run_load(&state, &caller, &at, &request, &body.0, true).await,
         "v1/toolsets/available" => return toolsets::run_available(&state, &caller, &at, &request, &body.0).await,
         "v1/tools/describe" => return tools::run_describe(&state, &caller, &body.0),
         "v1/tools/call" => return tools::run_call(&state, &caller, &request, &body.0).await,

@@ -205,7 +205,7 @@ fn body_of(state: &State, session: &Session) -> SessionBody {
 /// A session with what it began with and what is loaded.
 async fn with_tools(state: &State, caller: &execute::Caller, session: Arc<Session>) -> SessionBody {
     let place = Place::Session(Arc::clone(&session));
-    let bound = state.loading.bound(Here { caller, place: &place, client: None }, Mode::Full).await;
+    let bound = state.loading.bound(Here::new(caller, &place), Mode::Full).await;
     let (catalog, visibility) = (state.current.snapshot(), state.current.visibility(&caller.principal));
     let tools = Publish::listed(&catalog, &place, &visibility, Mode::Full, &bound);
     let body = |selected| SessionToolBody { reason: None, ..selected };

@@ -157,7 +157,7 @@ pub(super) async fn run_search(
     let (asked, chat) = search_request(body)?;
     state.limits.selection(&caller.0)?;
     let context = in_chat(context(caller, request), chat);
-    let found = state.find.find(&asked, Here { caller: &context, place: &at.0, client: None }).await;
+    let found = state.find.find(&asked, Here::new(&context, &at.0)).await;
     Ok(HttpResponse::Ok().json(found))
 }
 

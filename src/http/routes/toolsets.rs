@@ -92,7 +92,7 @@ pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
 )]
 #[post("/v1/toolsets/load")]
 pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
-    run_load(&state, &caller, &at, &request, &body.0).await
+    run_load(&state, &caller, &at, &request, &body.0, false).await
 }
 
 /// Takes back what was loaded; not what was there from the beginning.
@@ -132,7 +132,7 @@ pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: Ht
 )]
 #[post("/v1/toolsets/enable")]
 pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
-    run_enable(&state, &caller, &at, &request, &body.0).await
+    run_load(&state, &caller, &at, &request, &body.0, true).await
 }
 
 /// What can be loaded, and what of it is: toolsets, and servers by their names.
@@ -153,11 +153,18 @@ pub async fn available(state: web::Data<State>, caller: Caller, at: At, request:
     run_available(&state, &caller, &at, &request, &body.0).await
 }
 
-pub(super) async fn run_load(state: &State, caller: &Caller, at: &At, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
-    let asked = load_request(body)?;
+/// `with_tags`: all tools of a tag can be loaded too.
+pub(super) async fn run_load(
+    state: &State,
+    caller: &Caller,
+    at: &At,
+    request: &HttpRequest,
+    body: &[u8],
+    with_tags: bool,
+) -> Result<HttpResponse, Problem> {
+    let asked = if with_tags { enable_request(body) } else { load_request(body) }?;
     let context = in_chat(context(caller, request), asked.chat);
-    let here = Here { caller: &context, place: &at.0, client: None };
-    Ok(changed(state, at, &state.loading.load(&asked.names, false, here).await?))
+    Ok(changed(state, at, &state.loading.load(&asked.names, with_tags, Here::new(&context, &at.0)).await?))
 }
 
 pub(super) async fn run_unload(
@@ -169,21 +176,7 @@ pub(super) async fn run_unload(
 ) -> Result<HttpResponse, Problem> {
     let asked = unload_request(body)?;
     let context = in_chat(context(caller, request), asked.chat);
-    let here = Here { caller: &context, place: &at.0, client: None };
-    Ok(changed(state, at, &state.loading.unload(&asked.names[0], here).await?))
-}
-
-pub(super) async fn run_enable(
-    state: &State,
-    caller: &Caller,
-    at: &At,
-    request: &HttpRequest,
-    body: &[u8],
-) -> Result<HttpResponse, Problem> {
-    let asked = enable_request(body)?;
-    let context = in_chat(context(caller, request), asked.chat);
-    let here = Here { caller: &context, place: &at.0, client: None };
-    Ok(changed(state, at, &state.loading.load(&asked.names, true, here).await?))
+    Ok(changed(state, at, &state.loading.unload(&asked.names[0], Here::new(&context, &at.0)).await?))
 }
 
 /// The answer to what changes the list of a session: MCP clients of it are told.
@@ -203,7 +196,7 @@ pub(super) async fn run_available(
 ) -> Result<HttpResponse, Problem> {
     let body: AvailableBody = if body.iter().all(u8::is_ascii_whitespace) { AvailableBody::default() } else { read_json(body)? };
     let context = in_chat(context(caller, request), chat(body.chat_id)?);
-    Ok(HttpResponse::Ok().json(state.loading.available(Here { caller: &context, place: &at.0, client: None }).await))
+    Ok(HttpResponse::Ok().json(state.loading.available(Here::new(&context, &at.0)).await))
 }
 
 pub(in crate::http) fn load_request(body: &[u8]) -> Result<Asked, Problem> {
