@@ -13,6 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
+use crate::domain::document::Mode;
 use crate::domain::toolset::ToolsetName;
 
 /// Identifies our entry among Open WebUI's tool servers; chats know it as `server:toolsieve`.
@@ -30,6 +31,8 @@ const FILTER_SOURCE: &str = include_str!("../../webui-filter/filter.py");
 const REQUEST_HOOK_SINCE: [u64; 3] = [0, 11, 2];
 /// The first version that fills in placeholders in a connection's headers, by which a list of MCP tools is known to be for a message.
 const PLACEHOLDERS_SINCE: [u64; 3] = [0, 9, 6];
+/// Below a place of the service.
+const DOCUMENT: &str = "openapi.json";
 /// Below a place of the service: MCP, with the list of the message at hand.
 const MCP_PATH: &str = "/mcp?mode=message";
 /// Open WebUI fetches the documents of all tool servers before it answers; it gives each of them ten seconds.
@@ -70,6 +73,8 @@ pub struct InstallOptions {
     pub toolsets: Vec<String>,
     /// Whether the connections are MCP connections, whose tools are chosen when they are listed, instead of OpenAPI tool servers.
     pub mcp: bool,
+    /// What the document of the connection to everything shows. `None` leaves an installed one as it is; a new one shows all tools.
+    pub mode: Option<Mode>,
     /// Who may use the connections. `None` leaves an installed connection as the administrator set it, and opens a new
     /// one to everybody.
     pub audience: Option<Audience>,
@@ -513,10 +518,11 @@ fn with_ours(mut connections: Vec<Value>, options: &InstallOptions, toolsieve_ur
 /// Our entry, with everything that `installed` has beyond what we say.
 fn our_connection(installed: &Value, wanted: &Wanted, options: &InstallOptions) -> Value {
     let mut entry = object(installed);
+    let path = if wanted.is_mcp { String::new() } else { document_path(installed, wanted, options.mode) };
     let key = options.key.as_deref().unwrap_or_default();
     for (name, value) in [
         ("url", json!(wanted.url)),
-        ("path", json!(if wanted.is_mcp { "" } else { "openapi.json" })),
+        ("path", json!(path)),
         ("type", json!(if wanted.is_mcp { "mcp" } else { "openapi" })),
         ("auth_type", json!(if key.is_empty() { "none" } else { "bearer" })),
         ("key", json!(key)),
@@ -549,6 +555,16 @@ fn our_connection(installed: &Value, wanted: &Wanted, options: &InstallOptions) 
     }
     entry.insert("config".to_owned(), Value::Object(config));
     Value::Object(entry)
+}
+
+/// Where the document of a connection is, below its address.
+fn document_path(installed: &Value, wanted: &Wanted, mode: Option<Mode>) -> String {
+    let known = installed.get("path").and_then(Value::as_str).filter(|path| path.starts_with(DOCUMENT));
+    match (mode.filter(|_| wanted.id == CONNECTION_ID), known) {
+        (None, Some(known)) => known.to_owned(),
+        (None | Some(Mode::Full), _) => DOCUMENT.to_owned(),
+        (Some(mode), _) => format!("{DOCUMENT}?mode={}", mode.name()),
+    }
 }
 
 /// The filter's valves with those that say where Toolsieve is, and which connections are its own.
@@ -586,6 +602,7 @@ mod tests {
             key: key.map(str::to_owned),
             toolsets: Vec::new(),
             mcp: false,
+            mode: None,
             audience,
         }
     }
@@ -661,6 +678,18 @@ mod tests {
             json!({"server:toolsieve": "/", "server:toolsieve-mail": "/toolsets/mail", "server:toolsieve-files": "/toolsets/files"});
         assert_eq!(connections, expected);
         assert!(!is_ours(&json!({"url": "http://elsewhere", "info": {"id": "toolsieve-mail"}})));
+    }
+
+    #[test]
+    fn the_mode_is_that_of_the_connection_to_everything_and_stays() {
+        let paths = |connections: &[Value]| connections.iter().map(|one| one["path"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+        let plain = InstallOptions { toolsets: vec!["mail".into()], ..options(None, None) };
+        let dynamic = InstallOptions { mode: Some(Mode::Dynamic), ..plain.clone() };
+        let (installed, _) = with_ours(Vec::new(), &dynamic, URL);
+        assert_eq!(paths(&installed), ["openapi.json?mode=dynamic", "openapi.json"]);
+        assert_eq!(with_ours(installed.clone(), &plain, URL), (installed.clone(), Change::Unchanged));
+        let full = InstallOptions { mode: Some(Mode::Full), ..plain };
+        assert_eq!(paths(&with_ours(installed, &full, URL).0), ["openapi.json", "openapi.json"]);
     }
 
     #[test]

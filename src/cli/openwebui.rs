@@ -5,6 +5,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::adapters::openwebui::{self, Audience, Change, InstallOptions, OpenWebUiAccess, OpenWebUiError};
 use crate::cli::{Failure, Outcome, runtime};
+use crate::domain::document::Mode;
 
 #[derive(Subcommand)]
 pub(super) enum OpenWebUi {
@@ -24,6 +25,9 @@ pub(super) enum OpenWebUi {
         /// Register MCP connections instead of OpenAPI tool servers: for Open WebUI 0.9.6 to 0.11.1
         #[arg(long)]
         mcp: bool,
+        /// What the tool server shows the model: all tools, or few that find the others; without this, all, or as an installed one
+        #[arg(long, value_enum, conflicts_with = "mcp")]
+        mode: Option<ModeArg>,
         /// Who may use the tool server; without this, everybody, or what an installed one says
         #[arg(long, value_enum)]
         audience: Option<AudienceArg>,
@@ -51,17 +55,30 @@ pub(super) enum AudienceArg {
     Administrators,
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum ModeArg {
+    /// Every tool; the filter narrows them
+    Full,
+    /// Three tools, which find, describe and run
+    Meta,
+    /// The same, and one that chooses for a whole task
+    Smart,
+    /// Those that find, load and run
+    Dynamic,
+}
+
 impl OpenWebUi {
     pub(super) fn run(self) -> Outcome {
         let runtime = runtime()?;
         match self {
-            Self::Install { access, toolsieve_url, key, toolsets, mcp, audience } => {
+            Self::Install { access, toolsieve_url, key, toolsets, mcp, mode, audience } => {
                 let options = InstallOptions {
                     open_webui: access.into(),
                     toolsieve_url,
                     key: key.map(|key| key.expose_secret().to_owned()),
                     toolsets,
                     mcp,
+                    mode: mode.map(Mode::from),
                     audience: audience.map(Audience::from),
                 };
                 let report = runtime.block_on(openwebui::install(&options)).map_err(failure)?;
@@ -111,6 +128,17 @@ impl From<AudienceArg> for Audience {
         match audience {
             AudienceArg::Everybody => Self::Everybody,
             AudienceArg::Administrators => Self::Administrators,
+        }
+    }
+}
+
+impl From<ModeArg> for Mode {
+    fn from(mode: ModeArg) -> Self {
+        match mode {
+            ModeArg::Full => Self::Full,
+            ModeArg::Meta => Self::Meta,
+            ModeArg::Smart => Self::Smart,
+            ModeArg::Dynamic => Self::Dynamic,
         }
     }
 }

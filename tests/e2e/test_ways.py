@@ -56,6 +56,12 @@ def meta(world: World) -> list[str]:
     return ["server:meta"]
 
 
+def dynamic(world: World) -> list[str]:
+    """A connection whose model loads whole toolsets; the `request` hook binds them."""
+    world.install("--mode", "dynamic")
+    return [OURS]
+
+
 def register(world: World, *connections: dict[str, Any]) -> None:
     world.admin.set_tool_servers([*world.admin.tool_servers(), *connections])
 
@@ -84,6 +90,7 @@ WAYS: dict[Callable[[World], list[str]], dict[Callable[[World, list[str]], None]
     # A script's call has no message that a list could be for.
     mcp: {chat: NARROWED, prompt_mode: NARROWED, api: EVERYTHING},
     meta: {chat: META_TOOLS, prompt_mode: META_TOOLS, api: META_TOOLS},
+    dynamic: {chat: META_TOOLS, prompt_mode: META_TOOLS, api: META_TOOLS},
 }
 
 
@@ -199,3 +206,36 @@ class TestMetaTools:
             answer = world.admin.approve(calling)
         assert answer.content.endswith(ANSWER)
         assert "/nowhere" in world.model.seen(THANKS)[-1].results[1]
+
+
+@pytest.mark.since(*REQUEST_HOOK)
+class TestDynamic:
+    LOAD = Call("load_toolset", {"toolset": "git"})
+    UNLOAD = Call("unload_toolset", {"toolset": "git"})
+    LOG = Call(GIT_TOOL, {"repo_path": "/nowhere", "max_count": 1})
+
+    def test_a_loaded_toolset_is_bound_and_stays_in_the_chat(self, world: World) -> None:
+        world.model.on(THANKS, self.LOAD, self.LOG)
+        tool_ids = dynamic(world)
+        answer = world.admin.ask(THANKS, tool_ids)
+        first, second, third = world.model.seen(THANKS)
+        loaded = json.loads(second.results[0])["tools"]
+        assert loaded == [name for name in world.published if name.startswith("git__")]
+        assert not set(loaded) & set(first.tools)
+        assert second.tools[: len(first.tools)] == first.tools, "only appended, for the provider's prompt cache"
+        assert set(loaded) <= set(second.tools)
+        assert "/nowhere" in third.results[1], "Open WebUI executed it, and the server's own words came back"
+        world.admin.ask("and once more", tool_ids, after=answer)
+        assert set(loaded) <= set(world.model.seen("and once more")[0].tools)
+
+    def test_an_unloaded_toolset_is_gone(self, world: World) -> None:
+        world.model.on(THANKS, self.LOAD)
+        tool_ids = dynamic(world)
+        answer = world.admin.ask(THANKS, tool_ids)
+        world.model.on("not any more", self.UNLOAD)
+        answer = world.admin.ask("not any more, please", tool_ids, after=answer)
+        before, after = world.model.seen("not any more")
+        assert GIT_TOOL in before.tools
+        assert not [name for name in after.tools if name.startswith("git__")]
+        world.admin.ask("and once more", tool_ids, after=answer)
+        assert GIT_TOOL not in world.model.seen("and once more")[0].tools
