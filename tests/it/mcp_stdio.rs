@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::harness::{LONG, Running, Start, stdio};
+use crate::harness::{LONG, Running, Start, example, stdio};
 use crate::mcp_sessions::request;
 
 struct Bridge {
@@ -57,6 +57,14 @@ impl Bridge {
     }
 }
 
+/// What requests of the newer era say of themselves.
+fn newer_era() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_go_both_ways() {
     let environment = vec![("TOOLSIEVE_MCP__ELICITATION", "true")];
@@ -96,15 +104,32 @@ async fn messages_go_both_ways() {
 async fn the_newer_era_passes_too() {
     let service = Running::on(json!({"one": stdio(&[])})).await;
     let mut bridge = Bridge::start(&format!("{}/mcp", service.url), None);
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-    });
-    let call = json!({"name": "one__echo", "arguments": {"a": "grüße"}, "_meta": meta});
+    let call = json!({"name": "one__echo", "arguments": {"a": "grüße"}, "_meta": newer_era()});
     bridge.send(&request(1, "tools/call", &call)).await;
     let echoed = bridge.next().await;
     assert_eq!(echoed["result"]["structuredContent"], json!({"a": "grüße"}), "{echoed}");
     assert_eq!(echoed["result"]["resultType"], "complete", "{echoed}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_that_go_into_headers_do() {
+    let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+    let tools = json!([{"name": "ask", "inputSchema": schema}]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tools.json");
+    std::fs::write(&file, tools.to_string()).unwrap();
+    let server = json!({"command": example("test-replay-server"), "args": [file]});
+    let service = Running::on(json!({"one": server})).await;
+    let mut bridge = Bridge::start(&format!("{}/mcp", service.url), None);
+    for (number, region) in [(1, "eu"), (2, "São Paulo")] {
+        let call = json!({"name": "one__ask", "arguments": {"region": region}, "_meta": newer_era()});
+        bridge.send(&request(number, "tools/call", &call)).await;
+        let answer = bridge.next().await;
+        assert!(
+            answer["id"] == number && answer["result"]["content"][0]["text"].as_str().is_some_and(|text| text.contains(region)),
+            "{answer}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,13 +3,13 @@
 //! Messages are handed on as they were written; of each only what the transport needs is read. A session that the service has
 //! forgotten, after a restart say, is begun anew with the client's own greeting, so that the client notices nothing.
 
+mod headers;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures::TryStreamExt as _;
 use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -25,6 +25,7 @@ use tokio_util::io::StreamReader;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use url::Url;
 
+use self::headers::{ParamHeaders, written};
 use crate::adapters::mcp::events::{Event, Events};
 use crate::adapters::mcp::http::EVENT_STREAM;
 use crate::adapters::mcp::stdio::{Line, Lines};
@@ -44,6 +45,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const SERVER_ERROR: i64 = -32000;
+/// The id of a request of our own.
+const LISTING: &str = "mcp-stdio";
 
 /// A message of JSON-RPC, as far as the transport needs it.
 #[derive(Default, Deserialize)]
@@ -62,6 +65,8 @@ struct Params {
     name: Option<Value>,
     #[serde(default)]
     uri: Option<Value>,
+    #[serde(default)]
+    arguments: Value,
     #[serde(default, rename = "_meta")]
     meta: Option<Value>,
 }
@@ -70,6 +75,12 @@ impl Message<'_> {
     /// The version that a request names, as those of the newer era do.
     fn version(&self) -> Option<&str> {
         self.params.as_ref()?.meta.as_ref()?.get("io.modelcontextprotocol/protocolVersion")?.as_str()
+    }
+
+    /// The tool that a request of the newer era calls.
+    fn called(&self) -> Option<&str> {
+        let is_call = self.is_request("tools/call") && self.version().is_some_and(|version| version >= STATELESS);
+        self.params.as_ref().filter(|_| is_call)?.name.as_ref()?.as_str()
     }
 
     fn is_request(&self, method: &str) -> bool {
@@ -102,6 +113,7 @@ struct Inner {
     url: Url,
     key: Option<SecretString>,
     agreed: ArcSwapOption<Agreed>,
+    headers: ParamHeaders,
     out: mpsc::Sender<Vec<u8>>,
 }
 
@@ -126,7 +138,7 @@ impl Bridge {
             }
             io::Result::Ok(())
         });
-        let bridge = Self(Arc::new(Inner { client, url, key, agreed: ArcSwapOption::empty(), out }));
+        let bridge = Self(Arc::new(Inner { client, url, key, agreed: ArcSwapOption::empty(), headers: ParamHeaders::default(), out }));
         let (mut lines, requests) = (Lines::new(input, LIMIT), TaskTracker::new());
         let mut listening = None;
         loop {
@@ -185,6 +197,10 @@ impl Bridge {
         if response.status() == StatusCode::NOT_FOUND && message.version().is_none() && self.greet_again().await {
             response = self.post(line, message).await?;
         }
+        // It may be that some arguments have to be headers too.
+        if response.status() == StatusCode::BAD_REQUEST && self.learn_headers(message).await {
+            response = self.post(line, message).await?;
+        }
         let status = response.status();
         if message.is_request("initialize") && status.is_success() {
             return self.welcome(line, response).await;
@@ -216,6 +232,21 @@ impl Bridge {
         Ok(())
     }
 
+    /// Asks which arguments of which tools go into headers; `true` where some of the tool that is called do.
+    async fn learn_headers(&self, message: &Message<'_>) -> bool {
+        let Some((tool, params)) = message.called().zip(message.params.as_ref()) else { return false };
+        let list = json!({"jsonrpc": "2.0", "id": LISTING, "method": "tools/list", "params": {"_meta": params.meta}}).to_string();
+        let listing: Message<'_> = serde_json::from_str(&list).unwrap_or_default();
+        let Ok(response) = self.post(list.as_bytes(), &listing).await else { return false };
+        let is_stream = kind(&response).is_some_and(|kind| kind.starts_with(EVENT_STREAM));
+        let mut answer = if is_stream { last_event(response).await } else { response.json().await.ok() };
+        let Some(Value::Array(tools)) = answer.as_mut().and_then(|answer| answer.pointer_mut("/result/tools")).map(Value::take) else {
+            return false;
+        };
+        self.0.headers.learn(&tools);
+        self.0.headers.has(tool)
+    }
+
     /// Begins another session in the client's name; `false` where it had none.
     async fn greet_again(&self) -> bool {
         let Some(former) = self.0.agreed.load_full().filter(|agreed| agreed.session.is_some()) else { return false };
@@ -238,6 +269,11 @@ impl Bridge {
                 request = request.header(VERSION, version);
                 if version >= STATELESS {
                     request = stateless(request, message);
+                    let arguments = message.params.as_ref().map(|params| &params.arguments);
+                    let of_call = message.called().zip(arguments).map(|(tool, arguments)| self.0.headers.of(tool, arguments));
+                    for (name, value) in of_call.into_iter().flatten() {
+                        request = request.header(name, value);
+                    }
                 }
             }
             None => request = self.in_session(request),
@@ -305,7 +341,7 @@ impl Bridge {
     }
 }
 
-/// The headers that repeat what is in a request (MCP specification 2026-07-28, "Standard request headers").
+/// The headers of every request of the newer era.
 fn stateless(mut request: RequestBuilder, message: &Message<'_>) -> RequestBuilder {
     if let Some(method) = &message.method {
         request = request.header("mcp-method", method);
@@ -313,10 +349,22 @@ fn stateless(mut request: RequestBuilder, message: &Message<'_>) -> RequestBuild
     let params = message.params.as_ref();
     let name = params.and_then(|params| params.name.as_ref().or(params.uri.as_ref())).and_then(Value::as_str);
     match name {
-        Some(name) if name.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) && !name.starts_with("=?") => request.header("mcp-name", name),
-        Some(name) => request.header("mcp-name", format!("=?base64?{}?=", STANDARD.encode(name))),
+        Some(name) => request.header("mcp-name", written(name)),
         None => request,
     }
+}
+
+/// The last message of a stream, which is the answer.
+async fn last_event(response: Response) -> Option<Value> {
+    let stream = response.bytes_stream().map_err(io::Error::other);
+    let mut events = Events::new(StreamReader::new(stream), LIMIT);
+    let mut last = None;
+    while let Some(event) = events.next().await {
+        if let Event::Whole { data, .. } = event {
+            last = serde_json::from_slice(&data).ok().or(last);
+        }
+    }
+    last
 }
 
 /// A message without line ends, which would be the end of it on standard streams.

@@ -1,0 +1,110 @@
+//! The headers that repeat what is in a request (MCP specification 2026-07-28, "Standard request headers" and "Custom headers from
+//! tool parameters"). A client on standard streams knows nothing of them.
+
+use std::collections::HashMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+const PARAM: &str = "mcp-param-";
+/// Schemas within schemas that are gone through.
+const DEPTH: usize = 16;
+
+/// A value that the header has, where it can carry it, else encoded.
+pub(super) fn written(value: &str) -> String {
+    if value.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) && !value.starts_with("=?") {
+        value.to_owned()
+    } else {
+        format!("=?base64?{}?=", STANDARD.encode(value))
+    }
+}
+
+/// An argument that goes into a header: the way to it, and the header's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Annotated {
+    path: Vec<String>,
+    header: String,
+}
+
+/// Of each tool the arguments that go into headers. The service refuses a call without them, and then the bridge learns them.
+#[derive(Debug, Default)]
+pub(super) struct ParamHeaders(Mutex<HashMap<String, Vec<Annotated>>>);
+
+impl ParamHeaders {
+    /// Takes over what a list of tools says.
+    pub(super) fn learn(&self, tools: &[Value]) {
+        let annotated = tools.iter().filter_map(|tool| {
+            let mut found = Vec::new();
+            collect(tool.get("inputSchema")?, &mut Vec::new(), &mut found);
+            Some((tool.get("name")?.as_str()?.to_owned(), found)).filter(|(_, found)| !found.is_empty())
+        });
+        *self.0.lock() = annotated.collect();
+    }
+
+    pub(super) fn has(&self, tool: &str) -> bool {
+        self.0.lock().contains_key(tool)
+    }
+
+    /// Names and values of the headers of a call.
+    pub(super) fn of(&self, tool: &str, arguments: &Value) -> Vec<(String, String)> {
+        let known = self.0.lock();
+        let headers = known.get(tool).into_iter().flatten().filter_map(|Annotated { path, header }| {
+            let value = match path.iter().try_fold(arguments, |value, member| value.get(member))? {
+                Value::String(text) => text.clone(),
+                value @ (Value::Bool(_) | Value::Number(_)) => value.to_string(),
+                _ => return None,
+            };
+            Some((format!("{PARAM}{header}"), written(&value)))
+        });
+        headers.collect()
+    }
+}
+
+fn collect(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Annotated>) {
+    if path.len() >= DEPTH {
+        return;
+    }
+    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        path.push(name.clone());
+        if let Some(header) = property.get("x-mcp-header").and_then(Value::as_str).filter(|header| !header.is_empty()) {
+            found.push(Annotated { path: path.clone(), header: header.to_owned() });
+        }
+        collect(property, path, found);
+        path.pop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{ParamHeaders, written};
+
+    #[test]
+    fn annotated_arguments_become_headers() {
+        let headers = ParamHeaders::default();
+        let schema = json!({"properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "deep": {"properties": {"count": {"type": "integer", "x-mcp-header": "Count"}}},
+            "plain": {"type": "string"},
+        }});
+        headers.learn(&[json!({"name": "one", "inputSchema": schema}), json!({"name": "two", "inputSchema": {"type": "object"}})]);
+        assert!(headers.has("one") && !headers.has("two"));
+        let of = |arguments| headers.of("one", &arguments);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            of(json!({"region": "eu", "deep": {"count": 3}, "plain": "x"})),
+            [pair("mcp-param-Region", "eu"), pair("mcp-param-Count", "3")]
+        );
+        assert_eq!(of(json!({"region": "São Paulo"})), [pair("mcp-param-Region", "=?base64?U8OjbyBQYXVsbw==?=")]);
+        assert_eq!(of(json!({"region": null})), []);
+        assert_eq!(headers.of("two", &json!({"region": "eu"})), []);
+    }
+
+    #[test]
+    fn what_a_header_cannot_carry_is_encoded() {
+        assert_eq!((written("a__b"), written("=?x"), written("a b")), ("a__b".into(), "=?base64?PT94?=".into(), "=?base64?YSBi?=".into()));
+    }
+}
