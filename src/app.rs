@@ -72,6 +72,7 @@ use crate::service::tool_admin::ToolAdmin;
 use crate::service::tool_facts::Facts;
 use crate::service::toolsets::Toolsets;
 use crate::service::usage::Usage;
+use crate::service::waiting_calls::WaitingCalls;
 use crate::settings::{HttpSettings, LiveSettings, LlmSettings, McpoSettings, QdrantSettings, Settings, StartSettings};
 
 /// How long calls in flight may go on after the service was told to stop, in seconds.
@@ -244,6 +245,7 @@ impl Application {
         let (sessions, session_noting) =
             Sessions::start(Arc::clone(&current), Arc::clone(&select), Arc::clone(&store), start.sessions.clone(), stop.clone());
         let (mcp_sessions, session_keeping) = McpSessions::start(Arc::clone(&current), start.mcp.clone(), stop.clone());
+        let waiting_calls = WaitingCalls::new(start.mcp.waiting.clone(), stop.clone());
         let passthrough = Passthrough::new(Arc::clone(&current), Arc::clone(&servers), Arc::clone(&secrets), Arc::clone(&limits));
         let status = Status {
             current: Arc::clone(&current),
@@ -281,6 +283,7 @@ impl Application {
             exposition,
             limits,
             mcp_sessions,
+            waiting_calls,
             passthrough,
             feedback: Feedback { current: Arc::clone(&current), store: Arc::clone(&store), recorder },
             usage: Usage { store: Arc::clone(&store) },

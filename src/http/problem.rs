@@ -22,6 +22,7 @@ use crate::service::secrets::{CredentialError, SecretError};
 use crate::service::sessions::SessionError;
 use crate::service::tool_facts::FactsError;
 use crate::service::toolsets::ToolsetError;
+use crate::service::waiting_calls::WaitError;
 
 /// Whose mistake it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,6 +214,17 @@ impl From<Limited> for Problem {
     fn from(limited: Limited) -> Self {
         let seconds = whole_seconds(limited.retry_after);
         Self { retry_after: Some(seconds), ..Self::new(Code::RateLimited, format!("{limited}. Try again in {seconds} s.")) }
+    }
+}
+
+impl From<WaitError> for Problem {
+    fn from(error: WaitError) -> Self {
+        match error {
+            WaitError::Unknown => Self::new(Code::InvalidRequest, format!("{error}.")),
+            WaitError::TooMany { .. } => {
+                Self::new(Code::RateLimited, format!("{error}. Answer one of them, or wait until its time is up, and then call again."))
+            }
+        }
     }
 }
 

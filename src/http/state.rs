@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::http::caller::Admission;
+use crate::http::mcp::Finished;
 use crate::service::audit::Audit;
 use crate::service::current::CurrentCatalog;
 use crate::service::describe::Describe;
@@ -30,6 +31,7 @@ use crate::service::status::Status;
 use crate::service::tool_admin::ToolAdmin;
 use crate::service::toolsets::Toolsets;
 use crate::service::usage::Usage;
+use crate::service::waiting_calls::WaitingCalls;
 use crate::settings::MetricsSettings;
 
 pub struct State {
@@ -63,6 +65,8 @@ pub struct State {
     pub exposition: Exposition,
     pub limits: Arc<Limits>,
     pub mcp_sessions: Arc<McpSessions>,
+    /// Of MCP clients that are asked something.
+    pub waiting_calls: Arc<WaitingCalls<Finished>>,
     pub passthrough: Passthrough,
     pub feedback: Feedback,
     pub usage: Usage,

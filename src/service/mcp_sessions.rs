@@ -94,6 +94,23 @@ impl Abilities {
         let forms = elicitation.is_some_and(|elicitation| elicitation.get("form").is_some() || !addresses);
         Self { forms, addresses, sampling: capabilities.get("sampling").is_some_and(Value::is_object) }
     }
+
+    /// Whether the client can be asked anything.
+    #[must_use]
+    pub fn are_any(self) -> bool {
+        self.forms || self.addresses || self.sampling
+    }
+
+    /// Whether the client can answer such a question.
+    #[must_use]
+    pub fn answer(self, method: &str, params: &Value) -> bool {
+        match method {
+            "elicitation/create" if params.get("mode").is_some_and(|mode| mode == "url") => self.addresses,
+            "elicitation/create" => self.forms,
+            "sampling/createMessage" => self.sampling,
+            _ => false,
+        }
+    }
 }
 
 /// Levels of notes, the least urgent first (RFC 5424).
@@ -190,12 +207,7 @@ impl McpSession {
     /// Whether the client can answer such a question.
     #[must_use]
     pub fn answers(&self, method: &str, params: &Value) -> bool {
-        match method {
-            "elicitation/create" if params.get("mode").is_some_and(|mode| mode == "url") => self.abilities.addresses,
-            "elicitation/create" => self.abilities.forms,
-            "sampling/createMessage" => self.abilities.sampling,
-            _ => false,
-        }
+        self.abilities.answer(method, params)
     }
 
     /// The id for a question, and where the client's message comes in that answers it.
@@ -453,7 +465,7 @@ mod tests {
     use crate::domain::document::Mode;
     use crate::domain::principal::{Principal, PrincipalId};
     use crate::service::current::CurrentCatalog;
-    use crate::settings::McpSettings;
+    use crate::settings::{McpSettings, WaitingSettings};
 
     fn caller(name: &str) -> Arc<Principal> {
         Arc::new(Principal { id: PrincipalId::of_key(name), ..Principal::anyone() })
@@ -463,8 +475,13 @@ mod tests {
         McpAddress { place: Arc::default(), server: None, path: path.into(), mode: Mode::Full }
     }
 
+    fn settings(idle: Duration, per_caller: usize, total: usize) -> McpSettings {
+        let waiting = WaitingSettings { answer: Duration::from_mins(1), per_caller: 1, total: 1 };
+        McpSettings { sessions: true, idle, per_caller, total, elicitation: true, sampling: true, waiting }
+    }
+
     fn sessions(per_caller: usize, total: usize) -> Arc<McpSessions> {
-        let settings = McpSettings { sessions: true, idle: Duration::from_hours(1), per_caller, total, elicitation: true, sampling: true };
+        let settings = settings(Duration::from_hours(1), per_caller, total);
         McpSessions::start(Arc::new(CurrentCatalog::default()), settings, CancellationToken::new()).0
     }
 
@@ -504,8 +521,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_nobody_uses_is_forgotten() {
-        let settings =
-            McpSettings { sessions: true, idle: Duration::from_nanos(1), per_caller: 9, total: 9, elicitation: true, sampling: true };
+        let settings = settings(Duration::from_nanos(1), 9, 9);
         let sessions = McpSessions::start(Arc::new(CurrentCatalog::default()), settings, CancellationToken::new()).0;
         let open = || sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
         let (listening, working, idle) = (open(), open(), open());

@@ -43,3 +43,4 @@ pub mod tool_admin;
 pub mod tool_facts;
 pub mod toolsets;
 pub mod usage;
+pub mod waiting_calls;

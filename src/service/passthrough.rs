@@ -16,11 +16,12 @@ use crate::domain::catalog::CatalogServer;
 use crate::domain::document::Mode;
 use crate::domain::tool::ServerName;
 use crate::service::current::CurrentCatalog;
-use crate::service::execute::Caller;
+use crate::service::execute::{Caller, Told};
 use crate::service::limits::{Limited, Limits};
 use crate::service::ports::{Asked, AskedKind, CallContext, CallError, Offers, ToolServers};
 use crate::service::publish::Place;
 use crate::service::secrets::{CredentialError, Secrets};
+use crate::service::waiting_calls::WaitError;
 
 /// How long the list of a server is taken for what it is.
 const FRESH: Duration = Duration::from_mins(1);
@@ -43,6 +44,8 @@ pub enum PassError {
     Credentials(#[from] CredentialError),
     #[error(transparent)]
     Limited(#[from] Limited),
+    #[error(transparent)]
+    Waiting(#[from] WaitError),
 }
 
 /// Who asks, and where.
@@ -134,6 +137,7 @@ impl Passthrough {
             deadline: Some(Instant::now() + LISTING),
             progress: None,
             said: None,
+            round: None,
         };
         let (mut entries, mut cursor) = (Vec::new(), None::<Value>);
         for _ in 0..PAGES {
@@ -156,11 +160,11 @@ impl Passthrough {
         Ok(entries)
     }
 
-    /// Asks one server, if it is there for the caller.
+    /// Asks one server, if it is there for the caller. Where `told` has a round, a question may come in place of a result.
     ///
     /// # Errors
     /// [`PassError`]
-    pub async fn ask(&self, server: &ServerName, asked: Asked, view: &View) -> Result<Box<RawValue>, PassError> {
+    pub async fn ask(&self, server: &ServerName, asked: Asked, view: &View, told: Told) -> Result<Box<RawValue>, PassError> {
         if !self.servers(view).contains(server) {
             return Err(PassError::NotFound);
         }
@@ -171,8 +175,9 @@ impl Passthrough {
             headers: self.headers(server, caller),
             credentials: self.secrets.credentials(&caller.principal, server).await?,
             deadline: None,
-            progress: None,
-            said: None,
+            progress: told.progress,
+            said: told.said,
+            round: told.round,
         };
         Ok(self.servers.ask(server, asked, context).await?)
     }

@@ -102,6 +102,28 @@ pub struct CallContext {
     pub progress: Option<mpsc::Sender<Progress>>,
     /// Where questions of the server go, and what it notes down for its caller, if the caller can be told.
     pub said: Option<mpsc::Sender<Said>>,
+    /// Of a caller whose client answers questions with another request.
+    pub round: Option<Round>,
+}
+
+/// One of the requests in which a client of the newer era makes a call that its server asks something about (MCP specification
+/// 2026-07-28, "Multi Round-Trip Requests").
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Round {
+    /// What the client says that it can do: `ClientCapabilities`.
+    pub capabilities: Value,
+    /// What it answers to the questions of the round before, by their keys.
+    pub responses: Option<BTreeMap<String, Value>>,
+    /// What came with those questions, as it came.
+    pub state: Option<String>,
+}
+
+impl Round {
+    /// Whether there was one before it.
+    #[must_use]
+    pub fn is_another(&self) -> bool {
+        self.responses.is_some() || self.state.is_some()
+    }
 }
 
 /// What a server has beside tools.
@@ -312,9 +334,9 @@ pub enum CallError {
     /// A status of HTTP without an answer to the call.
     #[error("the MCP server refused the call with HTTP status {status}")]
     Refused { status: u16 },
-    /// A JSON-RPC error of the server. The message is the server's own, plain and at most 4,000 characters.
+    /// A JSON-RPC error of the server. The message is the server's own, plain and at most 4,000 characters, and so are the data.
     #[error("the server answered with error {code}: {message}")]
-    Protocol { code: i64, message: String },
+    Protocol { code: i64, message: String, data: Option<Box<Value>> },
     #[error("the answer is larger than {limit} bytes")]
     TooLarge { limit: usize },
 }
@@ -897,10 +919,14 @@ pub enum CallOutcome {
     Cancelled,
     /// Refused by a limit.
     Limited,
+    /// The server asked something in place of a result, and the caller's next request brings the answer: neither a failure nor the
+    /// end of the call. The audit log alone has it.
+    InputRequired,
 }
 
 impl CallOutcome {
-    const ALL: [Self; 6] = [Self::Success, Self::ToolError, Self::Rejected, Self::Failed, Self::Cancelled, Self::Limited];
+    const ALL: [Self; 7] =
+        [Self::Success, Self::ToolError, Self::Rejected, Self::Failed, Self::Cancelled, Self::Limited, Self::InputRequired];
 
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -911,6 +937,7 @@ impl CallOutcome {
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
             Self::Limited => "limited",
+            Self::InputRequired => "input_required",
         }
     }
 

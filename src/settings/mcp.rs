@@ -19,8 +19,22 @@ pub struct McpSettings {
     pub elicitation: bool,
     /// Whether servers may ask the client's model something.
     pub sampling: bool,
+    pub waiting: WaitingSettings,
 }
 
+/// Calls that wait for what a client without a session answers to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingSettings {
+    /// How long a question is good.
+    pub answer: Duration,
+    /// Calls of one caller at a time.
+    pub per_caller: usize,
+    /// Calls of all callers at a time.
+    pub total: usize,
+}
+
+/// A server's question is given up after that.
+const LONGEST_ANSWER_SECONDS: usize = 600;
 const LONGEST_SECONDS: usize = 30 * 24 * 60 * 60;
 
 impl McpSettings {
@@ -32,6 +46,11 @@ impl McpSettings {
             total: reader.whole("mcp.sessions_total", 1..=1_000_000),
             elicitation: reader.switch("mcp.elicitation"),
             sampling: reader.switch("mcp.sampling"),
+            waiting: WaitingSettings {
+                answer: reader.seconds("mcp.answer_seconds", 1..=LONGEST_ANSWER_SECONDS),
+                per_caller: reader.whole("mcp.waiting_calls_per_caller", 1..=1_000_000),
+                total: reader.whole("mcp.waiting_calls_total", 1..=1_000_000),
+            },
         }
     }
 }

@@ -60,7 +60,7 @@ pub use self::learning::LearningSettings;
 pub use self::limits::LimitSettings;
 pub use self::llm::LlmSettings;
 pub use self::logging::{LogFormat, LoggingSettings};
-pub use self::mcp::McpSettings;
+pub use self::mcp::{McpSettings, WaitingSettings};
 pub use self::mcpo::McpoSettings;
 pub use self::metrics::MetricsSettings;
 pub use self::oauth::OAuthSettings;

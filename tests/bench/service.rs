@@ -213,6 +213,7 @@ fn execute(criterion: &mut Criterion) {
         deadline: None,
         progress: None,
         said: None,
+        round: None,
     };
     criterion.bench_function("execute: the call itself", |bencher| {
         bencher.iter(|| runtime.block_on(servers.call(&id, Arc::clone(&arguments), context())).unwrap());

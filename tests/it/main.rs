@@ -27,6 +27,7 @@ mod llm;
 mod mcp_adapter;
 mod mcp_face;
 mod mcp_passthrough;
+mod mcp_rounds;
 mod mcp_sessions;
 mod mcp_stdio;
 mod mcpo;

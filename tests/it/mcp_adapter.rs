@@ -190,6 +190,7 @@ fn context() -> CallContext {
         deadline: None,
         progress: None,
         said: None,
+        round: None,
     }
 }
 
@@ -372,7 +373,7 @@ async fn arguments_and_results_are_never_touched() {
 async fn errors_and_rubbish_end_one_call_at_once_and_only_that() {
     for server in each(&[], |_| {}).await {
         let error = server.try_call("test", "error", json!({})).await.unwrap_err();
-        assert!(matches!(&error, CallError::Protocol { code: -32050, message } if message == "bad luck"), "{error:?}");
+        assert!(matches!(&error, CallError::Protocol { code: -32050, message, .. } if message == "bad luck"), "{error:?}");
         let error = server.try_call("test", "long_error", json!({})).await.unwrap_err();
         let CallError::Protocol { message, .. } = error else { panic!("{error:?}") };
         assert!(message.starts_with("one twoéé") && message.chars().count() == 4000, "{}: {message:.20}", server.kind);

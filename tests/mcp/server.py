@@ -1,12 +1,18 @@
 """The MCP server that the conformance suite asks for, over standard streams: its tools, prompts and resources.
 
-Written against the specification, without an SDK, so that nothing but Toolsieve stands between it and the suite.
+Written against the specification, without an SDK, so that nothing but Toolsieve stands between it and the suite. It answers in both
+eras of the protocol: a request that says its protocol version is of the newer one, all others are of the older one. With `older` or
+`newer` behind its name it knows that era alone.
 """
 
+import hashlib
+import hmac
 import json
+import secrets
 import sys
 import threading
 import time
+from dataclasses import dataclass
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="
@@ -15,6 +21,10 @@ TEXT_URI, BINARY_URI, WATCHED_URI = (
     "test://static-binary",
     "test://watched-resource",
 )
+
+META = "io.modelcontextprotocol/"
+NEWER = "2026-07-28"
+KEY = secrets.token_bytes(32)
 
 writing = threading.Lock()
 waiting: dict[str, tuple[threading.Event, dict]] = {}
@@ -48,7 +58,68 @@ class ToolError(Exception):
 
 
 class RequestError(Exception):
-    """Becomes an error of the protocol: code, message."""
+    """Becomes an error of the protocol: code, message, and data where there are any."""
+
+
+class InputRequired(Exception):
+    """Becomes a question in place of a result: the requests by their keys, and a state."""
+
+
+@dataclass
+class Context:
+    """What comes with a request beside its arguments."""
+
+    params: dict
+
+    @property
+    def meta(self) -> dict:
+        return self.params.get("_meta") or {}
+
+    @property
+    def is_newer(self) -> bool:
+        return f"{META}protocolVersion" in self.meta
+
+    @property
+    def capabilities(self) -> dict:
+        return self.meta.get(f"{META}clientCapabilities") or {}
+
+    def step(self) -> str | None:
+        """The step that the state of the round before names, where it has one of ours."""
+        state = self.params.get("requestState")
+        if state is None:
+            return None
+        step, _, mark = state.partition(".")
+        if not hmac.compare_digest(mark, signature(step)):
+            raise RequestError(-32602, "The state of the request is not what was sent")
+        return step
+
+    def learn(self, requests: dict[str, tuple[str, dict]], step: str | None = None) -> dict[str, dict]:
+        """Asks for all of this, in the way of the era, and returns the answers by their keys."""
+        if not self.is_newer:
+            return {key: ask(method, params) for key, (method, params) in requests.items()}
+        answers = self.params.get("inputResponses") or {}
+        if all(isinstance(answers.get(key), dict) for key in requests):
+            return {key: answers[key] for key in requests}
+        raise InputRequired(
+            {key: {"method": method, "params": params} for key, (method, params) in requests.items()},
+            step and f"{step}.{signature(step)}",
+        )
+
+
+def signature(step: str) -> str:
+    return hmac.new(KEY, step.encode(), hashlib.sha256).hexdigest()
+
+
+def elicitation(message: str, schema: dict) -> tuple[str, dict]:
+    return "elicitation/create", {"message": message, "requestedSchema": schema}
+
+
+def sampling(prompt: str, tokens: int = 100) -> tuple[str, dict]:
+    messages = [{"role": "user", "content": text(prompt)}]
+    return "sampling/createMessage", {"messages": messages, "maxTokens": tokens}
+
+
+ROOTS = ("roots/list", {})
 
 
 def text(words: str) -> dict:
@@ -63,11 +134,9 @@ def form(properties: dict, required: list[str] | None = None) -> dict:
     return {"type": "object", "properties": properties, "required": required or []}
 
 
-def logging_tool(_: dict, __: dict) -> list[dict]:
+def logging_tool(_: dict, context: Context) -> list[dict]:
     for words in (
-        "Tool execution started",
-        "Tool processing data",
-        "Tool execution completed",
+        () if context.is_newer and f"{META}logLevel" not in context.meta else LOGGED
     ):
         notify(
             "notifications/message",
@@ -77,7 +146,15 @@ def logging_tool(_: dict, __: dict) -> list[dict]:
     return [text("Logged three times.")]
 
 
-def progress_tool(_: dict, meta: dict) -> list[dict]:
+LOGGED = (
+    "Tool execution started",
+    "Tool processing data",
+    "Tool execution completed",
+)
+
+
+def progress_tool(_: dict, context: Context) -> list[dict]:
+    meta = context.meta
     for step in (0, 50, 100):
         if "progressToken" in meta:
             notify(
@@ -92,18 +169,17 @@ def progress_tool(_: dict, meta: dict) -> list[dict]:
     return [text("Done.")]
 
 
-def error_tool(_: dict, __: dict) -> list[dict]:
+def error_tool(_: dict, __: Context) -> list[dict]:
     raise ToolError("This tool intentionally returns an error for testing")
 
 
-def sampling_tool(arguments: dict, _: dict) -> list[dict]:
-    messages = [{"role": "user", "content": text(arguments["prompt"])}]
-    result = ask("sampling/createMessage", {"messages": messages, "maxTokens": 100})
+def sampling_tool(arguments: dict, context: Context) -> list[dict]:
+    result = context.learn({"answer": sampling(arguments["prompt"])})["answer"]
     return [text(f"LLM response: {result['content']['text']}")]
 
 
-def elicit(message: str, schema: dict) -> list[dict]:
-    result = ask("elicitation/create", {"message": message, "requestedSchema": schema})
+def elicit(context: Context, message: str, schema: dict) -> list[dict]:
+    result = context.learn({"answer": elicitation(message, schema)})["answer"]
     return [
         text(
             f"Elicitation completed: action={result['action']}, content={json.dumps(result.get('content'))}"
@@ -111,8 +187,9 @@ def elicit(message: str, schema: dict) -> list[dict]:
     ]
 
 
-def defaults_tool(_: dict, __: dict) -> list[dict]:
+def defaults_tool(_: dict, context: Context) -> list[dict]:
     return elicit(
+        context,
         "Check the values",
         form(
             {
@@ -130,7 +207,7 @@ def defaults_tool(_: dict, __: dict) -> list[dict]:
     )
 
 
-def enums_tool(_: dict, __: dict) -> list[dict]:
+def enums_tool(_: dict, context: Context) -> list[dict]:
     options, titled = ["option1", "option2", "option3"], ["value1", "value2", "value3"]
     words = ["First Option", "Second Option", "Third Option"]
     constants = [
@@ -138,6 +215,7 @@ def enums_tool(_: dict, __: dict) -> list[dict]:
         for value, title in zip(titled, words, strict=True)
     ]
     return elicit(
+        context,
         "Choose",
         form(
             {
@@ -158,12 +236,82 @@ def enums_tool(_: dict, __: dict) -> list[dict]:
     )
 
 
-def elicitation_tool(arguments: dict, _: dict) -> list[dict]:
+def elicitation_tool(arguments: dict, context: Context) -> list[dict]:
     person = {
         "username": {"type": "string", "description": "User's response"},
         "email": {"type": "string", "description": "User's email address"},
     }
-    return elicit(arguments["message"], form(person, ["username", "email"]))
+    return elicit(context, arguments["message"], form(person, ["username", "email"]))
+
+
+def name_tool(_: dict, context: Context) -> list[dict]:
+    name = elicitation("What is your name?", form({"name": STRING}, ["name"]))
+    answer = context.learn({"user_name": name})["user_name"]
+    return [text(f"Hello, {(answer.get('content') or {}).get('name')}!")]
+
+
+def capital_tool(_: dict, context: Context) -> list[dict]:
+    question = sampling("What is the capital of France?")
+    answer = context.learn({"capital_question": question})["capital_question"]
+    return [text(answer["content"]["text"])]
+
+
+def roots_tool(_: dict, context: Context) -> list[dict]:
+    roots = context.learn({"client_roots": ROOTS})["client_roots"]["roots"]
+    return [text(", ".join(root["uri"] for root in roots))]
+
+
+def confirm(context: Context) -> dict:
+    """Asks for a confirmation, with a state that nobody can change."""
+    question = elicitation("Please confirm", form({"ok": {"type": "boolean"}}, ["ok"]))
+    if context.step() is None and context.is_newer:
+        context.params.pop("inputResponses", None)
+    return context.learn({"confirm": question}, "confirm")["confirm"]
+
+
+def state_tool(_: dict, context: Context) -> list[dict]:
+    confirm(context)
+    return [text("state-ok")]
+
+
+def multiple_tool(_: dict, context: Context) -> list[dict]:
+    context.step()
+    name = elicitation("What is your name?", form({"name": STRING}, ["name"]))
+    greeting = sampling("Generate a greeting", 50)
+    requests = {"user_name": name, "greeting": greeting, "client_roots": ROOTS}
+    answers = context.learn(requests, "multiple")
+    return [text(json.dumps(answers))]
+
+
+def rounds_tool(_: dict, context: Context) -> list[dict]:
+    step = context.step()
+    name = elicitation("Step 1: What is your name?", form({"name": STRING}, ["name"]))
+    color = elicitation(
+        "Step 2: What is your favorite color?", form({"color": STRING}, ["color"])
+    )
+    if step != "second":
+        context.learn({"step1": name}, "first")
+    answer = context.learn({"step2": color}, "second")["step2"]
+    return [text(f"You like {(answer.get('content') or {}).get('color')}.")]
+
+
+def capabilities_tool(_: dict, context: Context) -> list[dict]:
+    """Asks only for what the client says that it can do."""
+    possible = {
+        "elicitation": elicitation("Your name?", form({"name": STRING}, ["name"])),
+        "sampling": sampling("Generate a greeting", 50),
+        "roots": ROOTS,
+    }
+    able = context.capabilities if context.is_newer else shared
+    answers = context.learn({key: asked for key, asked in possible.items() if key in able})
+    return [text(json.dumps(answers))]
+
+
+def missing_tool(_: dict, context: Context) -> list[dict]:
+    if context.is_newer and "sampling" not in context.capabilities:
+        words = "This tool asks the client's model, and the client does not offer one"
+        raise RequestError(-32021, words, {"requiredCapabilities": {"sampling": {}}})
+    return capital_tool({}, context)
 
 
 def embedded(uri: str, kind: str, words: str) -> dict:
@@ -253,6 +401,37 @@ TOOLS = {
     ),
     "test_elicitation_sep1034_defaults": ("Asks with defaults", NOTHING, defaults_tool),
     "test_elicitation_sep1330_enums": ("Asks for choices", NOTHING, enums_tool),
+    "test_input_required_result_elicitation": ("Asks for a name", NOTHING, name_tool),
+    "test_input_required_result_sampling": (
+        "Asks for a capital",
+        NOTHING,
+        capital_tool,
+    ),
+    "test_input_required_result_list_roots": ("Asks for roots", NOTHING, roots_tool),
+    "test_input_required_result_request_state": (
+        "Asks, with a state",
+        NOTHING,
+        state_tool,
+    ),
+    "test_input_required_result_multiple_inputs": (
+        "Asks for several things at once",
+        NOTHING,
+        multiple_tool,
+    ),
+    "test_input_required_result_multi_round": ("Asks twice", NOTHING, rounds_tool),
+    "test_input_required_result_tampered_state": (
+        "Asks, with a signed state",
+        NOTHING,
+        state_tool,
+    ),
+    "test_input_required_result_capabilities": (
+        "Asks for what there is",
+        NOTHING,
+        capabilities_tool,
+    ),
+    "test_missing_capability": ("Needs a model", NOTHING, missing_tool),
+    "test_streaming_elicitation": ("Asks for a name", NOTHING, name_tool),
+    "test_logging_tool": ("Logs while it works", NOTHING, logging_tool),
     "json_schema_2020_12_tool": (
         "Tool with JSON Schema 2020-12 features",
         SCHEMA_2020_12,
@@ -289,6 +468,10 @@ PROMPTS = [
         ],
     },
     {"name": "test_prompt_with_image", "description": "A prompt with an image"},
+    {
+        "name": "test_input_required_result_prompt",
+        "description": "A prompt that asks for its context",
+    },
 ]
 RESOURCES = [
     {"uri": TEXT_URI, "name": "Static text", "mimeType": "text/plain"},
@@ -304,7 +487,7 @@ TEMPLATES = [
 ]
 
 
-def prompt(params: dict) -> dict:
+def prompt(params: dict, context: Context) -> dict:
     given = params.get("arguments") or {}
     match params["name"]:
         case "test_simple_prompt":
@@ -326,6 +509,12 @@ def prompt(params: dict) -> dict:
             ]
         case "test_prompt_with_image":
             content = [image(), text("Please analyze the image above.")]
+        case "test_input_required_result_prompt":
+            schema = form({"context": STRING}, ["context"])
+            wanted = elicitation("What context should the prompt use?", schema)
+            answer = context.learn({"user_context": wanted})["user_context"]
+            words = (answer.get("content") or {}).get("context")
+            content = [text(f"Use this context: {words}")]
         case name:
             raise RequestError(-32602, f"Unknown prompt: {name}")
     return {"messages": [{"role": "user", "content": part} for part in content]}
@@ -355,32 +544,36 @@ def read(uri: str) -> dict:
     raise RequestError(-32002, f"Resource not found: {uri}")
 
 
-def call(params: dict) -> dict:
+def call(params: dict, context: Context) -> dict:
     if params["name"] not in TOOLS:
         raise RequestError(-32602, f"Unknown tool: {params['name']}")
     try:
         return {
             "content": TOOLS[params["name"]][2](
-                params.get("arguments") or {}, params.get("_meta") or {}
+                params.get("arguments") or {}, context
             )
         }
     except ToolError as error:
         return {"content": [text(str(error))], "isError": True}
 
 
-def answer(method: str, params: dict) -> dict:
+OFFERED = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}, "logging": {}}
+INFO = {"name": "conformance-server", "version": "1.0.0"}
+# What the client of the older era has said that it can do.
+shared: dict = {}
+
+
+def answer(method: str, params: dict, context: Context) -> dict:
     match method:
-        case "initialize":
+        case "initialize" if "newer" not in sys.argv:
+            shared.update(params.get("capabilities") or {})
+            version = params["protocolVersion"]
+            return {"protocolVersion": version, "capabilities": OFFERED, "serverInfo": INFO}
+        case "server/discover" if "older" not in sys.argv:
             return {
-                "protocolVersion": params["protocolVersion"],
-                "capabilities": {
-                    "tools": {},
-                    "prompts": {},
-                    "resources": {},
-                    "completions": {},
-                    "logging": {},
-                },
-                "serverInfo": {"name": "conformance-server", "version": "1.0.0"},
+                "supportedVersions": [NEWER],
+                "capabilities": OFFERED,
+                "_meta": {f"{META}serverInfo": INFO},
             }
         case "tools/list":
             return {
@@ -390,11 +583,11 @@ def answer(method: str, params: dict) -> dict:
                 ]
             }
         case "tools/call":
-            return call(params)
+            return call(params, context)
         case "prompts/list":
             return {"prompts": PROMPTS}
         case "prompts/get":
-            return prompt(params)
+            return prompt(params, context)
         case "resources/list":
             return {"resources": RESOURCES}
         case "resources/templates/list":
@@ -415,17 +608,29 @@ def answer(method: str, params: dict) -> dict:
     raise RequestError(-32601, f"Method not found: {method}")
 
 
+# Results that say how long they hold.
+KEPT = ("server/discover", "resources/read")
+
+
 def handle(message: dict) -> None:
+    method, context = message["method"], Context(message.get("params") or {})
     try:
-        send(
-            {
-                "id": message["id"],
-                "result": answer(message["method"], message.get("params") or {}),
-            }
-        )
+        result = answer(method, context.params, context)
+        if context.is_newer:
+            result = {"resultType": "complete", **result}
+            if method in KEPT or method.endswith("/list"):
+                result |= {"ttlMs": 0, "cacheScope": "private"}
+        send({"id": message["id"], "result": result})
+    except InputRequired as question:
+        requests, state = question.args
+        result = {"resultType": "input_required", "inputRequests": requests}
+        if state:
+            result["requestState"] = state
+        send({"id": message["id"], "result": result})
     except RequestError as error:
-        code, words = error.args
-        send({"id": message["id"], "error": {"code": code, "message": words}})
+        code, words, *data = error.args
+        body = {"code": code, "message": words} | ({"data": data[0]} if data else {})
+        send({"id": message["id"], "error": body})
 
 
 def main() -> None:

@@ -42,6 +42,7 @@ impl Options {
 #[derive(Default)]
 struct Seen {
     sleeping: Vec<Value>,
+    asking: Vec<Value>,
     cancelled: Vec<Value>,
     added: usize,
     initialize: Value,
@@ -123,7 +124,7 @@ impl Behaviour {
             }
             "server/discover" if self.options.has("modern") => answer(json!({
                 "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
-                "capabilities": {"tools": {"listChanged": true}}, "instructions": "Use it for tests.",
+                "capabilities": self.capabilities(), "instructions": "Use it for tests.",
                 "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "test", "version": "1.2.3"}},
             })),
             "subscriptions/listen" if self.options.has("modern") => {
@@ -138,6 +139,16 @@ impl Behaviour {
                 self.listeners.lock().unwrap().push(client);
             }
             "ping" => answer(json!({})),
+            "prompts/get" | "resources/read" if params["name"] == "ask" || params["uri"] == "test://ask" => {
+                let (behaviour, is_prompt) = (Arc::clone(self), method == "prompts/get");
+                std::thread::spawn(move || {
+                    let Some(answers) = behaviour.learn(&client, &id, &params, 1) else { return };
+                    let content = json!({"type": "text", "text": answers.to_string()});
+                    let prompt = || json!({"messages": [{"role": "user", "content": content}]});
+                    let resource = || json!({"contents": [{"uri": "test://ask", "text": answers.to_string()}]});
+                    reply(&*client, &id, &if is_prompt { prompt() } else { resource() });
+                });
+            }
             _ if self.options.has("more") && self.more(&*client, &id, method, &params) => {}
             "tools/list" => self.list(&*client, &id, &params),
             "tools/call" => {
@@ -204,7 +215,7 @@ impl Behaviour {
             tools.extend(["request_headers", "sessions"].map(tool));
         }
         if self.options.has("more") {
-            tools.extend(["ask_user", "link"].map(tool));
+            tools.extend(["ask_user", "ask_rounds", "wait_asking_ended", "link"].map(tool));
         }
         if self.options.has("typed") {
             tools.push(json!({"name": "typed", "description": "Takes a number and a mode.", "inputSchema": {
@@ -322,6 +333,16 @@ impl Behaviour {
                 let found = self.wait(|seen| seen.answers.iter().find(|answer| answer["id"] == asked).cloned());
                 answer(text(json!({"result": found["result"], "error": found["error"]["message"]}).to_string()));
             }
+            "ask_rounds" => {
+                let rounds = arguments["rounds"].as_u64().unwrap_or(1);
+                if let Some(answers) = self.learn(client, id, params, rounds) {
+                    answer(text(answers.to_string()));
+                }
+            }
+            "wait_asking_ended" => {
+                self.wait(|seen| seen.asking.iter().any(|id| seen.cancelled.contains(id)).then_some(()));
+                answer(text(String::new()));
+            }
             "link" => answer(json!({"content": [
                 {"type": "resource_link", "uri": "test://note", "name": "A note"},
                 {"type": "resource_link", "uri": "https://example.org/a", "name": "A page"},
@@ -343,9 +364,49 @@ impl Behaviour {
         }
     }
 
+    /// Asks for a name, so many times, in the way of its era, and returns what it was told; `None` where it has answered otherwise.
+    fn learn(&self, client: &Client, id: &Value, params: &Value, rounds: u64) -> Option<Value> {
+        if self.options.has("modern") {
+            return learn_in_rounds(&**client, id, params);
+        }
+        self.note(|seen| seen.asking.push(id.clone()));
+        let ask = |round: u64| {
+            let asked = json!(format!("ask-{id}-{round}"));
+            let schema = json!({"type": "object", "properties": {"name": {"type": "string", "x-odd": [1]}}});
+            let question = json!({"message": format!("Name {round}?"), "requestedSchema": schema});
+            client.send(&json!({"jsonrpc": "2.0", "id": asked, "method": "elicitation/create", "params": question}).to_string());
+            let found = self.wait(|seen| seen.answers.iter().find(|answer| answer["id"] == asked).cloned());
+            found.get("error").map_or_else(|| found["result"].clone(), |error| error["message"].clone())
+        };
+        Some((1..=rounds).map(ask).collect())
+    }
+
     fn tell(&self, method: &str) {
         for listener in &*self.listeners.lock().unwrap() {
             listener.send(&json!({"jsonrpc": "2.0", "method": method}).to_string());
+        }
+    }
+}
+
+/// The way of protocol 2026-07-28: the question is the answer, and the request comes again with what it is told.
+fn learn_in_rounds(client: &dyn Wire, id: &Value, params: &Value) -> Option<Value> {
+    let capabilities = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"];
+    let told = params["inputResponses"]["name"].is_object();
+    match params["requestState"].as_str() {
+        None if capabilities["elicitation"].is_null() => {
+            let error = json!({"code": -32021, "message": "I have to ask", "data": {"requiredCapabilities": {"elicitation": {}}}});
+            client.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string());
+            None
+        }
+        Some("signed") if told => Some(json!({"responses": params["inputResponses"], "capabilities": capabilities})),
+        None | Some("signed") => {
+            let question = r#"{"resultType":"input_required","inputRequests":{"name":{"method":"elicitation/create","params":{"message":"Name?","requestedSchema":{"type":"object","properties":{"name":{"type":"string","x-odd":12345678901234567890123}}}}}},"zeta":1,"requestState":"signed","alpha":{}}"#;
+            client.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{question}}}"#));
+            None
+        }
+        Some(_) => {
+            refuse(client, id, -32602, "the state was changed");
+            None
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::adapters::mcp::connection::{Link, LinkError, Reply};
 use crate::adapters::mcp::exchange::{Listeners, Purpose, RawArguments};
 use crate::adapters::mcp::http::Forwarded;
 use crate::domain::json;
-use crate::service::ports::{Asked, Said, ServerQuestion};
+use crate::service::ports::{Asked, AskedKind, Round, Said, ServerQuestion};
 
 /// How often a server may ask back in one call.
 const ROUNDS: usize = 10;
@@ -31,12 +31,20 @@ pub(super) enum Request<'a> {
 pub(super) async fn send(
     link: &Link,
     request: Request<'_>,
-    listeners: Listeners,
+    round: Option<&Round>,
+    mut listeners: Listeners,
     forwarded: Option<Forwarded>,
 ) -> Result<Box<RawValue>, LinkError> {
+    // A server of the older era asks on its connection, and knows of no rounds.
+    let own = round.filter(|_| link.is_stateless());
+    if own.is_none() && round.is_some_and(|round| round.state.is_some()) {
+        let message = "this server gives no `requestState`: make the request again without it".to_owned();
+        return Err(LinkError::Protocol { code: INVALID_PARAMS, message, data: None });
+    }
+    listeners.capabilities = own.map(|round| link.allowed(&round.capabilities));
     match request {
-        Request::Call { tool, arguments } => call(link, tool, arguments, listeners, forwarded).await,
-        Request::Other(asked) => ask(link, asked, forwarded).await,
+        Request::Call { tool, arguments } => call(link, tool, arguments, own, listeners, forwarded).await,
+        Request::Other(asked) => ask(link, asked, own, listeners, forwarded).await,
     }
 }
 
@@ -44,17 +52,18 @@ async fn call(
     link: &Link,
     tool: &str,
     arguments: Arc<RawValue>,
+    round: Option<&Round>,
     listeners: Listeners,
     forwarded: Option<Forwarded>,
 ) -> Result<Box<RawValue>, LinkError> {
     // rmcp looks into the arguments for those that go into headers; over the wire go the raw ones.
     let seen: Map<String, Value> =
         json::readable(arguments.get()).ok().and_then(|arguments| serde_json::from_value(arguments).ok()).unwrap_or_default();
-    let mut answered = None;
+    let mut answered = round.map(|round| (round.responses.clone(), round.state.clone()));
     for _ in 0..ROUNDS {
         let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(seen.clone());
         if let Some((responses, state)) = answered.take() {
-            params.input_responses = Some(responses);
+            params.input_responses = responses;
             params.request_state = state;
         }
         let mut request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
@@ -66,32 +75,53 @@ async fn call(
         let Some(members) = json::members(result.get()) else { return Err(unusable("the result is not an object")) };
         match members.get("resultType").and_then(|kind| json::text(kind.get())).as_deref() {
             None | Some("complete") => return Ok(result),
-            Some("input_required") => answered = Some(answers(&result, listeners.said.as_ref()).await?),
+            // Who called answers with another request.
+            Some("input_required") if round.is_some() => return Ok(result),
+            Some("input_required") => {
+                let (responses, state) = answers(&result, listeners.said.as_ref()).await?;
+                answered = Some((Some(responses), state));
+            }
             Some(_) => return Err(unusable("the result is of a kind that is not supported here")),
         }
     }
     Err(unusable("the tool asks again and again"))
 }
 
-async fn ask(link: &Link, asked: &Asked, forwarded: Option<Forwarded>) -> Result<Box<RawValue>, LinkError> {
+async fn ask(
+    link: &Link,
+    asked: &Asked,
+    round: Option<&Round>,
+    listeners: Listeners,
+    forwarded: Option<Forwarded>,
+) -> Result<Box<RawValue>, LinkError> {
     let method = asked.what.method();
     if !link.offers.have(asked.what) {
-        return Err(LinkError::Protocol { code: METHOD_NOT_FOUND, message: format!("the server has no {method}") });
+        return Err(LinkError::Protocol { code: METHOD_NOT_FOUND, message: format!("the server has no {method}"), data: None });
     }
-    let request = json!({"method": method, "params": asked.params});
+    let mut request = json!({"method": method, "params": asked.params});
+    if let Some(responses) = round.and_then(|round| round.responses.as_ref()) {
+        request["params"]["inputResponses"] = json!(responses);
+    }
+    if let Some(state) = round.and_then(|round| round.state.as_ref()) {
+        request["params"]["requestState"] = json!(state);
+    }
     let mut request: ClientRequest = serde_json::from_value(request).map_err(|_| unusable("the request can't be made"))?;
     if let Some(headers) = forwarded {
         request.extensions_mut().insert(headers);
     }
-    let Reply { result, .. } = link.request(request, Purpose::Ask, Listeners::default()).await?;
+    // As in a call, the server may want to know something first.
+    let purpose = if matches!(asked.what, AskedKind::Prompt | AskedKind::Resource) { Purpose::Call } else { Purpose::Ask };
+    let Reply { result, .. } = link.request(request, purpose, listeners).await?;
     let Some(members) = json::members(result.get()) else { return Err(unusable("the result is not an object")) };
     match members.get("resultType").and_then(|kind| json::text(kind.get())).as_deref() {
         None | Some("complete") => Ok(result),
+        Some("input_required") if round.is_some() && matches!(purpose, Purpose::Call) => Ok(result),
         Some(_) => Err(unusable("the result is of a kind that is not supported here")),
     }
 }
 
 const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
 
 fn unusable(message: &str) -> LinkError {
     LinkError::Unusable(message.to_owned())
@@ -121,7 +151,7 @@ async fn answers(result: &RawValue, said: Option<&mpsc::Sender<Said>>) -> Result
         said.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
         match answered.await.map_err(|_| gone())? {
             Ok(answer) => responses.insert(key, answer),
-            Err(refusal) => return Err(LinkError::Protocol { code: refusal.code, message: refusal.message }),
+            Err(refusal) => return Err(LinkError::Protocol { code: refusal.code, message: refusal.message, data: None }),
         };
     }
     Ok((responses, wanted.request_state))

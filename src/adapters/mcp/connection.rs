@@ -121,6 +121,15 @@ impl Questions {
         }
     }
 
+    /// Of what a client says that it can do, what servers may ask for. Roots are the client's own to give: nothing here depends on
+    /// them.
+    fn cut(self, capabilities: &Value) -> Value {
+        let known = [("elicitation", self.elicitation), ("sampling", self.sampling), ("roots", true)];
+        let kept = known.into_iter().filter(|(_, is_allowed)| *is_allowed);
+        let kept = kept.filter_map(|(name, _)| Some((name.to_owned(), capabilities.get(name)?.clone())));
+        Value::Object(kept.collect())
+    }
+
     fn capabilities(self) -> ClientCapabilities {
         let mut capabilities = ClientCapabilities::default();
         capabilities.elicitation = self.elicitation.then(ElicitationCapability::default);
@@ -178,6 +187,7 @@ pub(super) struct Link {
     pub(super) has_tools: bool,
     pub(super) offers: Offers,
     pub(super) wire: Wire,
+    questions: Questions,
     /// The calls under way; those that list are not among them.
     pub(super) calls: TaskTracker,
     /// Cancelled once rmcp has let go of the connection.
@@ -209,7 +219,7 @@ pub(super) enum LinkError {
     #[error("{0}")]
     Unusable(String),
     #[error("error {code}: {message}")]
-    Protocol { code: i64, message: String },
+    Protocol { code: i64, message: String, data: Option<Box<Value>> },
     #[error("the answer is larger than {limit} bytes")]
     TooLarge { limit: usize },
 }
@@ -348,6 +358,7 @@ impl Connector<'_> {
             has_tools,
             offers,
             wire,
+            questions: self.questions,
             calls: TaskTracker::new(),
             closed: closed.clone(),
             result_limit: self.settings.max_result_bytes,
@@ -402,6 +413,16 @@ impl Drop for Connection {
 }
 
 impl Link {
+    /// Whether the server is of the newer era: it keeps no session, and asks in place of a result.
+    pub(super) fn is_stateless(&self) -> bool {
+        self.protocol.as_str() >= ProtocolVersion::V_2026_07_28.as_str()
+    }
+
+    /// Of what a client can do, what this server may make use of.
+    pub(super) fn allowed(&self, capabilities: &Value) -> Value {
+        self.questions.cut(capabilities)
+    }
+
     pub(super) fn is_closed(&self) -> bool {
         self.peer.is_transport_closed()
     }
@@ -428,10 +449,10 @@ impl Link {
         abandoned.id = None;
         match ticket.take() {
             Some(Answer::Result { result, bytes }) => Ok(Reply { result, bytes }),
-            Some(Answer::Error { code, message }) => Err(LinkError::Protocol { code, message }),
+            Some(Answer::Error { code, message, data }) => Err(LinkError::Protocol { code, message, data }),
             Some(Answer::TooLarge { limit }) => Err(LinkError::TooLarge { limit }),
             Some(Answer::Malformed) => {
-                Err(LinkError::Protocol { code: PARSE_ERROR, message: "the server's answer is not JSON-RPC".into() })
+                Err(LinkError::Protocol { code: PARSE_ERROR, message: "the server's answer is not JSON-RPC".into(), data: None })
             }
             None => {
                 let mut error = match outcome {
@@ -541,7 +562,7 @@ async fn listen(peer: Peer<RoleClient>, exchange: Arc<Exchange>) {
 
 fn link_error(error: ServiceError) -> LinkError {
     match error {
-        ServiceError::McpError(error) => LinkError::Protocol { code: error.code.0.into(), message: foreign(&error.message) },
+        ServiceError::McpError(error) => LinkError::Protocol { code: error.code.0.into(), message: foreign(&error.message), data: None },
         ServiceError::TransportSend(error) => transport_error(&error),
         _ => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
     }

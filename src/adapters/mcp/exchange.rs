@@ -28,8 +28,14 @@ use crate::service::ports::{Progress, Said};
 const ENVELOPE: usize = 256;
 /// Requests of servers that are for the caller of a call.
 const QUESTIONS: [&str; 2] = ["elicitation/create", "sampling/createMessage"];
+/// Where a request says what its client can do (MCP specification 2026-07-28).
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Where a question says on the stream of which request it came, on its way through rmcp.
+const STREAM: &str = "toolsieve/stream";
 /// What their methods begin with on their way through rmcp.
 pub(super) const RAW: &str = "raw:";
+/// Bytes of the data of an error that are kept.
+const DATA: usize = 4_000;
 /// Above this many entries, dead ones are looked for before another is added.
 const PURGE_FROM: usize = 64;
 
@@ -44,6 +50,7 @@ pub(super) enum Answer {
     Error {
         code: i64,
         message: String,
+        data: Option<Box<Value>>,
     },
     TooLarge {
         limit: usize,
@@ -58,6 +65,7 @@ impl Answer {
         Self::Error {
             code: error.get("code").and_then(Value::as_i64).unwrap_or(-32603),
             message: foreign(error.get("message").and_then(Value::as_str).unwrap_or("no message")),
+            data: error.get("data").filter(|data| data.to_string().len() <= DATA).cloned().map(Box::new),
         }
     }
 }
@@ -75,6 +83,8 @@ pub(super) enum Purpose {
 pub(super) struct Listeners {
     pub(super) progress: Option<mpsc::Sender<Progress>>,
     pub(super) said: Option<mpsc::Sender<Said>>,
+    /// Of a caller whose client answers questions with another request: what it can do.
+    pub(super) capabilities: Option<Value>,
 }
 
 /// Goes along with a request in its extensions, which are never on the wire.
@@ -217,8 +227,10 @@ impl Exchange {
         let JsonRpcMessage::Request(request) = message else { return None };
         let Ticket(ticket) = request.request.extensions().get::<Ticket>().cloned()?;
         let mut waiting = lock(&self.waiting);
-        if ticket.listeners.said.is_none() {
-            ask_nothing(request.request.get_meta_mut());
+        match &ticket.listeners.capabilities {
+            Some(capabilities) => declare(request.request.get_meta_mut(), capabilities),
+            None if ticket.listeners.said.is_none() => ask_nothing(request.request.get_meta_mut()),
+            None => {}
         }
         if ticket.listeners.progress.is_some() {
             if let Some(token) = request.request.get_meta().get_progress_token() {
@@ -233,20 +245,25 @@ impl Exchange {
 
     /// Reads one message. Nothing of an answer to a call is parsed: a tree would round its numbers.
     pub(super) fn inbound(&self, message: &[u8]) -> Inbound {
+        self.inbound_on(message, None)
+    }
+
+    /// The same for one that came on the stream of a request.
+    pub(super) fn inbound_on(&self, message: &[u8], stream: Option<&RequestId>) -> Inbound {
         // A server that writes another encoding than UTF-8 still gets its message through, and one that writes JSON as
         // Python does.
         let text = String::from_utf8_lossy(message);
         if let Some(members) = json::members(&text) {
-            return self.read(&text, &members, message.len());
+            return self.read(&text, &members, message.len(), stream);
         }
         let mended = json::with_quoted_literals(&text);
         match mended.as_deref().and_then(|text| Some((text, json::members(text)?))) {
-            Some((text, members)) => self.read(text, &members, message.len()),
+            Some((text, members)) => self.read(text, &members, message.len(), stream),
             None => self.fail_unreadable(message, message, false, |_| Answer::Malformed),
         }
     }
 
-    fn read(&self, text: &str, members: &IndexMap<String, &RawValue>, length: usize) -> Inbound {
+    fn read(&self, text: &str, members: &IndexMap<String, &RawValue>, length: usize, stream: Option<&RequestId>) -> Inbound {
         let member = |name: &str| members.get(name).and_then(|value| serde_json::from_str::<Value>(value.get()).ok());
         let forward = || serde_json::from_str(text).map_or(Inbound::Junk, Inbound::Forward);
         if let Some(method) = members.get("method").and_then(|method| json::text(method.get())) {
@@ -273,6 +290,7 @@ impl Exchange {
                     Inbound::Forward(mut message) => {
                         // Under a name that rmcp does not know it hands on what was written, and not its own idea of it.
                         message["method"] = format!("{RAW}{question}").into();
+                        mark(&mut message, stream);
                         Inbound::Forward(message)
                     }
                     other => other,
@@ -355,12 +373,14 @@ impl Exchange {
         waiting.answers.remove(&number)?.upgrade().map(|ticket| (number, ticket))
     }
 
-    /// Who can answer what the server asks: the caller of the call that the question names by its progress token, or of the only one
-    /// under way.
+    /// Who can answer what the server asks: the caller of the call on whose stream the question came, or that it names by its progress
+    /// token, or of the only one under way.
     pub(super) fn asker(&self, params: Option<&Value>) -> Asker {
         let waiting = lock(&self.waiting);
-        let token = params.and_then(|params| params.get("_meta")?.get("progressToken")).and_then(request_id);
-        let named = token.and_then(|token| waiting.progress.get(&token)?.upgrade());
+        let meta = |key: &str| params.and_then(|params| params.get("_meta")?.get(key)).and_then(request_id);
+        let of_stream = || waiting.answers.get(&meta(STREAM)?)?.upgrade();
+        let of_token = || waiting.progress.get(&meta("progressToken")?)?.upgrade();
+        let named = of_stream().or_else(of_token);
         let listener = |ticket: &TicketState| ticket.listeners.said.clone().map_or(Asker::Nobody, Asker::One);
         if let Some(ticket) = named {
             return listener(&ticket);
@@ -384,6 +404,24 @@ impl Exchange {
         let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
         // A listener that does not keep up misses some: progress is not worth holding up the connection.
         let _ = listener.try_send(Progress { progress, total, message });
+    }
+}
+
+/// Notes in a question on the stream of which request it came. Nothing that a server writes there itself is taken for that.
+fn mark(question: &mut Value, stream: Option<&RequestId>) {
+    let Some(params) = question.get_mut("params").and_then(Value::as_object_mut) else { return };
+    match (params.get_mut("_meta"), stream) {
+        (Some(Value::Object(meta)), None) => drop(meta.shift_remove(STREAM)),
+        (Some(Value::Object(meta)), Some(stream)) => drop(meta.insert(STREAM.to_owned(), json!(stream))),
+        (_, Some(stream)) => drop(params.insert("_meta".to_owned(), json!({ STREAM: stream }))),
+        (_, None) => {}
+    }
+}
+
+/// A caller whose client says in each request what it can do, as the client wrote it.
+fn declare(meta: &mut RequestMetaObject, capabilities: &Value) {
+    if meta.client_capabilities().is_some() {
+        meta.0.0.insert(CAPABILITIES.to_owned(), capabilities.clone());
     }
 }
 

@@ -320,7 +320,7 @@ fn filter(exchange: &Exchange, asked: &mut Asked, mut event: Sse) -> Sse {
         return event;
     }
     let Some(data) = event.data.take().filter(|data| !data.trim().is_empty()) else { return event };
-    event.data = match exchange.inbound(data.as_bytes()) {
+    event.data = match exchange.inbound_on(data.as_bytes(), asked.request.as_ref()) {
         Inbound::Forward(message) => Some(message.to_string()),
         Inbound::Answered { id, result } => {
             asked.answered = true;

@@ -186,8 +186,8 @@ impl McpServers {
                 Forwarded(headers)
             });
             let (said, waiting) = context.said.clone().map(waiting_for_answers).unzip();
-            let listeners = Listeners { progress: context.progress.clone(), said };
-            let call = call::send(&held.link, request.clone(), listeners, forwarded);
+            let listeners = Listeners { progress: context.progress.clone(), said, capabilities: None };
+            let call = call::send(&held.link, request.clone(), context.round.as_ref(), listeners, forwarded);
             let error = match in_time(call, deadline, waiting.as_deref()).await {
                 Ok(Ok(result)) => return Ok(result),
                 Ok(Err(error)) => error,
@@ -200,10 +200,10 @@ impl McpServers {
                 }
             };
             let reason = match error {
-                LinkError::Protocol { code, message } => return Err(CallError::Protocol { code, message }),
+                LinkError::Protocol { code, message, data } => return Err(CallError::Protocol { code, message, data }),
                 LinkError::TooLarge { limit } => return Err(CallError::TooLarge { limit }),
                 LinkError::Refused(status) => return Err(CallError::Refused { status: status.as_u16() }),
-                LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message }),
+                LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message, data: None }),
                 LinkError::Closed { reason, sent } => {
                     held.link.exchange.suspect.notify_one();
                     if !sent && std::mem::take(&mut is_spare) {

@@ -50,6 +50,13 @@ pub fn is_error(result: &str) -> bool {
     json::members(result).is_some_and(|members| members.get("isError").is_some_and(|is_error| is_error.get() == "true"))
 }
 
+/// Whether a result, JSON text, is a question in place of one (MCP specification 2026-07-28, `InputRequiredResult`).
+#[must_use]
+pub fn is_question(result: &str) -> bool {
+    let kind = json::members(result).and_then(|members| json::text(members.get("resultType")?.get()));
+    kind.as_deref() == Some("input_required")
+}
+
 /// Reads a `CallToolResult` (MCP specification, "Tool Result").
 ///
 /// `declares_output`: the tool has an output schema, so its structured content is the answer, and texts beside it

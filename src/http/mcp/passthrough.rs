@@ -6,21 +6,25 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{
-    CacheScope, CompleteRequestParams, CompleteResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResult, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ReadResourceRequestParams, ReadResourceResult, Reference, ResultType,
-    ServerCapabilities,
+    CacheScope, CompleteRequestParams, CompleteResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, Reference, ResultType, ServerCapabilities,
 };
+use rmcp::service::{RequestContext, RoleServer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::rounds;
 use super::server::{Face, LIST_TTL_MS};
 use crate::domain::hidden_text;
 use crate::domain::tool::ServerName;
 use crate::http::problem::Problem;
+use crate::service::execute::Told;
 use crate::service::passthrough::{PassError, View};
 use crate::service::ports::{Asked, AskedKind, CallError};
+use crate::service::waiting_calls::{Subject, WaitError};
 
 /// What stands between a server's name and that of its prompt.
 const BETWEEN: &str = "__";
@@ -42,7 +46,7 @@ fn server_of_address(address: &str) -> Option<(ServerName, &str)> {
 }
 
 impl Face {
-    fn view_of_servers(&self) -> View {
+    pub(super) fn view_of_servers(&self) -> View {
         View { caller: self.caller.clone(), place: self.place.clone(), server: self.server.clone() }
     }
 
@@ -69,34 +73,53 @@ impl Face {
         ListResourceTemplatesResult::with_all_items(templates).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
-    pub(super) async fn prompt(&self, mut request: GetPromptRequestParams) -> Result<GetPromptResult, ErrorData> {
+    pub(super) async fn prompt(
+        &self,
+        mut request: GetPromptRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        let round = rounds::round(context, request.input_responses.take(), request.request_state.take());
         let asked = request.name.clone();
         let unknown = || ErrorData::invalid_params(format!("Unknown prompt: {asked}"), None);
         let (server, name) = self.server_of_prompt(&asked).ok_or_else(unknown)?;
-        request.name = name;
+        request.name.clone_from(&name);
         request.meta = None;
-        let result = self.ask(&server, AskedKind::Prompt, &request).await.map_err(|error| told(error, unknown))?;
+        let subject = Subject::Prompt(server.clone(), name);
+        let result =
+            self.ask(&server, asked_for(AskedKind::Prompt, &request), subject, round).await.map_err(|error| told(error, unknown))?;
+        if let Some(question) = self.question.instead_of(result.get()) {
+            return Ok(question.into());
+        }
         let mut result: GetPromptResult = read(&result)?;
         result.result_type = Some(ResultType::COMPLETE);
-        Ok(result)
+        Ok(result.into())
     }
 
-    pub(super) async fn resource(&self, mut request: ReadResourceRequestParams, is_modern: bool) -> Result<ReadResourceResult, ErrorData> {
+    pub(super) async fn resource(
+        &self,
+        mut request: ReadResourceRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let round = rounds::round(context, request.input_responses.take(), request.request_state.take());
         let asked = request.uri.clone();
         // Since protocol 2026-07-28 there is no code of its own for it.
-        let code = if is_modern { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
+        let code = if round.is_some() { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
         let missing = |message: String| protocol_error(code, message, Some(json!({ "uri": asked })));
         let unknown = || missing(format!("Unknown resource: {asked}"));
         let (server, uri) = self.server_of_resource(&asked).await.ok_or_else(unknown)?;
-        request.uri = uri;
+        request.uri.clone_from(&uri);
         request.meta = None;
-        let result = match self.ask(&server, AskedKind::Resource, &request).await {
+        let subject = Subject::Resource(server.clone(), uri);
+        let result = match self.ask(&server, asked_for(AskedKind::Resource, &request), subject, round).await {
             Ok(result) => result,
-            Err(PassError::Call(CallError::Protocol { code: RESOURCE_NOT_FOUND | INVALID_PARAMS, message })) => {
+            Err(PassError::Call(CallError::Protocol { code: RESOURCE_NOT_FOUND | INVALID_PARAMS, message, .. })) => {
                 return Err(missing(message));
             }
             Err(error) => return Err(told(error, unknown)),
         };
+        if let Some(question) = self.question.instead_of(result.get()) {
+            return Ok(question.into());
+        }
         let mut result: Value = serde_json::from_str(result.get()).map_err(|_| unreadable())?;
         if self.server.is_none() {
             for content in result.get_mut("contents").and_then(Value::as_array_mut).into_iter().flatten() {
@@ -107,7 +130,7 @@ impl Face {
         }
         let mut result: ReadResourceResult = serde_json::from_value(result).map_err(|_| unreadable())?;
         result.result_type = Some(ResultType::COMPLETE);
-        Ok(result)
+        Ok(result.into())
     }
 
     pub(super) async fn completion(&self, mut request: CompleteRequestParams) -> Result<CompleteResult, ErrorData> {
@@ -126,7 +149,9 @@ impl Face {
             _ => return Err(unknown()),
         };
         request.meta = None;
-        let result = self.ask(&server, AskedKind::Completion, &request).await.map_err(|error| told(error, unknown))?;
+        let asked = asked_for(AskedKind::Completion, &request);
+        let answered = self.state.passthrough.ask(&server, asked, &self.view_of_servers(), Told::default()).await;
+        let result = answered.map_err(|error| told(error, unknown))?;
         let mut result: CompleteResult = read(&result)?;
         result.result_type = Some(ResultType::COMPLETE);
         Ok(result)
@@ -173,11 +198,10 @@ impl Face {
         let found = lists.iter().find(|(_, entries)| lists_it(entries)).or(only);
         found.map(|(server, _)| (server.clone(), uri.to_owned()))
     }
+}
 
-    async fn ask(&self, server: &ServerName, what: AskedKind, params: &impl Serialize) -> Result<Box<RawValue>, PassError> {
-        let params = serde_json::to_value(params).unwrap_or_default();
-        self.state.passthrough.ask(server, Asked { what, params }, &self.view_of_servers()).await
-    }
+fn asked_for(what: AskedKind, params: &impl Serialize) -> Asked {
+    Asked { what, params: serde_json::to_value(params).unwrap_or_default() }
 }
 
 fn prompt_name(server: &ServerName, name: &str) -> String {
@@ -192,7 +216,7 @@ fn unreadable() -> ErrorData {
     ErrorData::internal_error("The server's answer can't be read.", None)
 }
 
-fn protocol_error(code: i64, message: String, data: Option<Value>) -> ErrorData {
+pub(super) fn protocol_error(code: i64, message: String, data: Option<Value>) -> ErrorData {
     ErrorData::new(ErrorCode(i32::try_from(code).unwrap_or(ErrorCode::INTERNAL_ERROR.0)), message, data)
 }
 
@@ -200,12 +224,19 @@ fn protocol_error(code: i64, message: String, data: Option<Value>) -> ErrorData 
 fn told(error: PassError, unknown: impl Fn() -> ErrorData) -> ErrorData {
     let problem = match error {
         PassError::NotFound | PassError::Call(CallError::UnknownServer) => return unknown(),
-        PassError::Call(CallError::Protocol { code, message }) => return protocol_error(code, message, None),
+        PassError::Call(CallError::Protocol { code, message, data }) => return protocol_error(code, message, data.map(|data| *data)),
+        PassError::Waiting(error @ WaitError::Unknown) => return unknown_state(error),
         PassError::Call(error) => Problem::from(error),
         PassError::Credentials(error) => Problem::from(error),
         PassError::Limited(limited) => Problem::from(limited),
+        PassError::Waiting(error) => Problem::from(error),
     };
     ErrorData::internal_error(problem.detail, None)
+}
+
+/// A state under which nothing waits for this client.
+pub(super) fn unknown_state(error: WaitError) -> ErrorData {
+    ErrorData::invalid_params(format!("{error}."), None)
 }
 
 #[cfg(test)]

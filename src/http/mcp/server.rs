@@ -10,8 +10,8 @@ use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, ContentBlock,
     CustomRequest, CustomResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, Implementation, JsonObject,
     ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
-    SetLevelRequestMethod, Tool as McpTool,
+    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestMethod,
+    Tool as McpTool,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::rounds::{self, Question};
 use super::{definition, meta, questions};
 use crate::domain::catalog::{Catalog, CatalogServer};
 use crate::domain::document::{self, MAX_DESCRIBED, Mode};
@@ -32,14 +33,14 @@ use crate::http::state::State;
 use crate::service::execute::{Caller, ExecuteError, Told};
 use crate::service::loading::Here;
 use crate::service::mcp_sessions::McpSession;
-use crate::service::ports::Progress;
+use crate::service::ports::{Progress, Round};
 use crate::service::publish::{Place, Publish};
 
 /// How long a client may keep a list. Servers change theirs rarely, and nobody tells the client.
 pub(super) const LIST_TTL_MS: u64 = 60_000;
 const PROGRESS_QUEUE: usize = 16;
 /// How long a result waits for notifications that are on their way.
-const TELLING: Duration = Duration::from_secs(1);
+pub(super) const TELLING: Duration = Duration::from_secs(1);
 /// The methods of the lazy mode beside those of the protocol.
 const DESCRIBE: &str = "tools/describe";
 const DESCRIBE_BATCH: &str = "tools/describe_batch";
@@ -70,6 +71,10 @@ pub(super) struct Face {
     pub(super) session: Option<Arc<McpSession>>,
     /// Where messages go that belong to this very request, before its answer.
     pub(super) stream: Option<mpsc::Sender<Arc<str>>>,
+    /// Path and mode, as one text.
+    pub(super) address: Arc<str>,
+    /// What the client is asked in place of a result.
+    pub(super) question: Question,
     /// Whether the client asks who this is. The SDK asks before every request.
     pub(super) introduces: bool,
 }
@@ -128,13 +133,14 @@ impl ServerHandler for Face {
 
     async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
         let cancelled = context.ct.clone();
+        let round = rounds::round(&context, request.input_responses, request.request_state);
         let answer = async {
             let arguments = Value::Object(request.arguments.unwrap_or_default());
             let name = &*request.name;
             if self.server.is_some() || !self.mode().has(name) {
-                return self.call(name, &arguments.to_string(), &context).await;
+                return self.call(name, &arguments.to_string(), &context, round).await;
             }
-            match name {
+            let answer = match name {
                 FIND_TOOLS => Ok(meta::structured(meta::find(&self.state, self.here(), &arguments).await)),
                 DESCRIBE_TOOLS => Ok(meta::structured(meta::describe(&self.state, &self.caller, &arguments))),
                 LOAD_TOOLSET => Ok(self.changed(meta::load(&self.state, self.here(), &arguments).await)),
@@ -143,14 +149,15 @@ impl ServerHandler for Face {
                 LIST_AVAILABLE_TOOLSETS => Ok(meta::structured(Ok(meta::available(&self.state, self.here()).await))),
                 SMART_SELECT_TOOLS => Ok(meta::structured(meta::smart_select(&self.state, &self.caller, &arguments).await)),
                 RUN_TOOL => match meta::run(&arguments) {
-                    Ok((name, arguments)) => self.call(&name, &arguments, &context).await,
+                    Ok((name, arguments)) => return self.call(&name, &arguments, &context, round).await,
                     Err(problem) => Ok(failed(&problem)),
                 },
                 _ => Err(unknown(name, None)),
-            }
+            };
+            answer.map(CallToolResponse::from)
         };
         tokio::select! {
-            answer = answer => answer.map(CallToolResponse::from),
+            answer = answer => answer,
             () = cancelled.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
         }
     }
@@ -159,8 +166,12 @@ impl ServerHandler for Face {
         Ok(self.prompts().await)
     }
 
-    async fn get_prompt(&self, request: GetPromptRequestParams, _: RequestContext<RoleServer>) -> Result<GetPromptResponse, ErrorData> {
-        self.prompt(request).await.map(GetPromptResponse::from)
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        self.prompt(request, &context).await
     }
 
     async fn list_resources(
@@ -184,8 +195,7 @@ impl ServerHandler for Face {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let is_modern = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
-        self.resource(request, is_modern).await.map(ReadResourceResponse::from)
+        self.resource(request, &context).await
     }
 
     async fn complete(&self, request: CompleteRequestParams, _: RequestContext<RoleServer>) -> Result<CompleteResult, ErrorData> {
@@ -278,22 +288,36 @@ impl Face {
         }
     }
 
-    async fn call(&self, name: &str, arguments: &str, context: &RequestContext<RoleServer>) -> Result<CallToolResult, ErrorData> {
+    async fn call(
+        &self,
+        name: &str,
+        arguments: &str,
+        context: &RequestContext<RoleServer>,
+        round: Option<Round>,
+    ) -> Result<CallToolResponse, ErrorData> {
         let tool = match self.find(name) {
             Ok(tool) => tool,
             Err(error) => return Err(unknown(name, did_you_mean(error))),
         };
+        if let Some(round) = round {
+            return self.call_in_rounds(name, &tool, arguments, context, round).await;
+        }
         let (progress, telling) = progress(context).unzip();
         let ended = CancellationToken::new();
         let hears = self.session.as_ref().zip(self.stream.as_ref());
         let (said, handing) = hears.map(|(session, stream)| questions::hand_on(session, stream, ended.clone())).unzip();
-        let executed = self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), Told { progress, said }).await;
+        let executed = self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), Told { progress, said, round: None }).await;
         ended.cancel();
         for told in telling.into_iter().chain(handing) {
             // What the tool told before it ended reaches the client before the result, which ends the stream.
             let _ = tokio::time::timeout(TELLING, told).await;
         }
-        match executed.result {
+        self.called(name, &tool, executed.result).map(CallToolResponse::from)
+    }
+
+    /// What a call has ended with.
+    pub(super) fn called(&self, name: &str, tool: &Tool, ended: Result<String, ExecuteError>) -> Result<CallToolResult, ErrorData> {
+        match ended {
             Ok(result) if self.server.is_some() => Ok(definition::result(&result)),
             Ok(result) => Ok(definition::result_among(&tool.id.server, &result)),
             Err(ExecuteError::NotFound { did_you_mean }) => Err(unknown(name, did_you_mean)),
@@ -302,7 +326,7 @@ impl Face {
     }
 
     /// What a call of this tool carries: headers too, where its server's configuration lets some through.
-    fn for_tool(&self, tool: &Tool) -> Caller {
+    pub(super) fn for_tool(&self, tool: &Tool) -> Caller {
         let mut caller = self.caller.clone();
         if !self.state.execute.forwards_headers(tool) {
             caller.headers = Arc::default();
@@ -312,7 +336,7 @@ impl Face {
 }
 
 /// Where a tool's notifications go on their way to a client that asked for them.
-fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Sender<Progress>, JoinHandle<()>)> {
+pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Sender<Progress>, JoinHandle<()>)> {
     let token = context.meta.get_progress_token()?;
     let peer = context.peer.clone();
     let (sender, mut told) = mpsc::channel::<Progress>(PROGRESS_QUEUE);
@@ -330,7 +354,7 @@ fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Sender<Progre
 }
 
 /// A failure that the model can do something about.
-fn failed(problem: &Problem) -> CallToolResult {
+pub(super) fn failed(problem: &Problem) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(problem.detail.clone())])
 }
 

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
+use super::rounds::Question;
 use super::{is_stream, to_response};
 use crate::http::problem::{Code, Problem};
 use crate::service::mcp_sessions::Running;
@@ -91,7 +92,8 @@ where
     match (first, said) {
         (First::Answered(response), Some(said)) if is_stream(&response) => Ok(pumped(None, ready(response), said, running)),
         (First::Answered(response), _) => {
-            let response = to_response(response).await?;
+            // Clients with a session are asked on this stream.
+            let response = to_response(response, &Question::default()).await?;
             // It is at work until all of it is sent.
             Ok(response.map_body(|_, body| Held::new(body, running)).map_into_boxed_body())
         }

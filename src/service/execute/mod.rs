@@ -22,7 +22,7 @@ use crate::service::current::CurrentCatalog;
 use crate::service::execute::policy::{Policies, Policy};
 use crate::service::files::Files;
 use crate::service::limits::{CallPermit, Limited, Limits};
-use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, Progress, Said, ToolServers};
+use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, Progress, Round, Said, ToolServers};
 use crate::service::record::Recorder;
 use crate::service::secrets::{CredentialError, Secrets};
 use crate::settings::{LiveSettings, Validation};
@@ -55,6 +55,8 @@ pub struct Told {
     pub progress: Option<mpsc::Sender<Progress>>,
     /// Questions, and what the server notes down.
     pub said: Option<mpsc::Sender<Said>>,
+    /// Of a client that answers questions with another request.
+    pub round: Option<Round>,
 }
 
 /// Why an execution brought no result.
@@ -184,7 +186,8 @@ impl Execute {
     }
 
     /// The same for a caller who speaks MCP: the body is the result object as the server sent it (MCP specification,
-    /// `CallToolResult`), one that tells an error too. `told`: who hears what the server says meanwhile.
+    /// `CallToolResult`), one that tells an error too, or a question in place of one where `told` has a round. `told`: who hears what
+    /// the server says meanwhile.
     pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: Caller, told: Told) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
@@ -194,6 +197,7 @@ impl Execute {
         let result = result.map(|result| Box::<str>::from(result).into_string());
         record.outcome = match &result {
             Ok(result) if outcome::is_error(result) => CallOutcome::ToolError,
+            Ok(result) if outcome::is_question(result) => CallOutcome::InputRequired,
             result => outcome(result),
         };
         record.entry.bytes = result.as_ref().ok().map(|body| body.len() as u64);
@@ -256,8 +260,8 @@ impl Execute {
         let arguments: Box<RawValue> = serde_json::from_str(arguments).map_err(invalid)?;
         let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
         let credentials = self.secrets.credentials(&principal, &tool.id.server).await?;
-        let Told { progress, said } = told;
-        let context = CallContext { principal, headers, credentials, deadline: None, progress, said };
+        let Told { progress, said, round } = told;
+        let context = CallContext { principal, headers, credentials, deadline: None, progress, said, round };
         Ok(self.servers.call(&tool.id, arguments.into(), context).await?)
     }
 }
@@ -317,7 +321,10 @@ impl Drop for Record<'_> {
         if self.outcome == CallOutcome::Cancelled {
             tracing::info!(%tool, outcome = "cancelled", "call");
         }
-        self.recorder.record_call(&self.caller, tool, self.outcome, took);
+        // A question is not the end of a call: the request that brings its result is counted.
+        if self.outcome != CallOutcome::InputRequired {
+            self.recorder.record_call(&self.caller, tool, self.outcome, took);
+        }
     }
 }
 

@@ -52,7 +52,11 @@ impl<'a> Sums<'a> {
                     match outcome {
                         CallOutcome::Success => counts.succeeded += 1,
                         CallOutcome::ToolError => counts.tool_errors += 1,
-                        CallOutcome::Rejected | CallOutcome::Failed | CallOutcome::Cancelled | CallOutcome::Limited => continue,
+                        CallOutcome::Rejected
+                        | CallOutcome::Failed
+                        | CallOutcome::Cancelled
+                        | CallOutcome::Limited
+                        | CallOutcome::InputRequired => continue,
                     }
                     *sums.latencies.entry((day, tool, LatencyBucket::of(*took))).or_default() += 1;
                 }

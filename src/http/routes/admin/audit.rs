@@ -29,7 +29,7 @@ pub struct AuditParameters {
     tool: Option<String>,
     /// `allow` or `block`.
     decision: Option<String>,
-    /// `success`, `tool_error`, `rejected`, `failed`, `cancelled` or `limited`.
+    /// `success`, `tool_error`, `rejected`, `failed`, `cancelled`, `limited` or `input_required`.
     outcome: Option<String>,
     /// RFC 3339.
     since: Option<String>,
@@ -119,7 +119,7 @@ impl AuditParameters {
             outcome: known(
                 self.outcome,
                 |name| CallOutcome::of_name(&name),
-                "outcome is success, tool_error, rejected, failed, cancelled or limited.",
+                "outcome is success, tool_error, rejected, failed, cancelled, limited or input_required.",
             )?,
             since: time_of(self.since)?,
             until: time_of(self.until)?,
