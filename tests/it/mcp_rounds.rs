@@ -8,15 +8,20 @@ use serde_json::{Value, json};
 
 use crate::harness::{LONG, Running, Start, stdio};
 use crate::keys::{ADMIN, administer, create};
+use crate::mcp_adapter::HttpServer;
 
 const VERSION: &str = "2026-07-28";
 const BIG: &str = "12345678901234567890123";
 
 /// `old` asks on its connection, `new` in place of a result.
 async fn start(environment: &[(&'static str, &'static str)]) -> Running {
+    start_with(environment, json!({})).await
+}
+
+async fn start_with(environment: &[(&'static str, &'static str)], more: Value) -> Running {
     let mut environment = environment.to_vec();
     environment.extend([("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_MCP__ELICITATION", "true")]);
-    let servers = json!({"old": stdio(&["more"]), "older": stdio(&["more"]), "new": stdio(&["more", "modern"])});
+    let servers = with(more, json!({"old": stdio(&["more"]), "older": stdio(&["more"]), "new": stdio(&["more", "modern"])}));
     let running = Start { servers, key: Some("the-service-key"), environment, ..Start::default() }.start().await;
     let ready = running.settled().await;
     let protocol = |name: &str| {
@@ -44,11 +49,15 @@ impl<'a> Client<'a> {
 
     /// The answer as it was written.
     async fn text(&self, method: &str, mut params: Value) -> (StatusCode, String) {
+        let token = params["_meta"]["progressToken"].take();
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": VERSION,
             "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
             "io.modelcontextprotocol/clientCapabilities": self.capabilities,
         });
+        if !token.is_null() {
+            params["_meta"]["progressToken"] = token;
+        }
         let named = params["name"].as_str().or(params["uri"].as_str()).unwrap_or_default().to_owned();
         let message = json!({"jsonrpc": "2.0", "id": "a", "method": method, "params": params});
         let url = format!("{}{}", self.service.url, self.path);
@@ -69,7 +78,8 @@ impl<'a> Client<'a> {
 }
 
 fn with(mut params: Value, more: Value) -> Value {
-    params.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+    let Value::Object(more) = more else { panic!("no object: {more}") };
+    params.as_object_mut().unwrap().extend(more);
     params
 }
 
@@ -273,6 +283,36 @@ async fn a_call_waits_for_its_caller_alone_and_not_for_ever() {
     assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
     let done = client.call("old__ask_rounds", json!({}), next).await;
     assert_eq!(told(&done)[0]["content"]["name"], "Anna", "it has waited all the time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_waits_keeps_others_of_its_caller_from_nothing() {
+    let http = HttpServer::start(&["more"]);
+    let service = start_with(&[], json!({"web": {"type": "streamable-http", "url": format!("http://127.0.0.1:{}/mcp", http.port)}})).await;
+    let (_, key) = create(&service, json!({"name": "other"})).await;
+    let client = Client::new(&service, "/mcp");
+    let other = Client { key, ..client.clone() };
+    let begin = async |client: &Client<'_>, name: &str| client.call(name, json!({}), json!({})).await;
+    let finish = async |client: &Client<'_>, name: &str, question: &Value, who: &str| {
+        let done = client.call(name, json!({}), answering(question, "question-1", who)).await;
+        assert_eq!(told(&done)[0]["content"]["name"], who);
+    };
+    // Over standard streams nothing says whose a question is, but who calls is the same.
+    let abandoned = begin(&client, "old__ask_rounds").await;
+    let next = begin(&client, "old__ask_rounds").await;
+    finish(&client, "old__ask_rounds", &next, "Anna").await;
+    let foreign = begin(&other, "old__ask_rounds").await;
+    assert!(told(&foreign)[0].as_str().unwrap().contains("several calls"), "{foreign}");
+    // A question that names its call by the progress token is another thing.
+    let named = other.call("old__ask_rounds", json!({}), json!({"_meta": {"progressToken": "p"}})).await;
+    finish(&other, "old__ask_rounds", &named, "Fred").await;
+    finish(&client, "old__ask_rounds", &abandoned, "Ben").await;
+    let alone = begin(&other, "old__ask_rounds").await;
+    finish(&other, "old__ask_rounds", &alone, "Carl").await;
+    // Over HTTP the stream says it.
+    let (own, foreign) = (begin(&client, "web__ask_rounds").await, begin(&other, "web__ask_rounds").await);
+    finish(&client, "web__ask_rounds", &own, "Dora").await;
+    finish(&other, "web__ask_rounds", &foreign, "Emil").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

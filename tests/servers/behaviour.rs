@@ -373,7 +373,10 @@ impl Behaviour {
         let ask = |round: u64| {
             let asked = json!(format!("ask-{id}-{round}"));
             let schema = json!({"type": "object", "properties": {"name": {"type": "string", "x-odd": [1]}}});
-            let question = json!({"message": format!("Name {round}?"), "requestedSchema": schema});
+            let mut question = json!({"message": format!("Name {round}?"), "requestedSchema": schema});
+            if let Some(token) = params["_meta"].get("progressToken") {
+                question["_meta"] = json!({"progressToken": token, "toolsieve/stream": 1});
+            }
             client.send(&json!({"jsonrpc": "2.0", "id": asked, "method": "elicitation/create", "params": question}).to_string());
             let found = self.wait(|seen| seen.answers.iter().find(|answer| answer["id"] == asked).cloned());
             found.get("error").map_or_else(|| found["result"].clone(), |error| error["message"].clone())

@@ -9,7 +9,7 @@ use ::http::StatusCode;
 use rmcp::model::{
     CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig, ClientRequest, CustomRequest, CustomResult,
     ElicitationCapability, ErrorCode, ErrorData, GetExtensions, Implementation, ListRootsRequestMethod, ProtocolVersion, RequestId,
-    SamplingCapability, SubscriptionFilter,
+    RequestMetaObject, SamplingCapability, SubscriptionFilter,
 };
 use rmcp::service::{
     ClientInitializeError, ClientLifecycleMode, ClientServiceExt, Peer, PeerRequestOptions, RequestContext,
@@ -502,9 +502,9 @@ const INVALID_REQUEST: ErrorCode = ErrorCode::INVALID_REQUEST;
 
 impl Client {
     /// Asks who called.
-    async fn hand_on(&self, method: String, params: Value) -> Result<Value, ErrorData> {
-        let listener = match self.exchange.asker(Some(&params)) {
-            Asker::One(listener) => listener,
+    async fn hand_on(&self, method: String, params: Value, meta: &RequestMetaObject) -> Result<Value, ErrorData> {
+        let callee = match self.exchange.asker(Some(meta)) {
+            Asker::One(callee) => callee,
             Asker::Several => {
                 let message = "several calls are under way on this connection, and nothing says whose user is asked";
                 return Err(ErrorData::new(INVALID_REQUEST, message, None));
@@ -513,7 +513,8 @@ impl Client {
         };
         let gone = || ErrorData::new(INVALID_REQUEST, "who called is not there any more", None);
         let (answer, answered) = oneshot::channel();
-        listener.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
+        let _waits = callee.waits();
+        callee.said.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
         match timeout(ANSWERING, answered).await {
             Ok(answered) => answered.map_err(|_| gone())?.map_err(|Refusal { code, message }| {
                 ErrorData::new(ErrorCode(i32::try_from(code).unwrap_or(INVALID_REQUEST.0)), message, None)
@@ -529,12 +530,13 @@ impl ClientHandler for Client {
         Err(ErrorData::method_not_found::<ListRootsRequestMethod>())
     }
 
-    async fn on_custom_request(&self, request: CustomRequest, _: RequestContext<RoleClient>) -> Result<CustomResult, ErrorData> {
+    async fn on_custom_request(&self, request: CustomRequest, context: RequestContext<RoleClient>) -> Result<CustomResult, ErrorData> {
         let method = request.method.strip_prefix(RAW).filter(|method| self.questions.allow(method)).map(str::to_owned);
         let Some(method) = method else {
             return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "there is no such method", None));
         };
-        self.hand_on(method, request.params.unwrap_or_default()).await.map(CustomResult::new)
+        // rmcp takes `_meta` out of the parameters.
+        self.hand_on(method, request.params.unwrap_or_default(), &context.meta).await.map(CustomResult::new)
     }
 
     fn get_info(&self) -> ClientConfig {

@@ -6,7 +6,7 @@
 //! `list_changed` end here as well: rmcp handles each notification in a task of its own, which loses their order.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::adapters::mcp::text::foreign;
 use crate::domain::json;
+use crate::domain::principal::PrincipalId;
 use crate::service::ports::{Progress, Said};
 
 /// What a message may hold beside the result that has the limit.
@@ -85,6 +86,8 @@ pub(super) struct Listeners {
     pub(super) said: Option<mpsc::Sender<Said>>,
     /// Of a caller whose client answers questions with another request: what it can do.
     pub(super) capabilities: Option<Value>,
+    /// Who calls, where anybody does.
+    pub(super) owner: Option<PrincipalId>,
 }
 
 /// Goes along with a request in its extensions, which are never on the wire.
@@ -99,6 +102,8 @@ struct TicketState {
     listeners: Listeners,
     answer: Mutex<Option<Answer>>,
     sending: AtomicU8,
+    /// Questions of the server that have no answer yet.
+    asked: AtomicUsize,
 }
 
 /// The states of [`TicketState::sending`].
@@ -111,7 +116,14 @@ const SETTLING: Duration = Duration::from_millis(500);
 
 impl Ticket {
     pub(super) fn new(purpose: Purpose, limit: usize, listeners: Listeners) -> Self {
-        Self(Arc::new(TicketState { purpose, limit, listeners, answer: Mutex::new(None), sending: AtomicU8::new(QUEUED) }))
+        Self(Arc::new(TicketState {
+            purpose,
+            limit,
+            listeners,
+            answer: Mutex::new(None),
+            sending: AtomicU8::new(QUEUED),
+            asked: AtomicUsize::new(0),
+        }))
     }
 
     /// Called right before the request is written; `false` means that it must not be.
@@ -202,10 +214,34 @@ struct Waiting {
 /// Whose call a server means.
 #[derive(Debug)]
 pub(super) enum Asker {
-    One(mpsc::Sender<Said>),
+    One(Callee),
     /// There are several calls, and nothing says which one is meant.
     Several,
     Nobody,
+}
+
+/// The caller of a call whose server says something.
+#[derive(Debug)]
+pub(super) struct Callee {
+    pub(super) said: mpsc::Sender<Said>,
+    call: Arc<TicketState>,
+}
+
+impl Callee {
+    /// Notes that the call waits for an answer until the value is dropped.
+    pub(super) fn waits(&self) -> Waits {
+        self.call.asked.fetch_add(1, Ordering::AcqRel);
+        Waits(Arc::clone(&self.call))
+    }
+}
+
+/// A call that waits for an answer.
+pub(super) struct Waits(Arc<TicketState>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.asked.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// What to do with a message.
@@ -278,8 +314,8 @@ impl Exchange {
                 }
                 // rmcp would log what is in them.
                 "notifications/message" => {
-                    if let (Some(params), Asker::One(listener)) = (member("params"), self.asker(None)) {
-                        let _ = listener.try_send(Said::Note(params));
+                    if let (Some(params), Asker::One(callee)) = (member("params"), self.asker(None)) {
+                        let _ = callee.said.try_send(Said::Note(params));
                     }
                     Inbound::Consumed
                 }
@@ -374,21 +410,33 @@ impl Exchange {
     }
 
     /// Who can answer what the server asks: the caller of the call on whose stream the question came, or that it names by its progress
-    /// token, or of the only one under way.
-    pub(super) fn asker(&self, params: Option<&Value>) -> Asker {
+    /// token, or of the only one under way. Where all are of one caller, those that wait for an answer already are left out: a server
+    /// goes on with a call when it has one.
+    pub(super) fn asker(&self, meta: Option<&RequestMetaObject>) -> Asker {
         let waiting = lock(&self.waiting);
-        let meta = |key: &str| params.and_then(|params| params.get("_meta")?.get(key)).and_then(request_id);
+        let meta = |key: &str| meta.and_then(|meta| meta.0.0.get(key)).and_then(request_id);
         let of_stream = || waiting.answers.get(&meta(STREAM)?)?.upgrade();
         let of_token = || waiting.progress.get(&meta("progressToken")?)?.upgrade();
         let named = of_stream().or_else(of_token);
-        let listener = |ticket: &TicketState| ticket.listeners.said.clone().map_or(Asker::Nobody, Asker::One);
+        let callee = |call: Arc<TicketState>| match call.listeners.said.clone() {
+            Some(said) => Asker::One(Callee { said, call }),
+            None => Asker::Nobody,
+        };
         if let Some(ticket) = named {
-            return listener(&ticket);
+            return callee(ticket);
         }
-        let mut calls = waiting.answers.values().filter_map(Weak::upgrade).filter(|ticket| matches!(ticket.purpose, Purpose::Call));
-        match (calls.next(), calls.next()) {
-            (Some(only), None) => listener(&only),
-            (Some(_), Some(_)) => Asker::Several,
+        let mut calls: Vec<Arc<TicketState>> = waiting.answers.values().filter_map(Weak::upgrade).collect();
+        calls.retain(|ticket| matches!(ticket.purpose, Purpose::Call));
+        let owner = |call: &Arc<TicketState>| call.listeners.owner.clone();
+        let is_of_one = calls.first().and_then(owner).is_some_and(|first| calls.iter().all(|call| owner(call).as_ref() == Some(&first)));
+        let waits = calls.len() > 1 && is_of_one;
+        if waits {
+            calls.retain(|call| call.asked.load(Ordering::Acquire) == 0);
+        }
+        match (calls.pop(), calls.len()) {
+            (Some(only), 0) => callee(only),
+            (Some(_), _) => Asker::Several,
+            (None, _) if waits => Asker::Several,
             (None, _) => Asker::Nobody,
         }
     }

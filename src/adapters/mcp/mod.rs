@@ -186,7 +186,8 @@ impl McpServers {
                 Forwarded(headers)
             });
             let (said, waiting) = context.said.clone().map(waiting_for_answers).unzip();
-            let listeners = Listeners { progress: context.progress.clone(), said, capabilities: None };
+            let owner = Some(context.principal.id.clone());
+            let listeners = Listeners { progress: context.progress.clone(), said, capabilities: None, owner };
             let call = call::send(&held.link, request.clone(), context.round.as_ref(), listeners, forwarded);
             let error = match in_time(call, deadline, waiting.as_deref()).await {
                 Ok(Ok(result)) => return Ok(result),
