@@ -93,15 +93,22 @@ class Context:
             raise RequestError(-32602, "The state of the request is not what was sent")
         return step
 
-    def learn(self, requests: dict[str, tuple[str, dict]], step: str | None = None) -> dict[str, dict]:
+    def learn(
+        self, requests: dict[str, tuple[str, dict]], step: str | None = None
+    ) -> dict[str, dict]:
         """Asks for all of this, in the way of the era, and returns the answers by their keys."""
         if not self.is_newer:
-            return {key: ask(method, params) for key, (method, params) in requests.items()}
+            return {
+                key: ask(method, params) for key, (method, params) in requests.items()
+            }
         answers = self.params.get("inputResponses") or {}
         if all(isinstance(answers.get(key), dict) for key in requests):
             return {key: answers[key] for key in requests}
         raise InputRequired(
-            {key: {"method": method, "params": params} for key, (method, params) in requests.items()},
+            {
+                key: {"method": method, "params": params}
+                for key, (method, params) in requests.items()
+            },
             step and f"{step}.{signature(step)}",
         )
 
@@ -303,7 +310,9 @@ def capabilities_tool(_: dict, context: Context) -> list[dict]:
         "roots": ROOTS,
     }
     able = context.capabilities if context.is_newer else shared
-    answers = context.learn({key: asked for key, asked in possible.items() if key in able})
+    answers = context.learn(
+        {key: asked for key, asked in possible.items() if key in able}
+    )
     return [text(json.dumps(answers))]
 
 
@@ -549,15 +558,19 @@ def call(params: dict, context: Context) -> dict:
         raise RequestError(-32602, f"Unknown tool: {params['name']}")
     try:
         return {
-            "content": TOOLS[params["name"]][2](
-                params.get("arguments") or {}, context
-            )
+            "content": TOOLS[params["name"]][2](params.get("arguments") or {}, context)
         }
     except ToolError as error:
         return {"content": [text(str(error))], "isError": True}
 
 
-OFFERED = {"tools": {}, "prompts": {}, "resources": {}, "completions": {}, "logging": {}}
+OFFERED = {
+    "tools": {},
+    "prompts": {},
+    "resources": {},
+    "completions": {},
+    "logging": {},
+}
 INFO = {"name": "conformance-server", "version": "1.0.0"}
 # What the client of the older era has said that it can do.
 shared: dict = {}
@@ -568,7 +581,11 @@ def answer(method: str, params: dict, context: Context) -> dict:
         case "initialize" if "newer" not in sys.argv:
             shared.update(params.get("capabilities") or {})
             version = params["protocolVersion"]
-            return {"protocolVersion": version, "capabilities": OFFERED, "serverInfo": INFO}
+            return {
+                "protocolVersion": version,
+                "capabilities": OFFERED,
+                "serverInfo": INFO,
+            }
         case "server/discover" if "older" not in sys.argv:
             return {
                 "supportedVersions": [NEWER],
