@@ -184,6 +184,43 @@ async fn progress_is_passed_through_and_a_client_that_goes_away_cancels() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn results_leave_as_they_were_written() {
+    let service = Running::on(json!({"one": stdio(&["results"])})).await;
+    let odd = r#"{"b": 12345678901234567890123, "a": [1.0, 1e999, -0, 0.10], "é": "\u00e9\/"}"#;
+    let link = r#"{"type": "resource_link", "name": "x", "uri": "file:///x", "vendor": [1.50]}"#;
+    let written = format!(r#"{{"content": [{link}], "structuredContent": {odd}, "vendor": {{"a": 1e2}}}}"#);
+    let arguments = json!({"result": written});
+    for (path, name) in [("/mcp", "one__raw_result"), ("/one/mcp", "raw_result")] {
+        for era in ERAS {
+            let answer = raw_call(&service, path, name, &arguments, era).await;
+            let kind = if era == Era::Newer { r#","resultType":"complete"}"# } else { "}" };
+            assert!(answer.contains(odd) && answer.contains(r#""vendor": [1.50]"#), "{path} {era:?}: {answer}");
+            assert!(answer.contains(r#"{"a": 1e2}"#) && answer.trim_end().ends_with(&format!("{kind}}}")), "{path} {era:?}: {answer}");
+            assert_eq!(answer.contains("toolsieve://one/file:///x"), path == "/mcp", "{answer}");
+        }
+    }
+    // What nobody could read is a text.
+    let broken = raw_call(&service, "/mcp", "one__raw_result", &json!({"result": r#"{"content": [{"type": "odd"}]}"#}), Era::Older).await;
+    let broken: Value = serde_json::from_str(&broken).unwrap();
+    assert_eq!(broken["result"]["content"][0]["type"], "text", "{broken}");
+}
+
+/// The body of the answer to a call, as it came.
+async fn raw_call(service: &Running, path: &str, name: &str, arguments: &Value, era: Era) -> String {
+    let mut params = json!({"name": name, "arguments": arguments});
+    let mut request = service.request(Method::POST, path).header("accept", "application/json, text/event-stream");
+    if era == Era::Newer {
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        });
+        request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "tools/call").header("mcp-name", name);
+    }
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    request.json(&message).send().await.unwrap().text().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_denied_is_unknown_here_too() {
     let service = with_admin(&[]).await;
     let rules = json!({"rules": [{"effect": "block", "tools": ["echo"]}]});

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use rmcp::model::{CallToolResult, ContentBlock, JsonObject, ResultType, Tool as McpTool, ToolAnnotations};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool as McpTool, ToolAnnotations};
 use serde_json::{Value, json};
 
 use super::passthrough::address;
 use crate::domain::document::MetaTool;
 use crate::domain::hidden_text;
+use crate::domain::json::{self, Edit};
 use crate::domain::tool::{ServerName, Tool};
 
 /// A tool with everything that its server says of it, under the name by which it is published.
@@ -56,25 +57,16 @@ pub(super) fn of_meta(tool: &MetaTool) -> McpTool {
     definition
 }
 
-/// The same where many servers are reached: resources that it refers to get addresses that say whose they are. What anybody can
+/// A result with addresses that say whose the resources are that it refers to, where many servers are reached. What anybody can
 /// fetch keeps its own.
-pub(super) fn result_among(server: &ServerName, text: &str) -> CallToolResult {
-    let mut result = result(text);
-    for block in &mut result.content {
+pub(super) fn with_addresses(server: &ServerName, read: &CallToolResult, mut result: String) -> String {
+    for (number, block) in read.content.iter().enumerate() {
         if let ContentBlock::ResourceLink(link) = block
             && !["http:", "https:"].iter().any(|scheme| link.uri.starts_with(scheme))
         {
-            link.uri = address(server, &link.uri);
+            let replacement = Edit::Replace(json::quoted(&address(server, &link.uri)));
+            result = json::edit(&result, &format!("/content/{number}/uri"), &replacement).unwrap_or(result);
         }
     }
-    result
-}
-
-/// A result object as its server sent it. What is none is handed on as a text, so that nothing is lost.
-pub(super) fn result(text: &str) -> CallToolResult {
-    let parsed = serde_json::from_str(text);
-    let mut result: CallToolResult = parsed.unwrap_or_else(|_| CallToolResult::success(vec![ContentBlock::text(text.to_owned())]));
-    // Servers of the older era don't say it, and clients of the newer one refuse a result without it; the SDK takes it out for others.
-    result.result_type.get_or_insert(ResultType::COMPLETE);
     result
 }

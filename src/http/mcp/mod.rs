@@ -8,6 +8,7 @@
 //! One address is different, `?mode=message`: for Open WebUI, which lists anew for each message and says in a header for which. There
 //! the list is what the filter was answered for that message, and no client shall keep it.
 
+mod as_written;
 mod definition;
 mod message;
 mod meta;
@@ -25,16 +26,15 @@ use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, ResponseError, web};
-use futures::TryStreamExt as _;
 use http_body_util::{BodyExt as _, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
+use self::as_written::AsWritten;
 use self::message::{Message, has_sessions};
 pub use self::rounds::Finished;
-use self::rounds::Question;
 use self::server::{Face, Shown};
 use self::stream::EVENT_STREAM;
 use crate::domain::conversation::Conversation;
@@ -186,12 +186,12 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         session: session.clone().or_else(|| opened.clone()),
         stream,
         address: Arc::clone(&address.path),
-        question: Question::default(),
+        written: AsWritten::default(),
         introduces: message.asks_who(),
     };
     let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
     drop(message);
-    let question = face.question.clone();
+    let written = face.written.clone();
     let asked = to_request(&request, &headers, body)?;
     // Host and Origin were looked at before any route was, and so was the key.
     let config = StreamableHttpServerConfig::default()
@@ -199,9 +199,9 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         .with_json_response(true)
         .with_allowed_hosts(Vec::<String>::new());
     let service = StreamableHttpService::new(move || Ok(face.clone()), Arc::new(NeverSessionManager::default()), config);
-    let handled = async move { service.handle(asked).await };
+    let handled = async move { written.replacing(service.handle(asked).await) };
     let Some(running) = running else {
-        let response = to_response(handled.await, &question).await?;
+        let response = to_response(handled.await).await?;
         return Ok(with_session(&state, response, opened));
     };
     let response = stream::merged(handled, said, running).await?;
@@ -289,7 +289,7 @@ fn is_stream<B>(response: &http::Response<B>) -> bool {
     response.status() == http::StatusCode::OK && kind.is_some_and(|kind| kind.as_bytes().starts_with(EVENT_STREAM.as_bytes()))
 }
 
-async fn to_response<B>(response: http::Response<B>, question: &Question) -> Result<HttpResponse, Problem>
+async fn to_response<B>(response: http::Response<B>) -> Result<HttpResponse, Problem>
 where
     B: http_body::Body<Data = Bytes> + Unpin + 'static,
     B::Error: std::error::Error,
@@ -304,11 +304,10 @@ where
         }
     }
     if is_stream {
-        let question = question.clone();
-        let stream = BodyStream::new(body.into_data_stream().map_ok(move |event| question.in_event(event)));
+        let stream = BodyStream::new(body.into_data_stream());
         debug_assert_eq!(stream.size(), BodySize::Stream, "its length is not known");
         return Ok(builder.body(stream));
     }
     let whole = body.collect().await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
-    Ok(builder.body(question.in_message(whole.to_bytes())))
+    Ok(builder.body(whole.to_bytes()))
 }

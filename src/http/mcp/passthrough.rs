@@ -87,7 +87,7 @@ impl Face {
         let subject = Subject::Prompt(server.clone(), name);
         let result =
             self.ask(&server, asked_for(AskedKind::Prompt, &request), subject, round).await.map_err(|error| told(error, unknown))?;
-        if let Some(question) = self.question.instead_of(result.get()) {
+        if let Some(question) = self.written.question(result.get()) {
             return Ok(question.into());
         }
         let mut result: GetPromptResult = read(&result)?;
@@ -117,7 +117,7 @@ impl Face {
             }
             Err(error) => return Err(told(error, unknown)),
         };
-        if let Some(question) = self.question.instead_of(result.get()) {
+        if let Some(question) = self.written.question(result.get()) {
             return Ok(question.into());
         }
         let mut result: Value = serde_json::from_str(result.get()).map_err(|_| unreadable())?;

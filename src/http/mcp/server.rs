@@ -19,10 +19,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::rounds::{self, Question};
+use super::as_written::AsWritten;
+use super::rounds;
 use super::{definition, meta, questions};
 use crate::domain::catalog::{Catalog, CatalogServer};
 use crate::domain::document::{self, MAX_DESCRIBED, Mode};
+use crate::domain::json;
 use crate::domain::naming::{
     DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
 };
@@ -74,7 +76,7 @@ pub(super) struct Face {
     /// Path and mode, as one text.
     pub(super) address: Arc<str>,
     /// What the client is asked in place of a result.
-    pub(super) question: Question,
+    pub(super) written: AsWritten,
     /// Whether the client asks who this is. The SDK asks before every request.
     pub(super) introduces: bool,
 }
@@ -318,11 +320,22 @@ impl Face {
     /// What a call has ended with.
     pub(super) fn called(&self, name: &str, tool: &Tool, ended: Result<String, ExecuteError>) -> Result<CallToolResult, ErrorData> {
         match ended {
-            Ok(result) if self.server.is_some() => Ok(definition::result(&result)),
-            Ok(result) => Ok(definition::result_among(&tool.id.server, &result)),
+            Ok(result) => Ok(self.result(tool, result)),
             Err(ExecuteError::NotFound { did_you_mean }) => Err(unknown(name, did_you_mean)),
             Err(error) => Ok(failed(&Problem::from(error))),
         }
+    }
+
+    /// A result object leaves as its server wrote it, where clients can read it. What is none is handed on as a text, so that nothing
+    /// is lost.
+    fn result(&self, tool: &Tool, result: String) -> CallToolResult {
+        let read = serde_json::from_str::<CallToolResult>(&result);
+        // Numbers that no type here can hold keep nobody from reading the rest.
+        let Ok(read) = read.or_else(|_| serde_json::from_value(json::readable(&result)?)) else {
+            return CallToolResult::success(vec![ContentBlock::text(result)]);
+        };
+        let result = if self.server.is_some() { result } else { definition::with_addresses(&tool.id.server, &read, result) };
+        self.written.result(result).unwrap_or(read)
     }
 
     /// What a call of this tool carries: headers too, where its server's configuration lets some through.

@@ -17,7 +17,6 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::rounds::Question;
 use super::{is_stream, to_response};
 use crate::http::problem::{Code, Problem};
 use crate::service::mcp_sessions::Running;
@@ -92,8 +91,7 @@ where
     match (first, said) {
         (First::Answered(response), Some(said)) if is_stream(&response) => Ok(pumped(None, ready(response), said, running)),
         (First::Answered(response), _) => {
-            // Clients with a session are asked on this stream.
-            let response = to_response(response, &Question::default()).await?;
+            let response = to_response(response).await?;
             // It is at work until all of it is sent.
             Ok(response.map_body(|_, body| Held::new(body, running)).map_into_boxed_body())
         }

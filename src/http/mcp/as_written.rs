@@ -1,0 +1,135 @@
+//! Results that leave as their servers wrote them. The SDK's types round numbers and know neither every form nor every member, so
+//! the SDK answers with something small in their place, and on its way out that is replaced.
+
+use std::sync::{Arc, OnceLock};
+
+use actix_web::web::Bytes;
+use http_body::Body;
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::MapFrame;
+use indexmap::IndexMap;
+use rmcp::model::{CallToolResult, InputRequiredResult};
+use serde_json::value::RawValue;
+
+use crate::domain::json;
+use crate::domain::outcome;
+
+const PLACEHOLDER: &str = "toolsieve";
+const RESULT_TYPE: &str = "resultType";
+
+/// The result of one request, JSON text as it was written.
+#[derive(Clone, Default)]
+pub(super) struct AsWritten(Arc<OnceLock<Box<RawValue>>>);
+
+impl AsWritten {
+    /// Where a result is a question, what stands for it until it leaves.
+    pub(super) fn question(&self, result: &str) -> Option<InputRequiredResult> {
+        (outcome::is_question(result) && self.put(result.to_owned())).then(|| InputRequiredResult::from_request_state(PLACEHOLDER))
+    }
+
+    /// What stands for the result of a call; `None` where it is no JSON.
+    pub(super) fn result(&self, result: String) -> Option<CallToolResult> {
+        self.put(result).then(|| CallToolResult::success(Vec::new()))
+    }
+
+    fn put(&self, result: String) -> bool {
+        // There is one result to a request.
+        RawValue::from_string(result).is_ok_and(|result| self.0.set(result).is_ok())
+    }
+
+    /// Puts it into what the SDK answers with.
+    pub(super) fn replacing<B>(self, response: http::Response<B>) -> http::Response<MapFrame<B, Replace<B>>>
+    where
+        B: Body<Data = Bytes> + 'static,
+    {
+        response.map(|body| {
+            let replace: Replace<B> = Box::new(move |frame| frame.map_data(|data| self.replaced(data)));
+            body.map_frame(replace)
+        })
+    }
+
+    /// In a message of JSON-RPC, or in an event of a stream. Each comes in one piece.
+    fn replaced(&self, data: Bytes) -> Bytes {
+        let Some((text, written)) = self.0.get().and_then(|written| Some((std::str::from_utf8(&data).ok()?, written))) else { return data };
+        if text.starts_with('{') {
+            return in_message(text, written).map_or(data, Bytes::from);
+        }
+        let put_in = |line: &str| {
+            let message = line.strip_prefix("data:").and_then(|message| in_message(message.trim_start(), written));
+            // A line end in what was written would end the event.
+            message.map_or_else(|| line.to_owned(), |message| format!("data: {}", message.replace('\n', "\ndata: ")))
+        };
+        let lines: Vec<String> = text.split('\n').map(put_in).collect();
+        lines.join("\n").into()
+    }
+}
+
+type Replace<B> = Box<dyn FnMut(http_body::Frame<Bytes>) -> http_body::Frame<<B as Body>::Data>>;
+
+/// `None`: it is no message with a result.
+fn in_message(message: &str, written: &RawValue) -> Option<String> {
+    let mut members: IndexMap<String, &RawValue> = json::members(message)?;
+    let result = members.get_mut("result")?;
+    let stated = json::members(result.get())?.get(RESULT_TYPE).copied();
+    let mut own: IndexMap<String, &RawValue> = json::members(written.get())?;
+    // Clients of the newer era are told what kind of result it is, those of the older one not: the SDK knows which this is.
+    let typed = match (stated, own.contains_key(RESULT_TYPE)) {
+        (Some(stated), false) => {
+            own.insert(RESULT_TYPE.to_owned(), stated);
+            Some(serde_json::value::to_raw_value(&own).ok()?)
+        }
+        (None, true) => {
+            own.shift_remove(RESULT_TYPE);
+            Some(serde_json::value::to_raw_value(&own).ok()?)
+        }
+        _ => None,
+    };
+    *result = typed.as_deref().unwrap_or(written);
+    serde_json::to_string(&members).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::web::Bytes;
+
+    use super::AsWritten;
+
+    const CALLED: &str = "{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{\"resultType\":\"complete\",\"content\":[]}}";
+
+    #[test]
+    fn a_question_leaves_as_it_was_written() {
+        let written =
+            "{\"resultType\": \"input_required\",\n\"inputRequests\": {\"a\": {\"odd\": 12345678901234567890123}}, \"more\": 1e999}";
+        let question = AsWritten::default();
+        assert!(question.question("{\"content\":[]}").is_none());
+        let message = Bytes::from_static(
+            b"{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{\"resultType\":\"input_required\",\"requestState\":\"toolsieve\"}}",
+        );
+        assert_eq!(question.replaced(message.clone()), message);
+        assert!(question.question(written).is_some());
+        assert_eq!(question.replaced(message.clone()), format!("{{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{written}}}"));
+        let error = Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":1,\"message\":\"\"}}");
+        assert_eq!(question.replaced(error.clone()), error);
+        let event = Bytes::from([b"id: 0\ndata: ", &*message, b"\n\n"].concat());
+        let expected = format!("id: 0\ndata: {{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{}}}\n\n", written.replace('\n', "\ndata: "));
+        assert_eq!(question.replaced(event), expected);
+        let alive = Bytes::from_static(b": alive\n\n");
+        assert_eq!(question.replaced(alive.clone()), alive);
+    }
+
+    #[test]
+    fn the_kind_of_a_result_is_told_to_whom_the_sdk_tells_it() {
+        let replaced = |message: &str, written: &str| {
+            let result = AsWritten::default();
+            assert!(result.result(written.to_owned()).is_some());
+            String::from_utf8(result.replaced(Bytes::from(message.to_owned())).to_vec()).unwrap()
+        };
+        let older = CALLED.replace("\"resultType\":\"complete\",", "");
+        let (plain, typed) = ("{\"content\":[],\"n\":12345678901234567890123}", "{\"n\":1e2,\"resultType\":\"complete\"}");
+        assert_eq!(replaced(&older, plain), format!("{{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{plain}}}"));
+        assert_eq!(replaced(CALLED, typed), format!("{{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{typed}}}"));
+        assert!(replaced(CALLED, plain).ends_with("\"n\":12345678901234567890123,\"resultType\":\"complete\"}}"));
+        assert!(replaced(&older, typed).ends_with("\"result\":{\"n\":1e2}}"));
+        assert!(AsWritten::default().result("no JSON".to_owned()).is_none());
+    }
+}
