@@ -158,6 +158,17 @@ async fn questions_of_a_newer_server_pass_through() {
         assert_eq!((&done["result"]["contents"][0]["uri"], &done["result"]["resultType"]), (&resource["uri"], &json!("complete")));
         assert!(done["result"]["contents"][0]["text"].as_str().unwrap().contains("Dora"), "{done}");
     }
+    // What is no round at all.
+    for (method, params) in [
+        ("tools/call", json!({"name": "new__ask_rounds", "inputResponses": []})),
+        ("tools/call", json!({"name": "new__ask_rounds", "requestState": 7})),
+        ("prompts/get", json!({"name": "new__ask", "inputResponses": "x"})),
+        ("resources/read", json!({"uri": "toolsieve://new/test://ask", "requestState": {}})),
+    ] {
+        let refused = client.ask(method, params).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains("`inputResponses` is an object"), "{refused}");
+    }
     // Who speaks no MCP can't be asked.
     let (status, problem) = service.post("/new/ask_rounds", &json!({})).await;
     assert_eq!(status, StatusCode::BAD_GATEWAY, "{problem}");

@@ -24,6 +24,10 @@ use crate::service::passthrough::PassError;
 use crate::service::ports::{Asked, CallError, Round, Said};
 use crate::service::waiting_calls::{Holder, OpenCall, Subject, Turn, WaitError, WaitingCalls};
 
+/// The requests that may be made in rounds.
+pub(super) const CALL: &str = "tools/call";
+pub(super) const GET_PROMPT: &str = "prompts/get";
+pub(super) const READ_RESOURCE: &str = "resources/read";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const MISSING_CAPABILITY: i64 = -32021;
 const QUEUE: usize = 16;
@@ -39,6 +43,13 @@ pub(super) fn round(context: &RequestContext<RoleServer>, responses: Option<Inpu
     let is_newer = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
     let capabilities = || context.meta.0.0.get(CAPABILITIES).cloned().unwrap_or_default();
     is_newer.then(|| Round { capabilities: capabilities(), responses, state })
+}
+
+/// What is said to such a request whose parameters are of another form.
+pub(super) fn unreadable(method: &str) -> ErrorData {
+    let own = if method == READ_RESOURCE { "`uri` is a text" } else { "`name` is a text, `arguments` is an object" };
+    let words = format!("the parameters of {method} can't be read: {own}, `inputResponses` is an object, `requestState` is a text");
+    ErrorData::invalid_params(words, None)
 }
 
 impl Face {

@@ -224,6 +224,8 @@ impl ServerHandler for Face {
         let names: Vec<String> = match request.method.as_str() {
             DESCRIBE => params.get("name").and_then(text).into_iter().collect(),
             DESCRIBE_BATCH => params.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(text).collect(),
+            // The SDK takes what it can't read for something of another kind.
+            rounds::CALL | rounds::GET_PROMPT | rounds::READ_RESOURCE => return Err(rounds::unreadable(&request.method)),
             method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
         };
         if names.is_empty() || names.len() > MAX_DESCRIBED {

@@ -181,7 +181,7 @@ impl Execute {
         };
         record.outcome = outcome(&result);
         record.entry.bytes = result.as_ref().ok().map(|body| body.len() as u64);
-        log(tool, &result, record.started.elapsed());
+        log(tool, &result, record.outcome, record.started.elapsed());
         Executed { result, repairs }
     }
 
@@ -201,7 +201,7 @@ impl Execute {
             result => outcome(result),
         };
         record.entry.bytes = result.as_ref().ok().map(|body| body.len() as u64);
-        log(tool, &result, record.started.elapsed());
+        log(tool, &result, record.outcome, record.started.elapsed());
         Executed { result, repairs }
     }
 
@@ -339,10 +339,10 @@ fn outcome(result: &Result<String, ExecuteError>) -> CallOutcome {
 }
 
 /// One line a call, never with arguments or results.
-fn log(tool: &Tool, result: &Result<String, ExecuteError>, took: Duration) {
+fn log(tool: &Tool, result: &Result<String, ExecuteError>, outcome: CallOutcome, took: Duration) {
     let took_ms = took.as_secs_f64() * 1_000.0;
     match result {
-        Ok(body) => tracing::debug!(tool = %tool.id, outcome = "success", bytes = body.len(), took_ms, "call"),
+        Ok(body) => tracing::debug!(tool = %tool.id, outcome = outcome.name(), bytes = body.len(), took_ms, "call"),
         Err(ExecuteError::Tool(_)) => tracing::info!(tool = %tool.id, outcome = "tool_error", took_ms, "call"),
         Err(ExecuteError::Invalid(problems)) => {
             tracing::info!(tool = %tool.id, outcome = "invalid_arguments", problems = problems.len(), took_ms, "call");
