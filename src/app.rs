@@ -11,6 +11,7 @@ use actix_web::dev::{Server, ServerHandle};
 use actix_web::{App, HttpServer, middleware, web};
 use arc_swap::ArcSwap;
 use tokio::net::TcpSocket;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -68,6 +69,7 @@ use crate::service::select::Select;
 use crate::service::sessions::Sessions;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
+use crate::service::subscriptions::Subscriptions;
 use crate::service::tool_admin::ToolAdmin;
 use crate::service::tool_facts::Facts;
 use crate::service::toolsets::Toolsets;
@@ -88,6 +90,8 @@ pub struct Application {
     servers: Arc<dyn ToolServers>,
     store: Arc<SqliteStore>,
     reload: Arc<Reload>,
+    /// Ends streams on which nothing is answered.
+    closing: CancellationToken,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
     // Held until the end: it locks the folder.
@@ -244,9 +248,20 @@ impl Application {
         let select = Arc::new(select);
         let (sessions, session_noting) =
             Sessions::start(Arc::clone(&current), Arc::clone(&select), Arc::clone(&store), start.sessions.clone(), stop.clone());
-        let (mcp_sessions, session_keeping) = McpSessions::start(Arc::clone(&current), start.mcp.clone(), stop.clone());
         let waiting_calls = WaitingCalls::new(start.mcp.waiting.clone(), stop.clone());
-        let passthrough = Passthrough::new(Arc::clone(&current), Arc::clone(&servers), Arc::clone(&secrets), Arc::clone(&limits));
+        let closing = stop.child_token();
+        let (mcp_sessions, session_keeping) = McpSessions::start(Arc::clone(&current), start.mcp.clone(), closing.clone());
+        let passthrough =
+            Passthrough::new(Arc::clone(&current), Arc::clone(&servers), Arc::clone(&secrets), Arc::clone(&limits), audit.clone());
+        let passthrough = Arc::new(passthrough);
+        let (subscriptions, subscribing) = Subscriptions::start(
+            Arc::clone(&current),
+            Arc::clone(&servers),
+            Arc::clone(&passthrough),
+            Arc::clone(&mcp_sessions),
+            start.mcp.clone(),
+            closing.clone(),
+        );
         let status = Status {
             current: Arc::clone(&current),
             servers: Arc::clone(&servers),
@@ -285,6 +300,7 @@ impl Application {
             mcp_sessions,
             waiting_calls,
             passthrough,
+            subscriptions,
             feedback: Feedback { current: Arc::clone(&current), store: Arc::clone(&store), recorder },
             usage: Usage { store: Arc::clone(&store) },
             report: Report { store: Arc::clone(&store) },
@@ -301,9 +317,11 @@ impl Application {
         };
         tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = server_count, "listening");
         let watched = if start.reload.watch { settings.sources.files() } else { Vec::new() };
-        let (reloading, watching) = follow_changes(&reload, hangups, &watched, server.handle(), &stop);
+        let (reloading, watching) = follow_changes(&reload, hangups, &watched, stopper(&server, &closing), &stop);
+        let terminating = tokio::spawn(end_streams(closing.clone()));
         Ok(Self {
             server,
+            closing,
             address,
             is_secure: start.http.tls.is_some(),
             servers,
@@ -316,6 +334,8 @@ impl Application {
                 noting,
                 session_noting,
                 session_keeping,
+                subscribing,
+                terminating,
                 auditing,
                 resealing,
                 following,
@@ -351,8 +371,8 @@ impl Application {
 
     /// Stops the application when used.
     #[must_use]
-    pub fn handle(&self) -> ServerHandle {
-        self.server.handle()
+    pub fn handle(&self) -> Stopper {
+        stopper(&self.server, &self.closing)
     }
 
     /// Serves until SIGINT, SIGTERM or [`Application::handle`] say stop, then ends every child process and writes
@@ -372,6 +392,39 @@ impl Application {
         }
         self.store.close().await;
         result
+    }
+}
+
+/// Stops the application.
+#[derive(Clone)]
+pub struct Stopper {
+    server: ServerHandle,
+    closing: CancellationToken,
+}
+
+impl Stopper {
+    /// Takes no more requests and resolves when those under way are answered, within bounds; without `graceful`, at once.
+    pub async fn stop(&self, graceful: bool) {
+        self.closing.cancel();
+        self.server.stop(graceful).await;
+    }
+}
+
+fn stopper(server: &Server, closing: &CancellationToken) -> Stopper {
+    Stopper { server: server.handle(), closing: closing.clone() }
+}
+
+/// A stream on which a client only listens has no end of its own: when the process is told to stop, the server would wait for it as for a
+/// call.
+async fn end_streams(closing: CancellationToken) {
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminated) => {
+            tokio::select! {
+                _ = terminated.recv() => closing.cancel(),
+                () = closing.cancelled() => {}
+            }
+        }
+        Err(error) => tracing::warn!(%error, "streams will hold up the stop of the process by {SHUTDOWN_SECONDS} s"),
     }
 }
 
@@ -409,7 +462,7 @@ fn follow_changes(
     reload: &Arc<Reload>,
     mut hangups: Hangups,
     files: &[PathBuf],
-    server: ServerHandle,
+    server: Stopper,
     stop: &CancellationToken,
 ) -> (JoinHandle<()>, JoinHandle<()>) {
     let (triggers, queue) = mpsc::channel(1);

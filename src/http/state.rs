@@ -28,6 +28,7 @@ use crate::service::select::Select;
 use crate::service::sessions::Sessions;
 use crate::service::smart_select::SmartSelect;
 use crate::service::status::Status;
+use crate::service::subscriptions::Subscriptions;
 use crate::service::tool_admin::ToolAdmin;
 use crate::service::toolsets::Toolsets;
 use crate::service::usage::Usage;
@@ -67,7 +68,8 @@ pub struct State {
     pub mcp_sessions: Arc<McpSessions>,
     /// Of MCP clients that are asked something.
     pub waiting_calls: Arc<WaitingCalls<Finished>>,
-    pub passthrough: Passthrough,
+    pub passthrough: Arc<Passthrough>,
+    pub subscriptions: Arc<Subscriptions>,
     pub feedback: Feedback,
     pub usage: Usage,
     pub report: Report,

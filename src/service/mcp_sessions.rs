@@ -1,12 +1,12 @@
 //! Sessions of MCP clients of the older era: who has one, who is told what in it, and how many there may be.
 //!
 //! A session holds no tools and permits nothing: each request asks the policy anew. It is a mailbox for what the service has to
-//! say by itself, and the names of what its client has loaded, in memory alone. There is none before its caller was let in, and it is there for that caller and that address only.
+//! say by itself, the names of what its client has loaded, and what it is subscribed to, in memory alone. There is none before its caller was let in, and it is there for that caller and that address only.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use ahash::RandomState;
@@ -21,7 +21,9 @@ use crate::domain::principal::{Principal, PrincipalId, Visibility};
 use crate::domain::tool::{ServerName, Tool};
 use crate::service::current::CurrentCatalog;
 use crate::service::loading::ClientLoads;
+use crate::service::mcp_news::{News, Unheard};
 use crate::service::publish::{Place, Publish};
+use crate::service::subscriptions::Subscription;
 use crate::settings::McpSettings;
 
 /// Messages that wait for a client that does not read.
@@ -32,7 +34,6 @@ const STREAMS: usize = 4;
 const REAPING: Duration = Duration::from_secs(30);
 /// Changes that come together are told once.
 const TOGETHER: Duration = Duration::from_millis(100);
-const LIST_CHANGED: &str = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
 
 /// Names a session; whoever does not have it can't guess it.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -131,7 +132,13 @@ struct State {
     viewer: Arc<Principal>,
     used: Instant,
     /// The newest last.
-    streams: Vec<mpsc::Sender<Arc<str>>>,
+    streams: Vec<mpsc::Sender<News>>,
+    /// What waits for a client that does not listen, or does not read.
+    unheard: Unheard,
+    /// Ended: nothing is told any more.
+    is_over: bool,
+    /// What changes of are told, by the addresses as the client knows them.
+    followed: HashMap<Arc<str>, Subscription>,
     /// Requests at work, by the JSON text of their ids.
     running: HashMap<String, CancellationToken>,
     /// Questions that the client has not answered, by the JSON text of their ids.
@@ -141,9 +148,38 @@ struct State {
     notes: Option<usize>,
     /// What the list was that the client has, or was told to fetch.
     listed: Option<u64>,
+    /// Which servers' prompts, and which servers' resources, the client was told of.
+    offered: Option<(u64, u64)>,
 }
 
 impl State {
+    fn new(caller: &Arc<Principal>) -> Self {
+        Self {
+            viewer: Arc::clone(caller),
+            used: Instant::now(),
+            streams: Vec::new(),
+            unheard: Unheard::default(),
+            is_over: false,
+            followed: HashMap::new(),
+            running: HashMap::new(),
+            asked: HashMap::new(),
+            questions: 0,
+            notes: None,
+            listed: None,
+            offered: None,
+        }
+    }
+
+    /// Hands out what waits, as far as the client reads.
+    fn flush(&mut self) {
+        while let Some(news) = self.unheard.first() {
+            if !self.streams.iter().rev().any(|stream| stream.try_send(news.clone()).is_ok()) {
+                return;
+            }
+            self.unheard.remove_first();
+        }
+    }
+
     fn is_busy(&mut self) -> bool {
         self.streams.retain(|stream| !stream.is_closed());
         !self.streams.is_empty() || !self.running.is_empty()
@@ -162,31 +198,106 @@ impl McpSession {
         &self.loads
     }
 
-    /// A stream of what the service says by itself: messages as JSON text. It ends with the session, or when the client has
-    /// opened too many later ones.
     #[must_use]
-    pub fn listen(&self) -> mpsc::Receiver<Arc<str>> {
-        let (sender, receiver) = mpsc::channel(MAILBOX);
+    pub fn address(&self) -> &McpAddress {
+        &self.address
+    }
+
+    /// The caller as it was in the last request.
+    #[must_use]
+    pub fn viewer(&self) -> Arc<Principal> {
+        Arc::clone(&self.state.lock().viewer)
+    }
+
+    /// A stream of what the service says by itself. It ends with the session, or when the client has opened too many later ones.
+    #[must_use]
+    pub fn listen(self: &Arc<Self>) -> Listening {
+        let (sender, messages) = mpsc::channel(MAILBOX);
+        let listening = Listening { messages, session: Arc::downgrade(self) };
         let mut state = self.state.lock();
+        if state.is_over {
+            return listening;
+        }
         state.used = Instant::now();
         state.streams.retain(|stream| !stream.is_closed());
         if state.streams.len() >= STREAMS {
             state.streams.remove(0);
         }
         state.streams.push(sender);
-        receiver
+        state.flush();
+        drop(state);
+        listening
     }
 
-    /// Sends a message of JSON-RPC to the client, where it listens and reads.
-    pub fn tell(&self, message: &Arc<str>) -> bool {
+    /// Tells the client, where it listens. What is not known to be told otherwise waits until it does.
+    pub fn tell(&self, news: News) -> bool {
         let mut state = self.state.lock();
         state.streams.retain(|stream| !stream.is_closed());
-        state.streams.iter().rev().any(|stream| stream.try_send(Arc::clone(message)).is_ok())
+        let listens = !state.streams.is_empty();
+        // A list of tools that has changed is noticed when somebody listens: see `tell_if_changed`.
+        if !state.is_over && (listens || news != News::Tools) {
+            state.unheard.add(news);
+            state.flush();
+        }
+        listens
     }
 
     /// Tells the client that its list of tools has changed.
     pub fn tell_list_changed(&self) -> bool {
-        self.tell(&Arc::from(LIST_CHANGED))
+        self.tell(News::Tools)
+    }
+
+    /// Tells the client of lists that are of other servers than it was told of before: of prompts, of resources.
+    pub fn tell_offered(&self, now: (u64, u64)) {
+        let former = self.state.lock().offered.replace(now);
+        let Some((prompts, resources)) = former else { return };
+        if prompts != now.0 {
+            self.tell(News::Prompts);
+        }
+        if resources != now.1 {
+            self.tell(News::Resources);
+        }
+    }
+
+    /// Keeps a subscription as long as the session lasts; gives it back where there would be more than `limit`, or the session is over.
+    pub(super) fn follow(&self, address: Arc<str>, subscription: Subscription, limit: usize) -> Result<(), Subscription> {
+        let mut state = self.state.lock();
+        if state.is_over || state.followed.len() >= limit {
+            return Err(subscription);
+        }
+        let former = state.followed.insert(address, subscription);
+        // Ended outside of the lock.
+        drop(state);
+        drop(former);
+        Ok(())
+    }
+
+    /// Ends the subscription to what the client knows by this address.
+    pub(super) fn unfollow(&self, address: &str) {
+        let ended = self.state.lock().followed.remove(address);
+        drop(ended);
+    }
+
+    #[must_use]
+    pub fn follows(&self, address: &str) -> bool {
+        self.state.lock().followed.contains_key(address)
+    }
+
+    /// How many resources it is subscribed to.
+    #[must_use]
+    pub fn followed(&self) -> usize {
+        self.state.lock().followed.len()
+    }
+
+    fn end(&self) {
+        let mut state = self.state.lock();
+        state.is_over = true;
+        state.streams.clear();
+        state.asked.clear();
+        state.running.values().for_each(CancellationToken::cancel);
+        let ended = std::mem::take(&mut state.followed);
+        drop(state);
+        drop(ended);
     }
 
     /// Notes a request that is at work until the value is dropped.
@@ -245,13 +356,31 @@ impl McpSession {
     }
 
     /// Whether it has neither a stream nor a request at work.
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         !self.state.lock().is_busy()
     }
 
     fn unused_for(&self) -> Option<Duration> {
         let mut state = self.state.lock();
         (!state.is_busy()).then(|| state.used.elapsed())
+    }
+}
+
+/// A client's ear for what the service says by itself.
+pub struct Listening {
+    messages: mpsc::Receiver<News>,
+    session: Weak<McpSession>,
+}
+
+impl Listening {
+    /// `None`: the stream has ended.
+    pub async fn next(&mut self) -> Option<News> {
+        let news = self.messages.recv().await?;
+        // There is room for what waits.
+        if let Some(session) = self.session.upgrade() {
+            session.state.lock().flush();
+        }
+        Some(news)
     }
 }
 
@@ -276,17 +405,22 @@ pub struct McpSessions {
     settings: McpSettings,
     sessions: Mutex<HashMap<McpSessionId, Arc<McpSession>, RandomState>>,
     hasher: RandomState,
+    stopping: CancellationToken,
 }
 
 impl McpSessions {
-    /// Starts to forget what nobody uses, and to tell of changed lists, until `stop`.
+    /// Starts to forget what nobody uses, and to tell of changed lists, until `stop`. Then all sessions end.
     #[must_use]
     pub fn start(current: Arc<CurrentCatalog>, settings: McpSettings, stop: CancellationToken) -> (Arc<Self>, JoinHandle<()>) {
-        let sessions = Arc::new(Self { current, settings, sessions: Mutex::default(), hasher: RandomState::new() });
+        let stopping = stop.clone();
+        let sessions = Arc::new(Self { current, settings, sessions: Mutex::default(), hasher: RandomState::new(), stopping });
         let keeper = Arc::clone(&sessions);
         let keeping = tokio::spawn(async move {
             stop.run_until_cancelled(keeper.keep()).await;
-            keeper.sessions.lock().clear();
+            let ended: Vec<_> = keeper.sessions.lock().drain().collect();
+            for (_, session) in ended {
+                session.end();
+            }
         });
         (sessions, keeping)
     }
@@ -302,7 +436,23 @@ impl McpSessions {
         if !self.settings.sessions {
             return None;
         }
+        self.begin(caller, address, abilities)
+    }
+
+    /// What a client of the newer era has for as long as one of its streams is open: a session whose id nobody is told. `None` where there
+    /// are too many that are in use.
+    #[must_use]
+    pub fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, address: McpAddress) -> Option<OpenStream> {
+        let session = self.begin(caller, address, Abilities::default())?;
+        self.note_listed(&session);
+        Some(OpenStream { session, sessions: Arc::clone(self) })
+    }
+
+    fn begin(&self, caller: &Arc<Principal>, address: McpAddress, abilities: Abilities) -> Option<Arc<McpSession>> {
         let mut sessions = self.sessions.lock();
+        if self.stopping.is_cancelled() {
+            return None;
+        }
         if sessions.values().filter(|session| session.owner == caller.id).count() >= self.settings.per_caller {
             let own = sessions.values().filter(|session| session.owner == caller.id);
             let unused = own.filter_map(|session| Some((session.unused_for()?, session.id.clone()))).max_by_key(|(unused, _)| *unused);
@@ -314,23 +464,13 @@ impl McpSessions {
                 return None;
             }
         }
-        let state = State {
-            viewer: Arc::clone(caller),
-            used: Instant::now(),
-            streams: Vec::new(),
-            running: HashMap::new(),
-            asked: HashMap::new(),
-            questions: 0,
-            notes: None,
-            listed: None,
-        };
         let session = McpSession {
             id: McpSessionId::random(),
             owner: caller.id.clone(),
             address,
             loads: ClientLoads::default(),
             abilities,
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(caller)),
         };
         let session = Arc::new(session);
         sessions.insert(session.id.clone(), Arc::clone(&session));
@@ -351,13 +491,11 @@ impl McpSessions {
         Some(session)
     }
 
-    /// Ends a session: its streams end, and its requests are cancelled.
+    /// Ends a session: its streams and its subscriptions end, and its requests are cancelled.
     pub fn close(&self, session: &McpSession) {
-        self.sessions.lock().remove(&session.id);
-        let mut state = session.state.lock();
-        state.streams.clear();
-        state.asked.clear();
-        state.running.values().for_each(CancellationToken::cancel);
+        let ended = self.sessions.lock().remove(&session.id);
+        session.end();
+        drop(ended);
     }
 
     /// Notes that the client has now fetched its list.
@@ -389,7 +527,7 @@ impl McpSessions {
         }
     }
 
-    fn all(&self) -> Vec<Arc<McpSession>> {
+    pub(super) fn all(&self) -> Vec<Arc<McpSession>> {
         self.sessions.lock().values().cloned().collect()
     }
 
@@ -452,6 +590,25 @@ impl McpSessions {
     }
 }
 
+/// An open stream of a client of the newer era. Its session ends with it.
+pub struct OpenStream {
+    session: Arc<McpSession>,
+    sessions: Arc<McpSessions>,
+}
+
+impl OpenStream {
+    #[must_use]
+    pub fn session(&self) -> &Arc<McpSession> {
+        &self.session
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.sessions.close(&self.session);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -461,7 +618,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{Abilities, McpAddress, McpSessions};
+    use super::{Abilities, McpAddress, McpSessions, News};
     use crate::domain::document::Mode;
     use crate::domain::principal::{Principal, PrincipalId};
     use crate::service::current::CurrentCatalog;
@@ -477,7 +634,17 @@ mod tests {
 
     fn settings(idle: Duration, per_caller: usize, total: usize) -> McpSettings {
         let waiting = WaitingSettings { answer: Duration::from_mins(1), per_caller: 1, total: 1 };
-        McpSettings { sessions: true, idle, per_caller, total, elicitation: true, sampling: true, waiting }
+        McpSettings {
+            sessions: true,
+            idle,
+            per_caller,
+            total,
+            subscriptions: 1,
+            subscriptions_per_caller: 1,
+            elicitation: true,
+            sampling: true,
+            waiting,
+        }
     }
 
     fn sessions(per_caller: usize, total: usize) -> Arc<McpSessions> {
@@ -498,7 +665,8 @@ mod tests {
         let mut stream = session.listen();
         sessions.close(&session);
         assert!(sessions.find(&id, &one, &at("/mcp")).is_none());
-        assert_eq!(stream.recv().await, None, "its stream has ended");
+        assert_eq!(stream.next().await, None, "its stream has ended");
+        assert_eq!(session.listen().next().await, None, "no other one begins");
     }
 
     #[tokio::test]
@@ -585,10 +753,50 @@ mod tests {
         let mut former = session.listen();
         let mut newest = session.listen();
         sessions.tell_all();
-        assert!(newest.recv().await.unwrap().contains("list_changed"));
+        assert_eq!(newest.next().await, Some(News::Tools));
         drop(newest);
         assert!(session.tell_list_changed());
-        assert!(former.recv().await.unwrap().contains("list_changed"));
+        assert_eq!(former.next().await, Some(News::Tools));
+    }
+
+    #[tokio::test]
+    async fn what_nobody_heard_waits_and_is_told_once() {
+        let sessions = sessions(1, 1);
+        let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+        let updated = |number: usize| News::Updated(format!("test://{number}").into());
+        for number in (0..50).chain(0..50) {
+            assert!(!session.tell(updated(number)));
+        }
+        let mut stream = session.listen();
+        for number in 0..50 {
+            assert_eq!(stream.next().await, Some(updated(number)), "more than a mailbox holds");
+        }
+        session.tell(News::Resources);
+        assert_eq!(stream.next().await, Some(News::Resources));
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_a_session_for_its_time() {
+        let sessions = sessions(1, 1);
+        let stream = sessions.open_stream(&caller("one"), at("/mcp")).unwrap();
+        let mut listening = stream.session().listen();
+        assert!(sessions.open_stream(&caller("one"), at("/mcp")).is_none(), "it is in use");
+        drop(stream);
+        assert_eq!((listening.next().await, sessions.count()), (None, 0));
+        assert!(sessions.open(&caller("one"), at("/mcp"), Abilities::default()).is_some());
+    }
+
+    #[tokio::test]
+    async fn all_ends_at_the_stop() {
+        let stop = CancellationToken::new();
+        let (sessions, keeping) =
+            McpSessions::start(Arc::new(CurrentCatalog::default()), settings(Duration::from_hours(1), 9, 9), stop.clone());
+        let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+        let mut stream = session.listen();
+        stop.cancel();
+        keeping.await.unwrap();
+        assert_eq!(stream.next().await, None, "though a request still holds the session");
+        assert!(sessions.open(&caller("one"), at("/mcp"), Abilities::default()).is_none());
     }
 
     #[test]

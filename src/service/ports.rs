@@ -47,6 +47,10 @@ pub trait ToolServers: Send + Sync {
     /// by the use case that keeps the catalog. It ends when the servers are shut down.
     fn events(&self) -> mpsc::Receiver<ServerEvent>;
 
+    /// What servers tell unasked of what they have beside tools. Taken once, by the use case that tells clients of it. It ends when
+    /// the servers are shut down.
+    fn news(&self) -> mpsc::Receiver<ServerNews>;
+
     /// Makes these the configured servers, at once, and tells what became of each. Those that have not changed keep
     /// their connections and the calls under way; the others get theirs anew while calls under way on the former ones
     /// go on for a bounded time.
@@ -127,11 +131,14 @@ impl Round {
 }
 
 /// What a server has beside tools.
+#[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own, as the protocol has them")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     pub prompts: bool,
     pub resources: bool,
     pub completions: bool,
+    /// It tells of changes of a resource to who subscribes to it.
+    pub subscriptions: bool,
 }
 
 impl Offers {
@@ -142,6 +149,7 @@ impl Offers {
             AskedKind::Prompts | AskedKind::Prompt => self.prompts,
             AskedKind::Resources | AskedKind::ResourceTemplates | AskedKind::Resource => self.resources,
             AskedKind::Completion => self.completions,
+            AskedKind::Subscribe | AskedKind::Unsubscribe => self.subscriptions,
         }
     }
 }
@@ -163,6 +171,9 @@ pub enum AskedKind {
     ResourceTemplates,
     Resource,
     Completion,
+    /// To be told of changes of a resource, over the connection that all callers share.
+    Subscribe,
+    Unsubscribe,
 }
 
 impl AskedKind {
@@ -176,6 +187,8 @@ impl AskedKind {
             Self::ResourceTemplates => "resources/templates/list",
             Self::Resource => "resources/read",
             Self::Completion => "completion/complete",
+            Self::Subscribe => "resources/subscribe",
+            Self::Unsubscribe => "resources/unsubscribe",
         }
     }
 }
@@ -266,6 +279,25 @@ pub enum ServerEvent {
     Failed { server: ServerName, reason: String },
     /// The server is not configured any more.
     Removed { server: ServerName },
+}
+
+/// What a server tells of what it has beside tools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerNews {
+    pub server: ServerName,
+    pub what: NewsKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewsKind {
+    /// The connection is a new one: what was subscribed to is so no more, and what happened meanwhile nobody told.
+    Renewed,
+    /// Its list of prompts has changed.
+    Prompts,
+    /// Its list of resources has changed, or that of their templates.
+    Resources,
+    /// A resource has changed, or a part of one, by the server's own address of it.
+    Updated(String),
 }
 
 /// What became of a server when the configuration was replaced.
@@ -963,12 +995,14 @@ pub struct AuditEntry {
     pub action: AuditAction,
     /// Of a call, and of a change of what holds for a tool.
     pub tool: Option<ToolId>,
-    /// Of a change: what was changed.
+    /// Of a read: the server that has it.
+    pub server: Option<ServerName>,
+    /// Of a change: what was changed. Of a read: the name of the prompt, or the address of the resource without its query.
     pub subject: Option<String>,
     pub decision: Effect,
     /// The rule that decided, as it was numbered then.
     pub rule: Option<RulePlace>,
-    /// Of a call that was allowed.
+    /// Of a call and of a read that were allowed.
     pub outcome: Option<CallOutcome>,
     pub took: Duration,
     /// Of the answer.
@@ -978,6 +1012,8 @@ pub struct AuditEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditAction {
     Call,
+    PromptGet,
+    ResourceRead,
     KeyCreate,
     KeyRotate,
     KeyRevoke,
@@ -996,8 +1032,10 @@ pub enum AuditAction {
 }
 
 impl AuditAction {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 18] = [
         Self::Call,
+        Self::PromptGet,
+        Self::ResourceRead,
         Self::KeyCreate,
         Self::KeyRotate,
         Self::KeyRevoke,
@@ -1019,6 +1057,8 @@ impl AuditAction {
     pub fn name(self) -> &'static str {
         match self {
             Self::Call => "call",
+            Self::PromptGet => "prompt_get",
+            Self::ResourceRead => "resource_read",
             Self::KeyCreate => "key_create",
             Self::KeyRotate => "key_rotate",
             Self::KeyRevoke => "key_revoke",
@@ -1052,6 +1092,7 @@ impl AuditEntry {
             principal: principal.id.as_str().to_owned(),
             action,
             tool: None,
+            server: None,
             subject: Some(subject),
             decision: Effect::Allow,
             rule: None,

@@ -15,6 +15,10 @@ pub struct McpSettings {
     pub per_caller: usize,
     /// Sessions of all callers at a time.
     pub total: usize,
+    /// Resources that one client may follow.
+    pub subscriptions: usize,
+    /// Resources that all clients of one caller may follow.
+    pub subscriptions_per_caller: usize,
     /// Whether servers may ask users something in the middle of a call.
     pub elicitation: bool,
     /// Whether servers may ask the client's model something.
@@ -44,6 +48,8 @@ impl McpSettings {
             idle: reader.seconds("mcp.session_idle_seconds", 1..=LONGEST_SECONDS),
             per_caller: reader.whole("mcp.sessions_per_caller", 1..=1_000_000),
             total: reader.whole("mcp.sessions_total", 1..=1_000_000),
+            subscriptions: reader.whole("mcp.subscriptions_per_session", 1..=1_000_000),
+            subscriptions_per_caller: reader.whole("mcp.subscriptions_per_caller", 1..=1_000_000),
             elicitation: reader.switch("mcp.elicitation"),
             sampling: reader.switch("mcp.sampling"),
             waiting: WaitingSettings {

@@ -30,6 +30,7 @@ mod mcp_passthrough;
 mod mcp_rounds;
 mod mcp_sessions;
 mod mcp_stdio;
+mod mcp_subscriptions;
 mod mcpo;
 mod metrics;
 mod policy;

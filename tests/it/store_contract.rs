@@ -475,6 +475,7 @@ pub(crate) async fn the_audit_log_is_found_by_what_it_says(store: &dyn Store) {
         principal: principal.into(),
         action: AuditAction::Call,
         tool: Some(ToolId::new("server", tool)),
+        server: None,
         subject: None,
         decision: Effect::Allow,
         rule: Some(RulePlace { source: RuleSource::Settings, number: 3 }),
@@ -494,7 +495,14 @@ pub(crate) async fn the_audit_log_is_found_by_what_it_says(store: &dyn Store) {
         ..AuditEntry::of_change(&Principal::admin_key(), AuditAction::KeyCreate, String::new())
     };
     let change = AuditEntry { at: at(3), ..change };
-    let saved = [call(1, "anyone", "a"), denied.clone(), change.clone()];
+    let read = AuditEntry {
+        action: AuditAction::ResourceRead,
+        tool: None,
+        server: Some("reads".into()),
+        subject: Some("test://note".into()),
+        ..call(3, "anyone", "")
+    };
+    let saved = [call(1, "anyone", "a"), denied.clone(), change.clone(), read.clone()];
     store.save_audit(&[]).await.unwrap();
     store.save_audit(&saved).await.unwrap();
     let find = async |query: AuditQuery| {
@@ -503,7 +511,13 @@ pub(crate) async fn the_audit_log_is_found_by_what_it_says(store: &dyn Store) {
         found
     };
     let entries = async |query| find(query).await.into_iter().map(|found| found.entry).collect::<Vec<_>>();
-    assert_eq!(entries(AuditQuery::default()).await, [change.clone(), denied.clone(), saved[0].clone()]);
+    assert_eq!(entries(AuditQuery::default()).await, [read.clone(), change.clone(), denied.clone(), saved[0].clone()]);
+    for query in [
+        AuditQuery { server: Some("reads".into()), ..AuditQuery::default() },
+        AuditQuery { action: Some(AuditAction::ResourceRead), ..AuditQuery::default() },
+    ] {
+        assert_eq!(entries(query.clone()).await, std::slice::from_ref(&read), "{query:?}");
+    }
     for query in [
         AuditQuery { principal: Some("key:ci".into()), ..AuditQuery::default() },
         AuditQuery { tool: Some("b".into()), server: Some("server".into()), ..AuditQuery::default() },
@@ -513,14 +527,14 @@ pub(crate) async fn the_audit_log_is_found_by_what_it_says(store: &dyn Store) {
         assert_eq!(entries(query.clone()).await, std::slice::from_ref(&denied), "{query:?}");
     }
     assert_eq!(entries(AuditQuery { action: Some(AuditAction::KeyCreate), ..AuditQuery::default() }).await, [change]);
-    assert_eq!(entries(AuditQuery { outcome: Some(CallOutcome::ToolError), ..AuditQuery::default() }).await, [saved[0].clone()]);
-    let first = find(AuditQuery { limit: 2, ..AuditQuery::default() }).await;
-    let rest = find(AuditQuery { before: Some(first[1].id), ..AuditQuery::default() }).await;
-    assert_eq!((first.len(), rest.len(), &rest[0].entry), (2, 1, &saved[0]));
+    assert_eq!(entries(AuditQuery { outcome: Some(CallOutcome::ToolError), ..AuditQuery::default() }).await, [read, saved[0].clone()]);
+    let first = find(AuditQuery { limit: 3, ..AuditQuery::default() }).await;
+    let rest = find(AuditQuery { before: Some(first[2].id), ..AuditQuery::default() }).await;
+    assert_eq!((first.len(), rest.len(), &rest[0].entry), (3, 1, &saved[0]));
     store.save_audit(&vec![call(9, "many", "a"); 250]).await.unwrap();
     assert_eq!(find(AuditQuery { principal: Some("many".into()), limit: 300, ..AuditQuery::default() }).await.len(), 250);
     assert_eq!(store.forget_audit_before(at(3)).await.unwrap(), 2);
-    assert_eq!(find(AuditQuery { limit: 300, ..AuditQuery::default() }).await.len(), 251);
+    assert_eq!(find(AuditQuery { limit: 300, ..AuditQuery::default() }).await.len(), 252);
 }
 
 pub(crate) async fn of_two_writings_about_one_tool_one_is_too_late(store: &dyn Store) {

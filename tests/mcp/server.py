@@ -496,6 +496,30 @@ TEMPLATES = [
 ]
 
 
+def change(what: str) -> list[dict]:
+    """Has one more tool or prompt from now on, and tells so."""
+    if what == "tools":
+        TOOLS[f"test_extra_{len(TOOLS)}"] = ("One more", NOTHING, lambda *_: [text("")])
+    else:
+        PROMPTS.append(
+            {"name": f"test_extra_{len(PROMPTS)}", "description": "One more prompt"}
+        )
+    send({"method": f"notifications/{what}/list_changed"})
+    return [text("Changed.")]
+
+
+TOOLS["test_trigger_tool_change"] = (
+    "Changes the list of tools",
+    NOTHING,
+    lambda *_: change("tools"),
+)
+TOOLS["test_trigger_prompt_change"] = (
+    "Changes the list of prompts",
+    NOTHING,
+    lambda *_: change("prompts"),
+)
+
+
 def prompt(params: dict, context: Context) -> dict:
     given = params.get("arguments") or {}
     match params["name"]:
@@ -565,9 +589,9 @@ def call(params: dict, context: Context) -> dict:
 
 
 OFFERED = {
-    "tools": {},
-    "prompts": {},
-    "resources": {},
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"subscribe": True},
     "completions": {},
     "logging": {},
 }
@@ -596,7 +620,7 @@ def answer(method: str, params: dict, context: Context) -> dict:
             return {
                 "tools": [
                     {"name": name, "description": words, "inputSchema": schema}
-                    for name, (words, schema, _) in TOOLS.items()
+                    for name, (words, schema, _) in list(TOOLS.items())
                 ]
             }
         case "tools/call":
@@ -611,6 +635,8 @@ def answer(method: str, params: dict, context: Context) -> dict:
             return {"resourceTemplates": TEMPLATES}
         case "resources/read":
             return read(params["uri"])
+        case "resources/subscribe" | "resources/unsubscribe":
+            return {}
         case "completion/complete":
             values = [
                 value

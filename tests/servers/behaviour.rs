@@ -48,6 +48,10 @@ struct Seen {
     initialize: Value,
     answers: Vec<Value>,
     lists: usize,
+    /// What clients have subscribed to, as often as they have.
+    subscribed: Vec<String>,
+    added_prompts: usize,
+    added_resources: usize,
 }
 
 /// The server, apart from its transport.
@@ -128,9 +132,14 @@ impl Behaviour {
                 "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "test", "version": "1.2.3"}},
             })),
             "subscriptions/listen" if self.options.has("modern") => {
+                let mut accepted = params["notifications"].clone();
+                if let Some(uris) = accepted.get_mut("resourceSubscriptions").and_then(Value::as_array_mut) {
+                    uris.retain(|uri| uri != "test://gone");
+                    self.note(|seen| seen.subscribed.extend(uris.iter().map(|uri| uri.as_str().unwrap().to_owned())));
+                }
                 client.send(
                     &json!({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {
-                        "notifications": {"toolsListChanged": true},
+                        "notifications": accepted,
                         "_meta": {"io.modelcontextprotocol/subscriptionId": id},
                     }})
                     .to_string(),
@@ -162,9 +171,11 @@ impl Behaviour {
     fn capabilities(&self) -> Value {
         let mut capabilities = json!({"tools": {"listChanged": true}});
         if self.options.has("more") {
-            for name in ["prompts", "resources", "completions", "logging"] {
+            for name in ["completions", "logging"] {
                 capabilities[name] = json!({});
             }
+            capabilities["prompts"] = json!({"listChanged": true});
+            capabilities["resources"] = json!({"listChanged": true, "subscribe": true});
         }
         capabilities
     }
@@ -173,7 +184,11 @@ impl Behaviour {
     fn more(&self, client: &dyn Wire, id: &Value, method: &str, params: &Value) -> bool {
         let uri = params["uri"].as_str().unwrap_or_default();
         let result = match method {
-            "prompts/list" => json!({"prompts": [{"name": "greet", "arguments": [{"name": "who", "required": true}]}]}),
+            "prompts/list" => {
+                let mut prompts = vec![json!({"name": "greet", "arguments": [{"name": "who", "required": true}]})];
+                prompts.extend((1..=self.seen().added_prompts).map(|number| json!({"name": format!("extra_{number}")})));
+                json!({ "prompts": prompts })
+            }
             "prompts/get" if params["name"] == "greet" => {
                 let words = format!("hello {}", params["arguments"]["who"].as_str().unwrap_or_default());
                 json!({"messages": [{"role": "user", "content": {"type": "text", "text": words}}]})
@@ -181,12 +196,25 @@ impl Behaviour {
             "resources/list" if params["cursor"].is_null() => {
                 json!({"resources": [{"uri": "test://note", "name": "A note", "mimeType": "text/plain"}], "nextCursor": "2"})
             }
-            "resources/list" => json!({"resources": [{"uri": "test://other", "name": "Another"}, {"name": "without an address"}]}),
+            "resources/list" => {
+                let mut resources = vec![json!({"uri": "test://other", "name": "Another"}), json!({"name": "without an address"})];
+                let extra = |number| json!({"uri": format!("test://extra/{number}"), "name": "One more"});
+                resources.extend((1..=self.seen().added_resources).map(extra));
+                json!({ "resources": resources })
+            }
+            "resources/subscribe" if uri != "test://gone" => {
+                self.note(|seen| seen.subscribed.push(uri.to_owned()));
+                json!({})
+            }
+            "resources/unsubscribe" => {
+                self.note(|seen| seen.subscribed.retain(|known| known != uri));
+                json!({})
+            }
             "resources/templates/list" => json!({"resourceTemplates": [{"uriTemplate": "test://{id}/data", "name": "Data"}]}),
             "resources/read" if uri.starts_with("test://") && uri != "test://gone" => {
                 json!({"contents": [{"uri": uri, "text": format!("what is in {uri}")}]})
             }
-            "resources/read" => {
+            "resources/read" | "resources/subscribe" => {
                 refuse(client, id, -32002, "no such resource");
                 return true;
             }
@@ -216,6 +244,7 @@ impl Behaviour {
         }
         if self.options.has("more") {
             tools.extend(["ask_user", "ask_rounds", "wait_asking_ended", "link"].map(tool));
+            tools.extend(["touch", "subscribed", "add_prompt", "add_resource"].map(tool));
         }
         if self.options.has("typed") {
             tools.push(json!({"name": "typed", "description": "Takes a number and a mode.", "inputSchema": {
@@ -343,6 +372,32 @@ impl Behaviour {
                 self.wait(|seen| seen.asking.iter().any(|id| seen.cancelled.contains(id)).then_some(()));
                 answer(text(String::new()));
             }
+            "touch" => {
+                let uri = arguments["uri"].as_str().unwrap();
+                let is_followed = |seen: &Seen| seen.subscribed.iter().any(|known| uri.starts_with(known.as_str()));
+                if is_followed(&self.seen()) {
+                    self.tell_with("notifications/resources/updated", &json!({ "uri": uri }));
+                }
+                answer(text(String::new()));
+            }
+            "subscribed" => {
+                let mut subscribed = self.seen().subscribed.clone();
+                if let Some(wanted) = arguments["until"].as_array() {
+                    let wanted: Vec<String> = wanted.iter().map(|uri| uri.as_str().unwrap().to_owned()).collect();
+                    subscribed = self.wait(|seen| (seen.subscribed == wanted).then(|| seen.subscribed.clone()));
+                }
+                answer(json!({"content": [], "structuredContent": {"subscribed": subscribed}}));
+            }
+            "add_prompt" => {
+                self.note(|seen| seen.added_prompts += 1);
+                self.tell("notifications/prompts/list_changed");
+                answer(text(String::new()));
+            }
+            "add_resource" => {
+                self.note(|seen| seen.added_resources += 1);
+                self.tell("notifications/resources/list_changed");
+                answer(text(String::new()));
+            }
             "link" => answer(json!({"content": [
                 {"type": "resource_link", "uri": "test://note", "name": "A note"},
                 {"type": "resource_link", "uri": "https://example.org/a", "name": "A page"},
@@ -385,8 +440,12 @@ impl Behaviour {
     }
 
     fn tell(&self, method: &str) {
+        self.tell_with(method, &json!({}));
+    }
+
+    fn tell_with(&self, method: &str, params: &Value) {
         for listener in &*self.listeners.lock().unwrap() {
-            listener.send(&json!({"jsonrpc": "2.0", "method": method}).to_string());
+            listener.send(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string());
         }
     }
 }

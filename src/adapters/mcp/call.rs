@@ -98,6 +98,15 @@ async fn ask(
     if !link.offers.have(asked.what) {
         return Err(LinkError::Protocol { code: METHOD_NOT_FOUND, message: format!("the server has no {method}"), data: None });
     }
+    // Servers of the newer era know no such requests.
+    if link.is_modern && matches!(asked.what, AskedKind::Subscribe | AskedKind::Unsubscribe) {
+        let uri = asked.params.get("uri").and_then(Value::as_str).unwrap_or_default();
+        match asked.what {
+            AskedKind::Subscribe => link.follow(uri).await?,
+            _ => link.unfollow(uri),
+        }
+        return Ok(RawValue::NULL.to_owned());
+    }
     let mut request = json!({"method": method, "params": asked.params});
     if let Some(responses) = round.and_then(|round| round.responses.as_ref()) {
         request["params"]["inputResponses"] = json!(responses);

@@ -23,13 +23,14 @@ use rmcp::{ClientHandler, RoleClient};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use url::Url;
 
 use crate::adapters::mcp::child::{Child, Manners, Program, SpawnError};
 use crate::adapters::mcp::exchange::{Answer, Asker, Exchange, Listeners, Purpose, RAW, Ticket};
+use crate::adapters::mcp::follow::{self, Followed};
 use crate::adapters::mcp::http::{self, HttpClient, HttpFailure, Sender};
 use crate::adapters::mcp::oauth::{TokenError, Tokens};
 use crate::adapters::mcp::sse::{Remote, SseFailure, SseTransport};
@@ -180,8 +181,11 @@ pub(super) struct About {
 /// The part of a connection that calls use.
 #[derive(Debug)]
 pub(super) struct Link {
-    peer: Peer<RoleClient>,
+    pub(super) peer: Peer<RoleClient>,
     pub(super) exchange: Arc<Exchange>,
+    /// Of the newer era.
+    pub(super) is_modern: bool,
+    pub(super) followed: Followed,
     pub(super) protocol: String,
     /// Whether the server declared tools at all.
     pub(super) has_tools: bool,
@@ -324,7 +328,7 @@ impl Connector<'_> {
         let running = client.serve_with_lifecycle(transport, mode).await.map_err(refused)?;
         let info = running.peer().peer_info();
         let mut about = About::default();
-        let (mut protocol, mut has_tools, mut follows) = (ProtocolVersion::V_2025_11_25, false, false);
+        let (mut protocol, mut has_tools, mut followed) = (ProtocolVersion::V_2025_11_25, false, SubscriptionFilter::default());
         let mut offers = Offers::default();
         if let Some(info) = info.as_deref() {
             let server = info.server_info.as_ref();
@@ -338,8 +342,9 @@ impl Connector<'_> {
                 prompts: info.capabilities.prompts.is_some(),
                 resources: info.capabilities.resources.is_some(),
                 completions: info.capabilities.completions.is_some(),
+                subscriptions: info.capabilities.resources.as_ref().is_some_and(|resources| resources.subscribe == Some(true)),
             };
-            follows = info.capabilities.tools.as_ref().is_some_and(|tools| tools.list_changed == Some(true));
+            followed = follow::lists_of(&info.capabilities);
         }
         let peer = running.peer().clone();
         let cancel = Some(running.cancellation_token());
@@ -349,11 +354,14 @@ impl Connector<'_> {
             let _ = running.waiting().await;
             ended.cancel();
         });
-        let listens = follows && protocol >= ProtocolVersion::V_2026_07_28;
-        let listener = listens.then(|| tokio::spawn(listen(peer.clone(), Arc::clone(&exchange))));
+        let is_modern = protocol >= ProtocolVersion::V_2026_07_28;
+        let listens = is_modern && followed != SubscriptionFilter::default();
+        let listener = listens.then(|| tokio::spawn(follow::lists(peer.clone(), followed, Arc::clone(&exchange))));
         let link = Link {
             peer,
             exchange,
+            is_modern,
+            followed: Followed::default(),
             protocol: protocol.to_string(),
             has_tools,
             offers,
@@ -545,24 +553,7 @@ impl ClientHandler for Client {
     }
 }
 
-/// Servers of the newer era tell about changes only to who listens. The notifications themselves end in
-/// [`Exchange::inbound`].
-async fn listen(peer: Peer<RoleClient>, exchange: Arc<Exchange>) {
-    let mut pause = Duration::from_secs(1);
-    while !peer.is_transport_closed() {
-        let filter = SubscriptionFilter::builder().tools_list_changed().build();
-        if let Ok(mut subscription) = peer.listen(filter).await {
-            pause = Duration::from_secs(1);
-            while let Ok(Some(_)) = subscription.next().await {}
-            // Something may have changed while nobody listened.
-            exchange.changed.notify_one();
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_mins(1));
-    }
-}
-
-fn link_error(error: ServiceError) -> LinkError {
+pub(super) fn link_error(error: ServiceError) -> LinkError {
     match error {
         ServiceError::McpError(error) => LinkError::Protocol { code: error.code.0.into(), message: foreign(&error.message), data: None },
         ServiceError::TransportSend(error) => transport_error(&error),

@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 
+use crate::adapters::mcp::news::Pending;
 use crate::adapters::mcp::text::foreign;
 use crate::domain::json;
 use crate::domain::principal::PrincipalId;
@@ -203,6 +204,8 @@ pub(super) struct Exchange {
     pub(super) changed: Notify,
     /// Something failed that may mean the connection is gone.
     pub(super) suspect: Notify,
+    /// What it has beside tools has changed.
+    pub(super) news: Pending,
 }
 
 #[derive(Debug, Default)]
@@ -319,7 +322,18 @@ impl Exchange {
                     }
                     Inbound::Consumed
                 }
-                "notifications/resources/list_changed" | "notifications/prompts/list_changed" | "notifications/resources/updated" => {
+                "notifications/prompts/list_changed" => {
+                    self.news.prompts();
+                    Inbound::Consumed
+                }
+                "notifications/resources/list_changed" => {
+                    self.news.resources();
+                    Inbound::Consumed
+                }
+                "notifications/resources/updated" => {
+                    if let Some(uri) = member("params").as_ref().and_then(|params| params.get("uri")?.as_str()) {
+                        self.news.updated(uri);
+                    }
                     Inbound::Consumed
                 }
                 question if QUESTIONS.contains(&question) && members.contains_key("id") => match forward() {

@@ -182,6 +182,7 @@ impl HttpClient {
                 if is_initialize && initialized.swap(true, Ordering::Relaxed) {
                     // A new session: the server was restarted and may offer other tools.
                     exchange.changed.notify_one();
+                    exchange.news.renewed();
                 }
                 (Some(request.id.clone()), matches!(request.request, ClientRequest::DiscoverRequest(_)))
             }

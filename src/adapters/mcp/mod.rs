@@ -1,8 +1,8 @@
 //! The configured MCP servers over rmcp: connections, lists of tools, calls.
 //!
 //! Each server has a supervisor task of its own, so a server that is dead, slow or broken neither delays nor hides
-//! another. Calls read a shared link and never wait for a supervisor while the server is up. Absent on purpose: subscriptions to
-//! resources, roots and tasks.
+//! another. Calls read a shared link and never wait for a supervisor while the server is up. Absent on purpose: roots
+//! and tasks.
 
 mod asking;
 mod attempt;
@@ -12,8 +12,10 @@ mod child;
 mod connection;
 mod events;
 mod exchange;
+mod follow;
 mod http;
 mod list;
+mod news;
 mod oauth;
 mod per_user;
 mod server;
@@ -53,7 +55,8 @@ use self::supervisor::Supervisor;
 use crate::domain::principal::PrincipalId;
 use crate::domain::tool::{ServerName, ToolId};
 use crate::service::ports::{
-    Asked, CallContext, CallError, Credentials, Offers, Parting, ServerChange, ServerChangeKind, ServerEvent, ServerState, ToolServers,
+    Asked, CallContext, CallError, Credentials, Offers, Parting, ServerChange, ServerChangeKind, ServerEvent, ServerNews, ServerState,
+    ToolServers,
 };
 use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
@@ -247,6 +250,14 @@ impl ToolServers for McpServers {
         receiver
     }
 
+    fn news(&self) -> mpsc::Receiver<ServerNews> {
+        let (sender, receiver) = mpsc::channel(EVENTS);
+        if !self.stop.is_cancelled() {
+            self.outlet.tell_news_to(Some(sender));
+        }
+        receiver
+    }
+
     fn configure(&self, settings: Vec<ServerSettings>) -> Vec<ServerChange> {
         let mut tasks = self.tasks();
         if self.stop.is_cancelled() {
@@ -346,5 +357,6 @@ impl ToolServers for McpServers {
         // A supervisor that takes longer has its child killed when the runtime drops it.
         let _ = timeout(SHUTDOWN, self.supervisors.wait()).await;
         *self.outlet.lock() = None;
+        self.outlet.tell_news_to(None);
     }
 }

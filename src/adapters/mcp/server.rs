@@ -13,7 +13,7 @@ use crate::adapters::mcp::list::Tools;
 use crate::adapters::mcp::per_user::Use;
 use crate::adapters::mcp::text::{Secrets, plain};
 use crate::domain::tool::ServerName;
-use crate::service::ports::{Offers, ServerEvent, ServerListing, ServerPhase, ServerState};
+use crate::service::ports::{NewsKind, Offers, ServerEvent, ServerListing, ServerNews, ServerPhase, ServerState};
 use crate::settings::servers::ServerSettings;
 
 /// What a caller is told to wait where nothing better is known.
@@ -95,12 +95,23 @@ struct Status {
 
 /// Where the events of all servers go, from the moment that somebody takes them.
 #[derive(Debug, Default)]
-pub(super) struct Outlet(Mutex<Option<mpsc::UnboundedSender<ServerEvent>>>);
+pub(super) struct Outlet {
+    events: Mutex<Option<mpsc::UnboundedSender<ServerEvent>>>,
+    news: Mutex<Option<mpsc::Sender<ServerNews>>>,
+}
 
 impl Outlet {
     /// Holding this, no event can come between looking at the servers and following them.
     pub(super) fn lock(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<ServerEvent>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn tell_news_to(&self, receiver: Option<mpsc::Sender<ServerNews>>) {
+        *self.news.lock().unwrap_or_else(PoisonError::into_inner) = receiver;
+    }
+
+    fn news(&self) -> Option<mpsc::Sender<ServerNews>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -181,9 +192,20 @@ impl Server {
 
     /// What it has beside tools. One that nobody's connection reaches may have anything.
     pub(super) fn offers(&self) -> Offers {
-        let everything = Offers { prompts: true, resources: true, completions: true };
-        let nothing = || if self.settings().per_user.is_empty() { Offers::default() } else { everything };
-        self.status.borrow().link.as_ref().map_or_else(nothing, |link| link.offers)
+        let everything = Offers { prompts: true, resources: true, completions: true, subscriptions: false };
+        let settings = self.settings();
+        let nothing = || if settings.per_user.is_empty() { Offers::default() } else { everything };
+        let offers = self.status.borrow().link.as_ref().map_or_else(nothing, |link| link.offers);
+        // A subscription is nobody's: it stands on the connection that all share.
+        let is_shared = settings.per_user.is_empty() && settings.remote.forwarding.is_none();
+        Offers { subscriptions: offers.subscriptions && is_shared, ..offers }
+    }
+
+    /// Tells what it told unasked. Waits for who does not keep up.
+    pub(super) async fn tell(&self, what: NewsKind) {
+        if let Some(news) = self.outlet.news().filter(|_| !self.is_retired()) {
+            let _ = news.send(ServerNews { server: self.name.clone(), what }).await;
+        }
     }
 
     pub(super) fn is_retired(&self) -> bool {

@@ -6,11 +6,13 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::adapters::mcp::attempt::{Attempt, Failure, Surroundings};
 use crate::adapters::mcp::child::Manners;
 use crate::adapters::mcp::connection::{Connection, Era, LinkError, Wire};
 use crate::adapters::mcp::list::{ListError, Tools, list};
+use crate::adapters::mcp::news::hand_on;
 use crate::adapters::mcp::server::Server;
 
 /// The clockwork of supervision. The default is for use, tests are quicker.
@@ -171,6 +173,8 @@ impl Supervisor {
         let (server, timing) = (&self.server, self.timing);
         let link = Arc::clone(&connection.link);
         let is_remote = link.wire != Wire::Stdio;
+        link.exchange.news.renewed();
+        let _handing_on = AbortOnDropHandle::new(tokio::spawn(hand_on(Arc::clone(server), Arc::clone(&link.exchange))));
         let unasked = || is_remote.then(|| Instant::now() + timing.refresh);
         let mut refresh = unasked();
         // When to list because of a change.

@@ -16,6 +16,7 @@ const DISCOVER: &str = "server/discover";
 const CANCELLED: &str = "notifications/cancelled";
 const CALL_TOOL: &str = "tools/call";
 const LIST_TOOLS: &str = "tools/list";
+const LISTEN: &str = "subscriptions/listen";
 const VERSION: &str = "mcp-protocol-version";
 
 /// A message of JSON-RPC, as far as anything looks at it here. What can't be read is a message that says nothing: the SDK
@@ -88,6 +89,22 @@ impl<'a> Message<'a> {
         self.is(LIST_TOOLS)
     }
 
+    /// Of a request for a stream of what changes (protocol 2026-07-28), the addresses of the resources that it names.
+    pub(super) fn listens(&self) -> Option<Vec<String>> {
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Filter {
+            resource_subscriptions: Vec<String>,
+        }
+        #[derive(Deserialize)]
+        struct Listen {
+            notifications: Filter,
+        }
+        self.request().filter(|_| self.is(LISTEN))?;
+        let asked: Option<Listen> = self.params.and_then(|params| serde_json::from_str(params.get()).ok());
+        Some(asked.map(|asked| asked.notifications.resource_subscriptions).unwrap_or_default())
+    }
+
     /// `tools/list` with `"lazy": false`: a client of the lazy mode wants all definitions for once. The SDK drops that member.
     pub(super) fn asks_for_everything(&self) -> bool {
         #[derive(Deserialize)]
@@ -112,6 +129,18 @@ pub(super) fn has_sessions(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::Message;
+
+    #[test]
+    fn what_is_listened_to_is_read() {
+        let listens = |params: &str| Message::read(format!(r#"{{"id":1,"method":"subscriptions/listen"{params}}}"#).as_bytes()).listens();
+        assert_eq!(listens(r#","params":{"notifications":{"resourceSubscriptions":["a"],"x":1}}"#), Some(vec!["a".to_owned()]));
+        for nothing in
+            ["", r#","params":{}"#, r#","params":{"notifications":{"toolsListChanged":true}}"#, r#","params":{"notifications":7}"#]
+        {
+            assert_eq!(listens(nothing), Some(Vec::new()), "{nothing}");
+        }
+        assert_eq!(Message::read(br#"{"id":1,"method":"tools/list"}"#).listens(), None);
+    }
 
     #[test]
     fn messages_are_told_apart() {

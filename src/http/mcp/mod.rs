@@ -17,6 +17,7 @@ mod questions;
 mod rounds;
 mod server;
 mod stream;
+mod subscriptions;
 
 use std::sync::Arc;
 
@@ -176,7 +177,8 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     }
     let chosen = if shown == Shown::ForMessage { chosen(&state, &context.principal, &request) } else { None };
     let (stream, said) = session.as_ref().filter(|_| message.calls_a_tool()).map(|_| mpsc::channel(SAID)).unzip();
-    let face = Face {
+    let is_modern = !has_sessions(&headers);
+    let mut face = Face {
         state: state.clone(),
         caller: context,
         place: Arc::<Place>::clone(&at.0),
@@ -188,7 +190,15 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         address: Arc::clone(&address.path),
         written: AsWritten::default(),
         introduces: message.asks_who(),
+        hears: is_modern || session.is_some() || opened.is_some(),
+        open: None,
     };
+    if let Some(opened) = &opened {
+        state.subscriptions.tell_if_changed(opened);
+    }
+    if let Some(resources) = message.listens().filter(|_| is_modern) {
+        face.open(address, &resources).await?;
+    }
     let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
     drop(message);
     let written = face.written.clone();
@@ -238,6 +248,7 @@ fn listen(state: &State, request: &HttpRequest, session: Option<Arc<McpSession>>
     let messages = session.listen();
     // What changed while nobody listened.
     state.mcp_sessions.tell_if_changed(&session);
+    state.subscriptions.tell_if_changed(&session);
     Ok(stream::response(messages))
 }
 

@@ -31,8 +31,8 @@ const BETWEEN: &str = "__";
 const SCHEME: &str = "toolsieve://";
 /// What a server's name keeps in an address (RFC 3986, unreserved).
 const IN_ADDRESS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-const RESOURCE_NOT_FOUND: i64 = -32002;
-const INVALID_PARAMS: i64 = -32602;
+pub(super) const RESOURCE_NOT_FOUND: i64 = -32002;
+pub(super) const INVALID_PARAMS: i64 = -32602;
 
 /// The address of a server's resource among those of all servers.
 pub(super) fn address(server: &ServerName, uri: &str) -> String {
@@ -53,8 +53,16 @@ impl Face {
     /// Adds what the servers have beside tools.
     pub(super) fn announce(&self, capabilities: &mut ServerCapabilities) {
         let offers = self.state.passthrough.offers(&self.view_of_servers());
+        let told = self.hears.then_some(true);
         capabilities.prompts = offers.prompts.then(Default::default);
+        if let Some(prompts) = &mut capabilities.prompts {
+            prompts.list_changed = told;
+        }
         capabilities.resources = offers.resources.then(Default::default);
+        if let Some(resources) = &mut capabilities.resources {
+            resources.list_changed = told;
+            resources.subscribe = told.filter(|_| offers.subscriptions);
+        }
         capabilities.completions = offers.completions.then(Default::default);
     }
 
@@ -81,7 +89,10 @@ impl Face {
         let round = rounds::round(context, request.input_responses.take(), request.request_state.take());
         let asked = request.name.clone();
         let unknown = || ErrorData::invalid_params(format!("Unknown prompt: {asked}"), None);
-        let (server, name) = self.server_of_prompt(&asked).ok_or_else(unknown)?;
+        let Some((server, name)) = self.server_of_prompt(&asked) else {
+            self.note_denied_prompt(&asked);
+            return Err(unknown());
+        };
         request.name.clone_from(&name);
         request.meta = None;
         let subject = Subject::Prompt(server.clone(), name);
@@ -105,7 +116,7 @@ impl Face {
         // Since protocol 2026-07-28 there is no code of its own for it.
         let code = if round.is_some() { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
         let missing = |message: String| protocol_error(code, message, Some(json!({ "uri": asked })));
-        let unknown = || missing(format!("Unknown resource: {asked}"));
+        let unknown = || unknown_resource(&asked, code);
         let (server, uri) = self.server_of_resource(&asked).await.ok_or_else(unknown)?;
         request.uri.clone_from(&uri);
         request.meta = None;
@@ -176,16 +187,17 @@ impl Face {
         if let Some(server) = &self.server {
             return Some((server.clone(), name.to_owned()));
         }
-        let servers = self.state.passthrough.servers(&self.view_of_servers());
-        let fitting = servers.into_iter().filter_map(|server| {
-            let own = name.strip_prefix(server.as_str())?.strip_prefix(BETWEEN)?.to_owned();
-            Some((server, own))
-        });
-        fitting.max_by_key(|(server, _)| server.as_str().len())
+        prompt_of(self.state.passthrough.servers(&self.view_of_servers()), name)
+    }
+
+    fn note_denied_prompt(&self, name: &str) {
+        let Some((server, name)) = prompt_of(self.state.passthrough.all_servers(), name) else { return };
+        let asked = Asked { what: AskedKind::Prompt, params: json!({ "name": name }) };
+        self.state.passthrough.note_denial(&server, &asked, &self.caller.principal);
     }
 
     /// A result may name a resource by its own address: then it is the server's that lists it, or the only one's that has any.
-    async fn server_of_resource(&self, uri: &str) -> Option<(ServerName, String)> {
+    pub(super) async fn server_of_resource(&self, uri: &str) -> Option<(ServerName, String)> {
         if let Some(server) = &self.server {
             return Some((server.clone(), uri.to_owned()));
         }
@@ -202,6 +214,19 @@ impl Face {
 
 fn asked_for(what: AskedKind, params: &impl Serialize) -> Asked {
     Asked { what, params: serde_json::to_value(params).unwrap_or_default() }
+}
+
+fn prompt_of(servers: Vec<ServerName>, name: &str) -> Option<(ServerName, String)> {
+    let fitting = servers.into_iter().filter_map(|server| {
+        let own = name.strip_prefix(server.as_str())?.strip_prefix(BETWEEN)?.to_owned();
+        Some((server, own))
+    });
+    fitting.max_by_key(|(server, _)| server.as_str().len())
+}
+
+/// What is not there, and what is denied, by the code that the client's era has for it.
+pub(super) fn unknown_resource(uri: &str, code: i64) -> ErrorData {
+    protocol_error(code, format!("Unknown resource: {uri}"), Some(json!({ "uri": uri })))
 }
 
 fn prompt_name(server: &ServerName, name: &str) -> String {
@@ -221,7 +246,7 @@ pub(super) fn protocol_error(code: i64, message: String, data: Option<Value>) ->
 }
 
 /// An error of the server as it is, and ours in the words of the error table.
-fn told(error: PassError, unknown: impl Fn() -> ErrorData) -> ErrorData {
+pub(super) fn told(error: PassError, unknown: impl Fn() -> ErrorData) -> ErrorData {
     let problem = match error {
         PassError::NotFound | PassError::Call(CallError::UnknownServer) => return unknown(),
         PassError::Call(CallError::Protocol { code, message, data }) => return protocol_error(code, message, data.map(|data| *data)),

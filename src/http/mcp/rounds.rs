@@ -105,6 +105,7 @@ impl Face {
         let view = self.view_of_servers();
         let Some(round) = round else { return self.state.passthrough.ask(server, asked, &view, Told::default()).await };
         if !self.state.passthrough.servers(&view).contains(server) {
+            self.state.passthrough.note_denial(server, &asked, &self.caller.principal);
             return Err(PassError::NotFound);
         }
         let (state, server) = (self.state.clone(), server.clone());

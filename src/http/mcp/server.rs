@@ -11,9 +11,9 @@ use rmcp::model::{
     CustomRequest, CustomResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, Implementation, JsonObject,
     ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
     ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestMethod,
-    Tool as McpTool,
+    SubscriptionFilter, Tool as McpTool,
 };
-use rmcp::service::{RequestContext, RoleServer};
+use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::as_written::AsWritten;
 use super::rounds;
+use super::subscriptions::Open;
 use super::{definition, meta, questions};
 use crate::domain::catalog::{Catalog, CatalogServer};
 use crate::domain::document::{self, MAX_DESCRIBED, Mode};
@@ -77,8 +78,12 @@ pub(super) struct Face {
     pub(super) address: Arc<str>,
     /// What the client is asked in place of a result.
     pub(super) written: AsWritten,
-    /// Whether the client asks who this is. The SDK asks before every request.
+    /// Whether the client asks who this is, or for a stream of what changes. The SDK asks before every request.
     pub(super) introduces: bool,
+    /// Whether the client can be told of changes.
+    pub(super) hears: bool,
+    /// Of a client of the newer era that listens.
+    pub(super) open: Option<Arc<Open>>,
 }
 
 impl ServerHandler for Face {
@@ -88,7 +93,7 @@ impl ServerHandler for Face {
         }
         let (catalog, visibility) = self.view();
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
-        if let Some(tools) = capabilities.tools.as_mut().filter(|_| self.session.is_some()) {
+        if let Some(tools) = capabilities.tools.as_mut().filter(|_| self.hears) {
             tools.list_changed = Some(true);
         }
         self.announce(&mut capabilities);
@@ -209,6 +214,23 @@ impl ServerHandler for Face {
         let Some(session) = &self.session else { return Err(ErrorData::method_not_found::<SetLevelRequestMethod>()) };
         let level = serde_json::to_value(request.level).unwrap_or_default();
         session.want_notes(level.as_str().unwrap_or_default());
+        Ok(())
+    }
+
+    async fn subscribe(&self, request: rmcp::model::SubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        self.follow(&request.uri).await
+    }
+
+    async fn unsubscribe(&self, request: rmcp::model::UnsubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        self.unfollow(&request.uri).await
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        self.accepted(requested)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        self.tell(&context).await;
         Ok(())
     }
 

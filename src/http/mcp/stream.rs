@@ -19,7 +19,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::{is_stream, to_response};
 use crate::http::problem::{Code, Problem};
-use crate::service::mcp_sessions::Running;
+use crate::service::mcp_sessions::{Listening, Running};
 
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
 /// After so much silence a comment says that the stream is alive.
@@ -41,15 +41,15 @@ pub(super) fn event(message: &str) -> Bytes {
     event.into()
 }
 
-/// A response that tells what comes, until the sender is gone.
-pub(super) fn response(messages: mpsc::Receiver<Arc<str>>) -> HttpResponse {
-    let events = unfold(messages, async |mut messages| {
-        let event = match timeout(KEEP_ALIVE, messages.recv()).await {
-            Ok(Some(message)) => event(&message),
+/// A response that tells what comes, until the session is over.
+pub(super) fn response(listening: Listening) -> HttpResponse {
+    let events = unfold(listening, async |mut listening| {
+        let event = match timeout(KEEP_ALIVE, listening.next()).await {
+            Ok(Some(news)) => event(&news.message()),
             Ok(None) => return None,
             Err(_) => Bytes::from_static(ALIVE),
         };
-        Some((Ok::<_, Infallible>(event), messages))
+        Some((Ok::<_, Infallible>(event), listening))
     });
     streaming().streaming(Box::pin(events))
 }

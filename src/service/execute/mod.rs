@@ -246,6 +246,7 @@ impl Execute {
             principal: principal.id.as_str().to_owned(),
             action: AuditAction::Call,
             tool: Some(tool.id.clone()),
+            server: None,
             subject: None,
             decision,
             rule,

@@ -36,7 +36,7 @@ pub(crate) struct Running {
     pub(crate) key: Option<String>,
     pub(crate) folder: TempDir,
     pub(crate) reload: Arc<Reload>,
-    stop: actix_web::dev::ServerHandle,
+    stop: toolsieve::app::Stopper,
     task: JoinHandle<()>,
 }
 
@@ -104,6 +104,10 @@ impl Running {
     pub(crate) fn configure(&self, servers: &Value) {
         let text = json!({"mcpServers": servers}).to_string();
         std::fs::write(self.folder.path().join("mcp.json"), text).unwrap();
+    }
+
+    pub(crate) fn stopper(&self) -> toolsieve::app::Stopper {
+        self.stop.clone()
     }
 
     /// Stops and waits for the end; the folder stays for another start.

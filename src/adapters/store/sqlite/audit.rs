@@ -6,7 +6,7 @@ use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::{from_millis, to_millis};
 use crate::domain::policy::{Effect, RulePlace, RuleSource};
-use crate::domain::tool::ToolId;
+use crate::domain::tool::{ServerName, ToolId};
 use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, CallOutcome, StoredAuditEntry};
 
 /// Rows of one statement.
@@ -38,7 +38,7 @@ pub(super) async fn insert(writer: &mut SqliteConnection, entries: &[AuditEntry]
             row.push_bind(to_millis(entry.at))
                 .push_bind(&entry.principal)
                 .push_bind(entry.action.name())
-                .push_bind(entry.tool.as_ref().map(|tool| tool.server.as_str()))
+                .push_bind(entry.tool.as_ref().map(|tool| &tool.server).or(entry.server.as_ref()).map(ServerName::as_str))
                 .push_bind(entry.tool.as_ref().map(|tool| &*tool.name))
                 .push_bind(&entry.subject)
                 .push_bind(entry.decision == Effect::Allow)
@@ -111,13 +111,18 @@ impl Row {
             _ => None,
         };
         let outcome = self.outcome.map(|name| CallOutcome::of_name(&name).ok_or_else(|| unknown("outcome"))).transpose()?;
+        let (server, tool) = match (self.server, self.tool) {
+            (Some(server), Some(tool)) => (None, Some(ToolId::new(server.as_str(), tool))),
+            (server, _) => (server.as_deref().map(ServerName::from), None),
+        };
         Ok(StoredAuditEntry {
             id: self.id.unsigned_abs(),
             entry: AuditEntry {
                 at: from_millis(self.at),
                 principal: self.principal,
                 action: AuditAction::of_name(&self.action).ok_or_else(|| unknown("action"))?,
-                tool: self.server.zip(self.tool).map(|(server, tool)| ToolId::new(server.as_str(), tool)),
+                tool,
+                server,
                 subject: self.subject,
                 decision: if self.allowed { Effect::Allow } else { Effect::Block },
                 rule,

@@ -21,7 +21,7 @@ const MAX_LIMIT: usize = 1_000;
 pub struct AuditParameters {
     /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`.
     principal: Option<String>,
-    /// `call`, `key_create`, `key_rotate`, `key_revoke`, `policy_replace`, `enrichment_replace`,
+    /// `call`, `prompt_get`, `resource_read`, `key_create`, `key_rotate`, `key_revoke`, `policy_replace`, `enrichment_replace`,
     /// `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove` or `definition_approve`.
     action: Option<String>,
     server: Option<String>,
@@ -51,7 +51,7 @@ struct EntryBody {
     server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<String>,
-    /// Of a change: the key, or the version of the policy.
+    /// Of a change: the key, or the version of the policy. Of a read: the prompt's name, or the resource's address without its query.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
     /// `allow` or `block`.
@@ -73,7 +73,7 @@ struct AuditBody {
     next: Option<u64>,
 }
 
-/// Who called what or changed what, what was decided, and how it ended. Never arguments or results.
+/// Who called, read or changed what, what was decided, and how it ended. Never arguments or results.
 #[utoipa::path(
     operation_id = "list_audit",
     tag = "administration",
@@ -110,7 +110,7 @@ impl AuditParameters {
             action: known(
                 self.action,
                 |name| AuditAction::of_name(&name),
-                "action is call, key_create, key_rotate, key_revoke, policy_replace, enrichment_replace, enrichment_remove, \
+                "action is call, prompt_get, resource_read, key_create, key_rotate, key_revoke, policy_replace, enrichment_replace, enrichment_remove, \
                  tool_facts_replace, tool_facts_remove or definition_approve.",
             )?,
             server: self.server,
@@ -137,6 +137,7 @@ fn known<T>(name: Option<String>, read: impl Fn(String) -> Option<T>, detail: &s
 impl From<StoredAuditEntry> for EntryBody {
     fn from(StoredAuditEntry { id, entry }: StoredAuditEntry) -> Self {
         let (server, tool) = entry.tool.map(|tool| (tool.server.to_string(), tool.name.to_string())).unzip();
+        let server = server.or_else(|| entry.server.map(|server| server.to_string()));
         Self {
             id,
             at: time(entry.at),

@@ -1,0 +1,108 @@
+//! What a server tells of what it has beside tools, on its way from the wire to who follows it.
+//!
+//! It waits as a set and not as a queue: what is told again before anybody has heard it is told once, so a server that never
+//! stops telling takes neither memory nor more than a little time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use indexmap::IndexSet;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::adapters::mcp::exchange::Exchange;
+use crate::adapters::mcp::server::Server;
+use crate::service::ports::NewsKind;
+
+/// What comes within this time is told together.
+const TOGETHER: Duration = Duration::from_millis(50);
+/// Resources whose changes wait. More than that come from a server that tells of what nobody asked for.
+const UPDATED: usize = 10_000;
+/// Bytes of an address.
+const LONGEST_ADDRESS: usize = 8 * 1024;
+
+/// What was told and is not handed on yet.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    told: Mutex<Told>,
+    is_news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    renewed: bool,
+    prompts: bool,
+    resources: bool,
+    updated: IndexSet<String>,
+}
+
+impl Pending {
+    pub(super) fn renewed(&self) {
+        self.note(|told| told.renewed = true);
+    }
+
+    pub(super) fn prompts(&self) {
+        self.note(|told| told.prompts = true);
+    }
+
+    pub(super) fn resources(&self) {
+        self.note(|told| told.resources = true);
+    }
+
+    pub(super) fn updated(&self, uri: &str) {
+        self.note(|told| {
+            if told.updated.len() < UPDATED && uri.len() <= LONGEST_ADDRESS {
+                told.updated.insert(uri.to_owned());
+            }
+        });
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Told)) {
+        change(&mut self.lock());
+        self.is_news.notify_one();
+    }
+
+    /// All that was told, once there is something.
+    async fn next(&self) -> Vec<NewsKind> {
+        self.is_news.notified().await;
+        let Told { renewed, prompts, resources, updated } = std::mem::take(&mut *self.lock());
+        let lists = [(renewed, NewsKind::Renewed), (prompts, NewsKind::Prompts), (resources, NewsKind::Resources)];
+        let told = lists.into_iter().filter_map(|(is_told, what)| is_told.then_some(what));
+        told.chain(updated.into_iter().map(NewsKind::Updated)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hands on what is told over a connection, as long as there is one.
+pub(super) async fn hand_on(server: Arc<Server>, exchange: Arc<Exchange>) {
+    loop {
+        for what in exchange.news.next().await {
+            server.tell(what).await;
+        }
+        sleep(TOGETHER).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NewsKind, Pending};
+
+    #[tokio::test]
+    async fn what_is_told_again_and_again_is_told_once() {
+        let pending = Pending::default();
+        for _ in 0..3 {
+            pending.updated("b");
+            pending.resources();
+            pending.updated("a");
+            pending.renewed();
+        }
+        pending.updated(&"x".repeat(100_000));
+        let updated = |uri: &str| NewsKind::Updated(uri.into());
+        assert_eq!(pending.next().await, [NewsKind::Renewed, NewsKind::Resources, updated("b"), updated("a")]);
+        pending.prompts();
+        assert_eq!(pending.next().await, [NewsKind::Prompts]);
+    }
+}

@@ -1,0 +1,147 @@
+//! What MCP clients want to be told of: subscriptions to resources in a session, and the streams of the newer era.
+
+use std::sync::Arc;
+
+use futures::stream::{StreamExt as _, iter};
+use rmcp::model::{ErrorCode, ErrorData, SubscriptionFilter};
+use rmcp::service::{SubscriptionContext, SubscriptionSendError};
+use serde_json::json;
+
+use super::passthrough::{INVALID_PARAMS, RESOURCE_NOT_FOUND, protocol_error, told, unknown_resource};
+use super::server::Face;
+use crate::http::problem::{Code, Problem};
+use crate::service::mcp_news::News;
+use crate::service::mcp_sessions::{McpAddress, McpSession, OpenStream};
+use crate::service::passthrough::PassError;
+use crate::service::ports::CallError;
+use crate::service::subscriptions::{Resource, SubscribeError};
+
+/// Subscriptions of one stream that are made at a time.
+const AT_ONCE: usize = 8;
+/// When somebody who has too many streams or subscriptions may try again, in seconds.
+const RETRY_SECONDS: u64 = 60;
+
+/// A stream that is open, and the resources of which it tells.
+pub(super) struct Open {
+    stream: OpenStream,
+    resources: Vec<String>,
+}
+
+impl Face {
+    /// `resources/subscribe`, in the client's session.
+    pub(super) async fn follow(&self, uri: &str) -> Result<(), ErrorData> {
+        let unknown = || unknown_resource(uri, RESOURCE_NOT_FOUND);
+        let session = self.own_session()?;
+        let (server, own) = self.server_of_resource(uri).await.ok_or_else(unknown)?;
+        let resource = Resource { server, uri: own };
+        let subscribed = self.state.subscriptions.subscribe(session, resource, uri, &self.view_of_servers()).await;
+        subscribed.map_err(|error| match error {
+            SubscribeError::Pass(PassError::Call(CallError::Protocol { code: RESOURCE_NOT_FOUND | INVALID_PARAMS, message, .. })) => {
+                protocol_error(RESOURCE_NOT_FOUND, message, Some(json!({ "uri": uri })))
+            }
+            SubscribeError::Pass(error) => told(error, unknown),
+            error => ErrorData::new(ErrorCode::INVALID_REQUEST, words(&error), None),
+        })
+    }
+
+    /// `resources/unsubscribe`. What was not subscribed to is so no more either.
+    pub(super) async fn unfollow(&self, uri: &str) -> Result<(), ErrorData> {
+        let unknown = || unknown_resource(uri, RESOURCE_NOT_FOUND);
+        let session = self.own_session()?;
+        let (server, _) = self.server_of_resource(uri).await.ok_or_else(unknown)?;
+        let unsubscribed = self.state.subscriptions.unsubscribe(session, &server, uri, &self.view_of_servers());
+        unsubscribed.map_err(|error| told(error, unknown))
+    }
+
+    fn own_session(&self) -> Result<&Arc<McpSession>, ErrorData> {
+        let missing = "Subscriptions belong to a session: send the header Mcp-Session-Id that came with the answer to `initialize`.";
+        self.session.as_ref().ok_or_else(|| ErrorData::new(ErrorCode::INVALID_REQUEST, missing, None))
+    }
+
+    /// Opens the stream of a `subscriptions/listen`, with as many of the resources as can be subscribed to: the client is told which.
+    pub(super) async fn open(&mut self, address: McpAddress, resources: &[String]) -> Result<(), Problem> {
+        let too_many = |detail: String| Problem { retry_after: Some(RETRY_SECONDS), ..Problem::new(Code::RateLimited, detail) };
+        let limit = self.state.subscriptions.limit();
+        if resources.len() > limit {
+            return Err(Problem::new(Code::InvalidRequest, format!("One stream tells of at most {limit} resources.")));
+        }
+        let stream = self.state.mcp_sessions.open_stream(&self.caller.principal, address);
+        let stream = stream.ok_or_else(|| too_many("There are too many open streams and sessions. Close some of yours.".to_owned()))?;
+        self.state.subscriptions.tell_if_changed(stream.session());
+        let (face, session) = (&*self, stream.session());
+        let subscribing = iter(resources).map(async |uri| (uri, face.subscribe_stream(session, uri).await));
+        let done: Vec<_> = subscribing.buffered(AT_ONCE).collect().await;
+        let mut accepted = Vec::new();
+        for (uri, subscribed) in done {
+            match subscribed {
+                Ok(()) => accepted.push(uri.clone()),
+                Err(error @ SubscribeError::TooMany { .. }) => return Err(too_many(words(&error))),
+                // What is not there, what is denied and what the server refuses is not among what the client is told of.
+                Err(_) => {}
+            }
+        }
+        self.open = Some(Arc::new(Open { stream, resources: accepted }));
+        self.introduces = true;
+        Ok(())
+    }
+
+    async fn subscribe_stream(&self, session: &Arc<McpSession>, uri: &str) -> Result<(), SubscribeError> {
+        let (server, own) = self.server_of_resource(uri).await.ok_or(PassError::NotFound)?;
+        self.state.subscriptions.subscribe(session, Resource { server, uri: own }, uri, &self.view_of_servers()).await
+    }
+
+    /// What a stream tells of, out of what was asked for. The SDK leaves out what is not announced.
+    pub(super) fn accepted(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        let open = self.open.as_ref()?;
+        let mut accepted = requested.clone();
+        accepted.resource_subscriptions = requested.resource_subscriptions.as_ref().map(|_| open.resources.clone());
+        Some(accepted)
+    }
+
+    /// Tells what changes, until the client goes away or the process ends.
+    pub(super) async fn tell(&self, context: &SubscriptionContext) {
+        let Some(open) = &self.open else { return };
+        let session = open.stream.session();
+        let mut listening = session.listen();
+        self.state.mcp_sessions.tell_if_changed(session);
+        self.state.subscriptions.tell_if_changed(session);
+        loop {
+            let news = tokio::select! {
+                news = listening.next() => news,
+                () = context.cancelled() => return,
+            };
+            let Some(news) = news else { return };
+            let sink = context.sink();
+            let sent = match news {
+                News::Tools => sink.notify_tool_list_changed().await,
+                News::Prompts => sink.notify_prompt_list_changed().await,
+                News::Resources => sink.notify_resource_list_changed().await,
+                // The SDK lets nothing through but what was asked for: of a part of it the whole is told.
+                News::Updated(uri) => {
+                    match open.resources.iter().filter(|whole| uri.starts_with(whole.as_str())).max_by_key(|whole| whole.len()) {
+                        Some(whole) => sink.notify_resource_updated(whole.as_str()).await,
+                        None => Ok(()),
+                    }
+                }
+            };
+            match sent {
+                Ok(()) | Err(SubscriptionSendError::NotificationNotAccepted(_)) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// What to do about it.
+fn words(error: &SubscribeError) -> String {
+    match error {
+        SubscribeError::NotShared => {
+            "This server is given something of each caller, so its resources can't be subscribed to here. Read them again when you need them.".to_owned()
+        }
+        SubscribeError::TooMany { limit, of } => {
+            format!("There are {limit} subscriptions already, as many as {of} may have. Unsubscribe from some first.")
+        }
+        SubscribeError::Over => "The session has ended. Begin another one with `initialize`.".to_owned(),
+        SubscribeError::Pass(error) => error.to_string(),
+    }
+}

@@ -1,0 +1,76 @@
+//! What MCP clients are told unasked: which list has changed, or which resource.
+
+use std::sync::Arc;
+
+use indexmap::IndexSet;
+use serde_json::json;
+
+/// How much waits for one client. Over it the oldest goes: a client that far behind reads everything anew.
+const UNHEARD: usize = 1_000;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum News {
+    Tools,
+    Prompts,
+    Resources,
+    /// Of this resource, by the address that the client knows.
+    Updated(Arc<str>),
+}
+
+impl News {
+    /// As a notification of JSON-RPC.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let list = |of: &str| json!({"jsonrpc": "2.0", "method": format!("notifications/{of}/list_changed")});
+        let message = match self {
+            Self::Tools => list("tools"),
+            Self::Prompts => list("prompts"),
+            Self::Resources => list("resources"),
+            Self::Updated(uri) => json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}),
+        };
+        message.to_string()
+    }
+}
+
+/// What waits to be told, each once.
+#[derive(Debug, Default)]
+pub(super) struct Unheard(IndexSet<News>);
+
+impl Unheard {
+    pub(super) fn add(&mut self, news: News) {
+        if self.0.len() >= UNHEARD && !self.0.contains(&news) {
+            self.remove_first();
+        }
+        self.0.insert(news);
+    }
+
+    pub(super) fn first(&self) -> Option<&News> {
+        self.0.first()
+    }
+
+    pub(super) fn remove_first(&mut self) {
+        self.0.shift_remove_index(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{News, UNHEARD, Unheard};
+
+    #[test]
+    fn news_are_notifications() {
+        assert_eq!(News::Prompts.message(), r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#);
+        assert_eq!(
+            News::Updated("a\"b".into()).message(),
+            r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a\"b"}}"#
+        );
+    }
+
+    #[test]
+    fn who_is_too_far_behind_misses_the_oldest() {
+        let mut unheard = Unheard::default();
+        (0..=UNHEARD).for_each(|number| unheard.add(News::Updated(number.to_string().into())));
+        unheard.add(News::Updated("1".into()));
+        assert_eq!((unheard.0.len(), unheard.first()), (UNHEARD, Some(&News::Updated("1".into()))));
+    }
+}
