@@ -28,6 +28,8 @@ use crate::settings::McpSettings;
 
 /// Changes of the catalog that come together are told once.
 const TOGETHER: Duration = Duration::from_millis(100);
+/// Beginnings of an address that are looked at as what it is a part of.
+const WHOLES: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SubscribeError {
@@ -408,7 +410,7 @@ fn wholes(uri: &str) -> impl Iterator<Item = &str> {
     let parts = uri.char_indices().filter(|(_, character)| matches!(character, '/' | '?' | '#'));
     let ends = parts.flat_map(|(at, _)| [at, at + 1]).filter(|end| *end > 0 && *end < uri.len());
     let mut last = 0;
-    ends.filter(move |end| std::mem::replace(&mut last, *end) != *end).map(|end| &uri[..end]).chain([uri])
+    ends.filter(move |end| std::mem::replace(&mut last, *end) != *end).take(WHOLES).map(|end| &uri[..end]).chain([uri])
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! It waits as a set and not as a queue: what is told again before anybody has heard it is told once, so a server that never
 //! stops telling takes neither memory nor more than a little time.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,15 +18,17 @@ use crate::service::ports::NewsKind;
 /// What comes within this time is told together.
 const TOGETHER: Duration = Duration::from_millis(50);
 /// Resources whose changes wait. More than that come from a server that tells of what nobody asked for.
-const UPDATED: usize = 10_000;
+const UPDATED: usize = 4_000;
 /// Bytes of an address.
-const LONGEST_ADDRESS: usize = 8 * 1024;
+const LONGEST_ADDRESS: usize = 2 * 1024;
 
 /// What was told and is not handed on yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     told: Mutex<Told>,
     is_news: Notify,
+    /// Whether anybody hands it on: over the connection of a single user nothing is subscribed to.
+    is_heard: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -50,8 +53,11 @@ impl Pending {
     }
 
     pub(super) fn updated(&self, uri: &str) {
+        if uri.len() > LONGEST_ADDRESS || !self.is_heard.load(Ordering::Relaxed) {
+            return;
+        }
         self.note(|told| {
-            if told.updated.len() < UPDATED && uri.len() <= LONGEST_ADDRESS {
+            if told.updated.len() < UPDATED {
                 told.updated.insert(uri.to_owned());
             }
         });
@@ -78,6 +84,7 @@ impl Pending {
 
 /// Hands on what is told over a connection, as long as there is one.
 pub(super) async fn hand_on(server: Arc<Server>, exchange: Arc<Exchange>) {
+    exchange.news.is_heard.store(true, Ordering::Relaxed);
     loop {
         for what in exchange.news.next().await {
             server.tell(what).await;
@@ -88,11 +95,13 @@ pub(super) async fn hand_on(server: Arc<Server>, exchange: Arc<Exchange>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{NewsKind, Pending};
+    use super::{NewsKind, Ordering, Pending};
 
     #[tokio::test]
     async fn what_is_told_again_and_again_is_told_once() {
         let pending = Pending::default();
+        pending.updated("nobody hears");
+        pending.is_heard.store(true, Ordering::Relaxed);
         for _ in 0..3 {
             pending.updated("b");
             pending.resources();
