@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::domain::outcome;
 use crate::domain::policy::Effect;
 use crate::domain::principal::Principal;
 use crate::domain::tool::ServerName;
@@ -55,7 +56,7 @@ impl<'a> Read<'a> {
         entry.outcome = match result {
             Ok(result) => {
                 entry.bytes = Some(result.get().len() as u64);
-                Some(CallOutcome::Success)
+                Some(if outcome::is_question(result.get()) { CallOutcome::InputRequired } else { CallOutcome::Success })
             }
             Err(PassError::NotFound) if !is_known => {
                 self.entry = None;
