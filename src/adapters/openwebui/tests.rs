@@ -1,0 +1,162 @@
+//! What is put into Open WebUI, and what of it stays when it is put in again.
+
+use super::*;
+
+const URL: &str = "http://toolsieve:8000";
+
+fn options(key: Option<&str>, audience: Option<Audience>) -> InstallOptions {
+    InstallOptions {
+        open_webui: OpenWebUiAccess { url: "http://localhost:3000".to_owned(), token: "sk-token".to_owned() },
+        toolsieve_url: URL.to_owned(),
+        key: key.map(str::to_owned),
+        toolsets: Vec::new(),
+        mcp: false,
+        mode: None,
+        audience,
+    }
+}
+
+fn foreign() -> Value {
+    json!({ "url": "http://weather", "path": "openapi.json", "auth_type": null, "key": null, "config": null, "extra": 1 })
+}
+
+#[test]
+fn the_filter_is_an_open_webui_plugin() {
+    assert!(FILTER_SOURCE.starts_with("\"\"\"\n"), "front matter is read only if it is the very first line");
+    assert!(FILTER_SOURCE.contains(&format!("\ntitle: {FUNCTION_TITLE}\n")));
+}
+
+#[test]
+fn others_connections_stay_as_they_are_and_in_their_order() {
+    let (once, change) = with_ours(vec![foreign()], &options(Some("k"), None), URL);
+    assert_eq!((once.len(), &once[0], change), (2, &foreign(), Change::Created));
+    let (twice, change) = with_ours(once.clone(), &options(Some("k"), None), URL);
+    assert_eq!((twice, change), (once.clone(), Change::Unchanged));
+    let (moved, change) = with_ours(once, &options(Some("k"), None), "http://elsewhere");
+    assert_eq!((&moved[0], &moved[1]["url"], change), (&foreign(), &json!("http://elsewhere"), Change::Updated));
+}
+
+#[test]
+fn another_mcp_connection_with_our_id_is_not_ours() {
+    assert!(!is_ours(&json!({ "type": "mcp", "info": { "id": CONNECTION_ID } })));
+    assert!(!is_ours(&json!({ "type": "mcp", "url": "http://elsewhere/mcp", "info": { "id": CONNECTION_ID } })));
+    assert!(!is_ours(&json!({ "type": "openapi", "info": null })));
+    assert!(is_ours(&json!({ "info": { "id": CONNECTION_ID } })));
+}
+
+#[test]
+fn access_is_never_widened_by_installing_again() {
+    let grant = json!([{ "principal_type": "group", "principal_id": "g", "permission": "read" }]);
+    let installed = json!({
+        "info": { "id": CONNECTION_ID, "name": "Our tools" },
+        "headers": { "X-Own": "1", "X-OpenWebUI-Chat-Id": "wrong" },
+        "config": { "enable": false, "access_grants": grant, "function_name_filter_list": "!x" },
+    });
+    let options = |audience| options(None, audience);
+    let whole = || wanted(&options(None), URL).remove(0);
+    let kept = our_connection(&installed, &whole(), &options(None));
+    assert_eq!(kept["config"]["access_grants"], grant);
+    assert_eq!(kept["config"]["function_name_filter_list"], "!x");
+    assert_eq!(kept["config"]["enable"], true);
+    assert_eq!(kept["info"]["name"], "Our tools");
+    assert_eq!(kept["headers"]["X-Own"], "1");
+    assert_eq!(kept["headers"]["X-OpenWebUI-Chat-Id"], "{{CHAT_ID}}");
+    assert_eq!(kept["auth_type"], "none");
+    let closed = our_connection(&installed, &whole(), &options(Some(Audience::Administrators)));
+    assert_eq!(closed["config"]["access_grants"], json!([]));
+}
+
+#[test]
+fn toolsets_are_connections_of_their_own() {
+    let options = InstallOptions { toolsets: vec!["mail".into(), "files".into()], ..options(Some("k"), None) };
+    let (all, change) = with_ours(vec![foreign()], &options, URL);
+    assert_eq!(change, Change::Created);
+    let told: Vec<(&Value, &Value)> = all[1..].iter().map(|one| (&one["info"]["id"], &one["url"])).collect();
+    let url = |path: &str| json!(format!("{URL}{path}"));
+    let (whole, mail, files) = (url(""), url("/toolsets/mail"), url("/toolsets/files"));
+    let ids = [json!("toolsieve"), json!("toolsieve-mail"), json!("toolsieve-files")];
+    assert_eq!(told, [(&ids[0], &whole), (&ids[1], &mail), (&ids[2], &files)]);
+    assert!(all[1..].iter().all(is_ours) && all[2]["key"] == "k");
+    assert_eq!(with_ours(all.clone(), &options, URL), (all.clone(), Change::Unchanged));
+    // Without them in the command, they stay.
+    let fewer = InstallOptions { toolsets: Vec::new(), ..options.clone() };
+    assert_eq!(with_ours(all.clone(), &fewer, URL), (all, Change::Unchanged));
+    let valves = with_our_valves(Map::new(), &options, URL);
+    let connections: Value = serde_json::from_str(valves["connections"].as_str().unwrap()).unwrap();
+    let expected = json!({"server:toolsieve": "/", "server:toolsieve-mail": "/toolsets/mail", "server:toolsieve-files": "/toolsets/files"});
+    assert_eq!(connections, expected);
+    assert!(!is_ours(&json!({"url": "http://elsewhere", "info": {"id": "toolsieve-mail"}})));
+}
+
+#[test]
+fn the_mode_is_that_of_the_connection_to_everything_and_stays() {
+    let paths = |connections: &[Value]| connections.iter().map(|one| one["path"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let plain = InstallOptions { toolsets: vec!["mail".into()], ..options(None, None) };
+    let dynamic = InstallOptions { mode: Some(Mode::Dynamic), ..plain.clone() };
+    let (installed, _) = with_ours(Vec::new(), &dynamic, URL);
+    assert_eq!(paths(&installed), ["openapi.json?mode=dynamic", "openapi.json"]);
+    assert_eq!(with_ours(installed.clone(), &plain, URL), (installed.clone(), Change::Unchanged));
+    let full = InstallOptions { mode: Some(Mode::Full), ..plain };
+    assert_eq!(paths(&with_ours(installed, &full, URL).0), ["openapi.json", "openapi.json"]);
+}
+
+#[test]
+fn valves_that_an_administrator_set_stay() {
+    let set = json!({ "limit": 5, "connections": "{\"server:mail\": \"/toolsets/mail\"}", "url": "old" });
+    let valves = with_our_valves(object(&set), &options(Some("k"), None), URL);
+    assert_eq!((&valves["limit"], &valves["url"], &valves["key"]), (&json!(5), &json!(URL), &json!("k")));
+    let connections: Value = serde_json::from_str(valves["connections"].as_str().unwrap()).unwrap();
+    assert_eq!(connections, json!({ "server:mail": "/toolsets/mail", "server:toolsieve": "/" }));
+    assert_eq!(with_our_valves(valves.clone(), &options(Some("k"), None), URL), valves);
+}
+
+#[test]
+fn over_mcp_the_same_entries_are_of_another_type() {
+    let documents = InstallOptions { toolsets: vec!["mail".into()], ..options(Some("k"), None) };
+    let (before, _) = with_ours(vec![foreign()], &documents, URL);
+    let mcp = InstallOptions { mcp: true, ..documents.clone() };
+    let (after, change) = with_ours(before.clone(), &mcp, URL);
+    assert_eq!((after.len(), change), (3, Change::Updated));
+    let urls: Vec<&str> = after[1..].iter().map(|one| one["url"].as_str().unwrap()).collect();
+    assert_eq!(urls, ["http://toolsieve:8000/mcp?mode=message", "http://toolsieve:8000/toolsets/mail/mcp?mode=message"]);
+    assert!(after[1..].iter().all(|one| is_ours(one) && one["type"] == "mcp"));
+    assert_eq!(after[1]["headers"]["X-OpenWebUI-Message-Id"], "{{MESSAGE_ID}}");
+    assert_eq!(with_ours(after.clone(), &mcp, URL), (after.clone(), Change::Unchanged));
+    assert_eq!(with_ours(after, &documents, URL).0, before);
+    let valves = with_our_valves(Map::new(), &mcp, URL);
+    let connections: Value = serde_json::from_str(valves["connections"].as_str().unwrap()).unwrap();
+    assert_eq!(connections["server:mcp:toolsieve-mail"], "/toolsets/mail/mcp?mode=message");
+    // Whoever was installed the other way is narrowed in both.
+    let both: Value = serde_json::from_str(with_our_valves(valves, &documents, URL)["connections"].as_str().unwrap()).unwrap();
+    assert_eq!((&both["server:toolsieve"], &both["server:mcp:toolsieve"]), (&json!("/"), &json!("/mcp?mode=message")));
+}
+
+#[test]
+fn versions() {
+    let warning = |version: &str, mcp| InstallWarning::of_version(version, mcp).map(|warning| warning.to_string()).unwrap_or_default();
+    for old in ["0.11.1", "0.10.9", "0.9.3", "unknown"] {
+        assert!(warning(old, false).contains("--mcp"), "{old}");
+    }
+    for new in ["0.11.2", "0.12.4", "0.12.0-dev", "1.0"] {
+        assert_eq!(warning(new, false), "", "{new}");
+        assert!(warning(new, true).contains("without --mcp"), "{new}");
+    }
+    for between in ["0.9.6", "0.10.2", "0.11.1"] {
+        assert_eq!(warning(between, true), "", "{between}");
+    }
+    assert!(warning("0.9.5", true).contains("update it"));
+}
+
+#[test]
+fn addresses() {
+    assert_eq!(base_url("x", " http://localhost:3000/ ").unwrap(), "http://localhost:3000");
+    for wrong in ["localhost:3000", "", "ftp://host", "http://"] {
+        assert!(base_url("x", wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn secrets_do_not_print() {
+    let printed = format!("{:?}", options(Some("sk-key"), None));
+    assert!(!printed.contains("sk-"), "{printed}");
+}

@@ -1,0 +1,112 @@
+//! Work that goes on for as long as the service runs.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::Stopper;
+use super::listening::SHUTDOWN_SECONDS;
+use crate::adapters::hangup::{Hangup, Hangups};
+use crate::adapters::watch::FileWatch;
+use crate::service::ports::{Store, recovered};
+use crate::service::refresh::Indexing;
+use crate::service::reload::{Reload, Trigger};
+use crate::service::retrieve::Retrieve;
+use crate::service::secrets::Secrets;
+
+/// A stream on which a client only listens has no end of its own: when the process is told to stop, the server would wait for it as for a
+/// call.
+pub(super) async fn end_streams(closing: CancellationToken) {
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminated) => {
+            tokio::select! {
+                _ = terminated.recv() => closing.cancel(),
+                () = closing.cancelled() => {}
+            }
+        }
+        Err(error) => tracing::warn!(%error, "streams will hold up the stop of the process by {SHUTDOWN_SECONDS} s"),
+    }
+}
+
+/// Teaches the gate now, and again whenever the embedder can what it could not before.
+pub(super) fn teach(
+    retrieve: Arc<Retrieve>,
+    store: Arc<dyn Store>,
+    mut recoveries: Option<watch::Receiver<u64>>,
+    stop: CancellationToken,
+) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let teach = async {
+            loop {
+                retrieve.teach_gate(store.as_ref()).await;
+                recovered(&mut recoveries).await;
+            }
+        };
+        stop.run_until_cancelled(teach).await;
+    })
+}
+
+/// Seals with the present key what former ones have sealed.
+pub(super) fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        stop.run_until_cancelled(secrets.reseal()).await;
+    })
+}
+
+pub(super) fn keep_indexed(indexing: Indexing, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move { indexing.follow(stop).await })
+}
+
+/// Reloads at a `SIGHUP`, and when one of these files has changed.
+pub(super) fn follow_changes(
+    reload: &Arc<Reload>,
+    mut hangups: Hangups,
+    files: &[PathBuf],
+    server: Stopper,
+    stop: &CancellationToken,
+) -> (JoinHandle<()>, JoinHandle<()>) {
+    let (triggers, queue) = mpsc::channel(1);
+    let mut files = if files.is_empty() {
+        None
+    } else {
+        FileWatch::start(files)
+            .inspect(|_| tracing::info!(files = files.len(), "watching the configuration"))
+            .inspect_err(|error| tracing::warn!(%error, "the configuration is not watched; a SIGHUP still reloads it"))
+            .ok()
+    };
+    let (follower, stopped) = (Arc::clone(reload), stop.clone());
+    let reloading = tokio::spawn(async move { follower.follow(queue, stopped).await });
+    let stopped = stop.clone();
+    let watching = tokio::spawn(async move {
+        if files.is_some() {
+            // What changed between reading and watching.
+            let _ = triggers.send(Trigger::Files).await;
+        }
+        loop {
+            let changed = async {
+                match &mut files {
+                    Some(files) => files.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let trigger = tokio::select! {
+                () = changed => Trigger::Files,
+                hangup = hangups.next() => match hangup {
+                    Hangup::Reload => Trigger::Request,
+                    Hangup::TerminalGone => {
+                        tracing::info!("the terminal is gone");
+                        server.stop(true).await;
+                        return;
+                    }
+                },
+                () = stopped.cancelled() => return,
+            };
+            let _ = triggers.send(trigger).await;
+        }
+    });
+    (reloading, watching)
+}

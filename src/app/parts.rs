@@ -1,0 +1,131 @@
+//! Parts of the service as the settings want them.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{StartError, progress};
+use crate::adapters::data_dir::DataDir;
+use crate::adapters::files::FileFolder;
+use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions, RemoteIndex, RemoteIndexOptions, Spread, Timing};
+use crate::adapters::llm::ChatModels;
+use crate::adapters::{llm, mcp};
+use crate::domain::layout::{Layout, Naming};
+use crate::http::caller::Admission;
+use crate::service::current::{CurrentCatalog, LiveSelection};
+use crate::service::definitions::Definitions;
+use crate::service::enrich::Enriching;
+use crate::service::enrich::admin::EnrichmentAdmin;
+use crate::service::enrich::feed::EnrichmentFeed;
+use crate::service::execute::Execute;
+use crate::service::files::Files;
+use crate::service::judges::Judges;
+use crate::service::limits::Limits;
+use crate::service::policies::Policies;
+use crate::service::ports::{IndexError, Store, ToolIndex};
+use crate::service::publish::PublishOptions;
+use crate::service::record::Retention;
+use crate::service::reload::Apply;
+use crate::service::secrets::Secrets;
+use crate::service::tool_facts::Facts;
+use crate::service::toolsets::Toolsets;
+use crate::settings::{LlmSettings, McpoSettings, QdrantSettings, StartSettings};
+
+/// Files can only be handed out under an address that callers know.
+pub(super) fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Option<Arc<Files>>> {
+    let Some(public_url) = &start.http.public_url else { return Ok(None) };
+    let folder = FileFolder::open(data_dir.files(), start.files.max_total_bytes)?;
+    let key = folder.signing_key()?;
+    Ok(Some(Arc::new(Files::new(Arc::new(folder), key, public_url, start.files.lifetime))))
+}
+
+pub(super) fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Result<mcp::Options, StartError> {
+    let client = mcp::client_builder().build().map_err(StartError::Client)?;
+    let timing = mcp::Timing { drain: settings.reload.drain, ..mcp::Timing::default() };
+    Ok(mcp::Options {
+        client,
+        inherit_environment: settings.mcpo.is_some(),
+        oauth: Some(data_dir.oauth()),
+        timing,
+        users: settings.user_connections.clone(),
+        questions: mcp::Questions { elicitation: settings.mcp.elicitation, sampling: settings.mcp.sampling },
+    })
+}
+
+/// Whoever can be asked for a judgement.
+pub(crate) fn judges(settings: &LlmSettings) -> Result<Judges, StartError> {
+    let client = llm::client_builder().build().map_err(StartError::Client)?;
+    Ok(Judges::new(Arc::new(ChatModels::new(client, settings.clone())), settings.clone()))
+}
+
+/// What is written about tools, and who has a language model write more, where that is wanted.
+pub(super) fn enrichment(
+    settings: &LlmSettings,
+    current: &Arc<CurrentCatalog>,
+    store: &Arc<dyn Store>,
+    stop: CancellationToken,
+) -> Result<(EnrichmentAdmin, JoinHandle<()>), StartError> {
+    let model = settings.enrichment.as_ref().map(|enrichment| enrichment.endpoint.model.clone());
+    let feed = Arc::new(EnrichmentFeed::new(model));
+    let admin = EnrichmentAdmin { current: Arc::clone(current), store: Arc::clone(store), feed: Arc::clone(&feed) };
+    let Some(enrichment) = settings.enrichment.clone() else { return Ok((admin, tokio::spawn(async {}))) };
+    let client = llm::client_builder().build().map_err(StartError::Client)?;
+    let enricher = Arc::new(ChatModels::new(client, settings.clone()));
+    let enriching = Enriching { current: Arc::clone(current), store: Arc::clone(store), enricher, settings: enrichment, feed };
+    Ok((admin, tokio::spawn(async move { enriching.follow(stop).await })))
+}
+
+/// Hands settings that can change to the use cases that go by them.
+pub(super) fn apply(
+    execute: Arc<Execute>,
+    selection: LiveSelection,
+    admission: Arc<Admission>,
+    (toolsets, policies, secrets, limits): (Arc<Toolsets>, Arc<Policies>, Arc<Secrets>, Arc<Limits>),
+) -> Apply {
+    Box::new(move |live| {
+        secrets.configure(live);
+        limits.configure(live);
+        admission.groups.store(Arc::new(live.groups.clone()));
+        toolsets.configure(live);
+        policies.configure(live);
+        execute.configure(live);
+        selection.store(Arc::new(live.selection.clone()));
+    })
+}
+
+/// The same, with what tools are made of. The catalog follows when it is told of the servers, after this.
+pub(super) fn apply_to_tools(apply: Apply, facts: Arc<Facts>, definitions: Arc<Definitions>) -> Apply {
+    Box::new(move |live| {
+        apply(live);
+        facts.configure(live);
+        definitions.configure(live.definitions);
+    })
+}
+
+pub(crate) fn retention(start: &StartSettings) -> Retention {
+    let store = &start.store;
+    Retention { chats: store.chat_retention, events: store.event_retention, usage: store.usage_retention }
+}
+
+pub(super) fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &str) -> Result<Arc<dyn ToolIndex>, IndexError> {
+    let progress = progress::indexing();
+    let Some(qdrant) = settings.index.qdrant.clone() else {
+        let options = EmbeddedIndexOptions { folder: data_dir.index(), model: model.into(), progress };
+        return Ok(EmbeddedIndex::open(options)?);
+    };
+    let QdrantSettings { urls, api_key, timeout, prefix, shards, replicas } = qdrant;
+    let timing = Timing { search: timeout, ..Timing::default() };
+    Ok(RemoteIndex::open(RemoteIndexOptions { urls, api_key, prefix, spread: Spread { shards, replicas }, timing, progress })?)
+}
+
+/// What all documents have in common.
+#[must_use]
+pub fn publish_options(settings: &StartSettings) -> PublishOptions {
+    let secured = settings.http.api_key.is_some() || settings.access.admin_key.is_some();
+    let Some(mcpo) = &settings.mcpo else { return PublishOptions { secured, ..PublishOptions::default() } };
+    let McpoSettings { single, path_prefix, root_path, title, version, description, .. } = mcpo.clone();
+    let layout = Layout { root_path, prefix: path_prefix, single, naming: Naming::Mcpo };
+    PublishOptions { secured, layout, title, version, description }
+}

@@ -1,0 +1,147 @@
+//! Entries of the audit log.
+
+use std::time::{Duration, SystemTime};
+
+use crate::domain::policy::{Effect, RulePlace};
+use crate::domain::principal::Principal;
+use crate::domain::tool::{ServerName, ToolId};
+use crate::service::ports::CallOutcome;
+
+/// Something that somebody did. Holds no arguments and no results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuditEntry {
+    pub at: SystemTime,
+    pub principal: String,
+    pub action: AuditAction,
+    /// Of a call, and of a change of what holds for a tool.
+    pub tool: Option<ToolId>,
+    /// Of a read: the server that has it.
+    pub server: Option<ServerName>,
+    /// Of a change: what was changed. Of a read: the name of the prompt, or the address of the resource without its query.
+    pub subject: Option<String>,
+    pub decision: Effect,
+    /// The rule that decided, as it was numbered then.
+    pub rule: Option<RulePlace>,
+    /// Of a call and of a read that were allowed.
+    pub outcome: Option<CallOutcome>,
+    pub took: Duration,
+    /// Of the answer.
+    pub bytes: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditAction {
+    Call,
+    PromptGet,
+    ResourceRead,
+    KeyCreate,
+    KeyRotate,
+    KeyRevoke,
+    PolicyReplace,
+    ToolsetReplace,
+    ToolsetRemove,
+    EnrichmentReplace,
+    EnrichmentRemove,
+    ToolFactsReplace,
+    ToolFactsRemove,
+    DefinitionApprove,
+    SecretReplace,
+    SecretRemove,
+    SecretsForget,
+    SessionEnd,
+}
+
+impl AuditAction {
+    const ALL: [Self; 18] = [
+        Self::Call,
+        Self::PromptGet,
+        Self::ResourceRead,
+        Self::KeyCreate,
+        Self::KeyRotate,
+        Self::KeyRevoke,
+        Self::PolicyReplace,
+        Self::ToolsetReplace,
+        Self::ToolsetRemove,
+        Self::EnrichmentReplace,
+        Self::EnrichmentRemove,
+        Self::ToolFactsReplace,
+        Self::ToolFactsRemove,
+        Self::DefinitionApprove,
+        Self::SecretReplace,
+        Self::SecretRemove,
+        Self::SecretsForget,
+        Self::SessionEnd,
+    ];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Call => "call",
+            Self::PromptGet => "prompt_get",
+            Self::ResourceRead => "resource_read",
+            Self::KeyCreate => "key_create",
+            Self::KeyRotate => "key_rotate",
+            Self::KeyRevoke => "key_revoke",
+            Self::PolicyReplace => "policy_replace",
+            Self::ToolsetReplace => "toolset_replace",
+            Self::ToolsetRemove => "toolset_remove",
+            Self::EnrichmentReplace => "enrichment_replace",
+            Self::EnrichmentRemove => "enrichment_remove",
+            Self::ToolFactsReplace => "tool_facts_replace",
+            Self::ToolFactsRemove => "tool_facts_remove",
+            Self::DefinitionApprove => "definition_approve",
+            Self::SecretReplace => "secret_replace",
+            Self::SecretRemove => "secret_remove",
+            Self::SecretsForget => "secrets_forget",
+            Self::SessionEnd => "session_end",
+        }
+    }
+
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.name() == name)
+    }
+}
+
+impl AuditEntry {
+    /// A change that was made by this principal.
+    #[must_use]
+    pub fn of_change(principal: &Principal, action: AuditAction, subject: String) -> Self {
+        Self {
+            at: SystemTime::now(),
+            principal: principal.id.as_str().to_owned(),
+            action,
+            tool: None,
+            server: None,
+            subject: Some(subject),
+            decision: Effect::Allow,
+            rule: None,
+            outcome: None,
+            took: Duration::ZERO,
+            bytes: None,
+        }
+    }
+}
+
+/// An entry with its number, which grows with time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredAuditEntry {
+    pub id: u64,
+    pub entry: AuditEntry,
+}
+
+/// Which entries are wanted; what is `None` does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct AuditQuery {
+    pub principal: Option<String>,
+    pub action: Option<AuditAction>,
+    pub server: Option<String>,
+    pub tool: Option<String>,
+    pub decision: Option<Effect>,
+    pub outcome: Option<CallOutcome>,
+    pub since: Option<SystemTime>,
+    pub until: Option<SystemTime>,
+    /// Only those with smaller numbers.
+    pub before: Option<u64>,
+    pub limit: usize,
+}

@@ -1,0 +1,41 @@
+//! Files that tools returned.
+
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use uuid::Uuid;
+
+/// Keeps files that tools returned until their links run out.
+#[async_trait]
+pub trait FileStore: Send + Sync {
+    /// Keeps a file under a new id.
+    ///
+    /// # Errors
+    /// [`FileStoreError`]
+    async fn save(&self, id: Uuid, file: StoredFile) -> Result<(), FileStoreError>;
+
+    /// The file, if it is still there.
+    ///
+    /// # Errors
+    /// [`FileStoreError`]
+    async fn read(&self, id: Uuid) -> Result<Option<StoredFile>, FileStoreError>;
+}
+
+/// A file and what its readers need to know.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoredFile {
+    /// `type/subtype`.
+    pub mime_type: String,
+    pub name: Option<String>,
+    pub expires: SystemTime,
+    pub bytes: Bytes,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum FileStoreError {
+    #[error("the file is larger than all files together may be")]
+    TooLarge,
+    #[error("the folder for files: {0}")]
+    Io(#[from] std::io::Error),
+}

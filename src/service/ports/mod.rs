@@ -1,0 +1,33 @@
+//! The seams to the outside: the only traits of the crate, implemented by `adapters` and held as `Arc<dyn _>`.
+
+mod audit;
+mod embedder;
+mod enricher;
+mod events;
+mod files;
+mod index;
+mod judge;
+mod process;
+mod servers;
+mod store;
+
+pub use self::audit::{AuditAction, AuditEntry, AuditQuery, StoredAuditEntry};
+pub use self::embedder::{EmbedError, Embedder, recovered};
+pub use self::enricher::{EnrichError, Enricher};
+pub use self::events::{CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, SelectionName};
+pub use self::files::{FileStore, FileStoreError, StoredFile};
+pub use self::index::{
+    IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexQueryText, IndexServer, IndexServerScore,
+    IndexState, QdrantState, ToolIndex,
+};
+pub use self::judge::{Advisor, Judge, JudgeError};
+pub use self::process::ProcessState;
+pub use self::servers::{
+    Asked, AskedKind, CallContext, CallError, Credentials, NewsKind, Offers, Parting, Progress, Refusal, Round, Said, ServerChange,
+    ServerChangeKind, ServerEvent, ServerNews, ServerPhase, ServerQuestion, ServerState, ToolServers,
+};
+pub use self::store::{SessionCaps, SessionSaved, Store, StoreError, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts};
+pub use crate::domain::catalog::{ServerListing, SkippedTool};
+pub use crate::domain::feedback::{Feedback, Verdict};
+pub use crate::domain::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
+pub use crate::domain::usage::{DayUsage, MessageCounts, ToolCounts, ToolUsage, Usage, UsageQuery};
