@@ -112,6 +112,20 @@ async fn the_newer_era_passes_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_of_the_newer_era_is_cancelled_by_going_away() {
+    let service = Running::on(json!({"one": stdio(&[])})).await;
+    let mut bridge = Bridge::start(&format!("{}/mcp", service.url), None);
+    let call = |name: &str, arguments: Value| json!({"name": name, "arguments": arguments, "_meta": newer_era()});
+    bridge.send(&request(1, "tools/call", &call("one__sleep", json!({})))).await;
+    bridge.send(&request(2, "tools/call", &call("one__wait_sleeping", json!({})))).await;
+    assert_eq!(bridge.next().await["id"], 2);
+    bridge.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})).await;
+    bridge.send(&request(3, "tools/call", &call("one__wait_cancelled", json!({})))).await;
+    assert_eq!(bridge.next().await["id"], 3);
+    assert_eq!(bridge.end().await, (Some(0), String::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn arguments_that_go_into_headers_do() {
     let schema = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
     let tools = json!([{"name": "ask", "inputSchema": schema}]);

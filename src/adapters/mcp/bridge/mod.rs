@@ -5,6 +5,7 @@
 
 mod headers;
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::io::StreamReader;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
@@ -67,6 +69,8 @@ struct Params {
     uri: Option<Value>,
     #[serde(default)]
     arguments: Value,
+    #[serde(default, rename = "requestId")]
+    request_id: Option<Value>,
     #[serde(default, rename = "_meta")]
     meta: Option<Value>,
 }
@@ -77,9 +81,20 @@ impl Message<'_> {
         self.params.as_ref()?.meta.as_ref()?.get("io.modelcontextprotocol/protocolVersion")?.as_str()
     }
 
+    /// Of a cancellation, the request that is not wanted any more.
+    fn cancels(&self) -> Option<String> {
+        let params = self.params.as_ref().filter(|_| self.method.as_deref() == Some("notifications/cancelled"))?;
+        params.request_id.as_ref().map(Value::to_string)
+    }
+
+    /// Whether it is of the newer era, in which there are no sessions.
+    fn is_stateless(&self) -> bool {
+        self.version().is_some_and(|version| version >= STATELESS)
+    }
+
     /// The tool that a request of the newer era calls.
     fn called(&self) -> Option<&str> {
-        let is_call = self.is_request("tools/call") && self.version().is_some_and(|version| version >= STATELESS);
+        let is_call = self.is_request("tools/call") && self.is_stateless();
         self.params.as_ref().filter(|_| is_call)?.name.as_ref()?.as_str()
     }
 
@@ -141,6 +156,8 @@ impl Bridge {
         let bridge = Self(Arc::new(Inner { client, url, key, agreed: ArcSwapOption::empty(), headers: ParamHeaders::default(), out }));
         let (mut lines, requests) = (Lines::new(input, LIMIT), TaskTracker::new());
         let mut listening = None;
+        // Requests of the newer era are cancelled by going away.
+        let mut under_way: HashMap<String, AbortHandle> = HashMap::new();
         loop {
             let line = match lines.next().await {
                 Line::Message(line) => line,
@@ -161,9 +178,16 @@ impl Bridge {
                     let bridge = bridge.clone();
                     listening = Some(AbortOnDropHandle::new(tokio::spawn(async move { bridge.listen().await })));
                 }
-            } else if message.id.is_some() && message.method.is_some() {
+            } else if let Some(id) = message.id.filter(|_| message.method.is_some()) {
+                let (id, is_stateless) = (id.get().to_owned(), message.is_stateless());
                 let bridge = bridge.clone();
-                requests.spawn(async move { bridge.forward(&line).await });
+                let request = requests.spawn(async move { bridge.forward(&line).await });
+                if is_stateless {
+                    under_way.retain(|_, request| !request.is_finished());
+                    under_way.insert(id, request.abort_handle());
+                }
+            } else if let Some(request) = message.cancels().and_then(|id| under_way.remove(&id)) {
+                request.abort();
             } else {
                 bridge.forward(&line).await;
             }
