@@ -13,6 +13,7 @@ mod keys;
 mod log;
 mod mcp_stdio;
 mod mcpo;
+mod mode;
 mod model;
 mod openapi;
 mod openwebui;

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::app;
+use crate::cli::mode::ModeArg;
 use crate::cli::{Failure, Outcome, ServiceArgs, catalog, print, runtime, tools};
-use crate::domain::document::Mode;
 use crate::domain::principal::Visibility;
 use crate::domain::tool::ServerName;
 use crate::http;
@@ -40,14 +40,6 @@ pub(super) struct Openapi {
     check: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-pub(super) enum ModeArg {
-    Full,
-    Meta,
-    Smart,
-    Dynamic,
-}
-
 impl Openapi {
     pub(super) fn run(self) -> Outcome {
         if let Some(config) = self.config.clone() {
@@ -76,14 +68,8 @@ impl Openapi {
         let current = Arc::new(CurrentCatalog::default());
         current.swap(known.catalog);
         let face = self.server.as_deref().map_or(Face::Root, |name| Face::Server(ServerName::from(name)));
-        let mode = match self.mode {
-            ModeArg::Full => Mode::Full,
-            ModeArg::Meta => Mode::Meta,
-            ModeArg::Smart => Mode::Smart,
-            ModeArg::Dynamic => Mode::Dynamic,
-        };
         let publish = Publish::new(current, app::publish_options(&settings.start));
-        if let Some(document) = publish.document(&Place::Whole, &face, &Visibility::default(), mode) {
+        if let Some(document) = publish.document(&Place::Whole, &face, &Visibility::default(), self.mode.into()) {
             print(&String::from_utf8_lossy(&document.body))?;
         }
         let missing: Vec<String> = known.missing.iter().map(|(server, reason)| format!("error: {server}: {reason}")).collect();

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::adapters::openwebui::{self, Audience, Change, InstallOptions, OpenWebUiAccess, OpenWebUiError};
+use crate::cli::mode::ModeArg;
 use crate::cli::{Failure, Outcome, runtime};
 use crate::domain::document::Mode;
 
@@ -53,18 +54,6 @@ pub(super) struct Access {
 pub(super) enum AudienceArg {
     Everybody,
     Administrators,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-pub(super) enum ModeArg {
-    /// Every tool; the filter narrows them
-    Full,
-    /// Three tools, which find, describe and run
-    Meta,
-    /// The same, and one that chooses for a whole task
-    Smart,
-    /// Those that find, load and run
-    Dynamic,
 }
 
 impl OpenWebUi {
@@ -128,17 +117,6 @@ impl From<AudienceArg> for Audience {
         match audience {
             AudienceArg::Everybody => Self::Everybody,
             AudienceArg::Administrators => Self::Administrators,
-        }
-    }
-}
-
-impl From<ModeArg> for Mode {
-    fn from(mode: ModeArg) -> Self {
-        match mode {
-            ModeArg::Full => Self::Full,
-            ModeArg::Meta => Self::Meta,
-            ModeArg::Smart => Self::Smart,
-            ModeArg::Dynamic => Self::Dynamic,
         }
     }
 }
