@@ -244,12 +244,12 @@ impl Catalog {
     }
 
     /// The tools that a caller may see.
-    pub fn visible<'a>(&'a self, visibility: &'a Visibility) -> impl Iterator<Item = &'a Arc<Tool>> {
+    pub fn visible<'a>(&'a self, visibility: &Visibility) -> impl Iterator<Item = &'a Arc<Tool>> {
         self.visible_positions(visibility).map(|position| &self.tools[position as usize])
     }
 
     /// Their positions. For all tools at once this is much faster than to ask of each.
-    pub fn visible_positions<'a>(&'a self, visibility: &'a Visibility) -> impl Iterator<Item = u32> + 'a {
+    pub fn visible_positions(&self, visibility: &Visibility) -> impl Iterator<Item = u32> {
         let servers: Vec<bool> = self.servers.iter().map(|server| visibility.servers.contains(&server.name)).collect();
         let classes = match &visibility.classes {
             Scope::All => None,

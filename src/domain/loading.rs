@@ -96,10 +96,7 @@ impl Group {
                 let server = catalog.server(name.as_str()).into_iter();
                 server.flat_map(|server| &server.tools).filter(|tool| visibility.allows(tool)).collect()
             }
-            Self::Toolset(_) | Self::Tag(_) => {
-                let tools = catalog.visible_positions(visibility).map(|position| &catalog.tools()[position as usize]);
-                tools.filter(|tool| self.has(tool, &visibility.assigned)).collect()
-            }
+            Self::Toolset(_) | Self::Tag(_) => catalog.visible(visibility).filter(|tool| self.has(tool, &visibility.assigned)).collect(),
         }
     }
 }

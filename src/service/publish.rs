@@ -196,8 +196,7 @@ impl Publish {
     pub fn listed<'a>(catalog: &'a Catalog, place: &Place, visibility: &Visibility, mode: Mode, bound: &Bound) -> Vec<&'a Arc<Tool>> {
         let mut tools: Vec<&Arc<Tool>> = Vec::new();
         if mode == Mode::Full || *place != Place::Whole {
-            let visible = catalog.visible_positions(visibility).map(|position| &catalog.tools()[position as usize]);
-            tools.extend(visible.filter(|tool| place.shows(tool, visibility, mode)));
+            tools.extend(catalog.visible(visibility).filter(|tool| place.shows(tool, visibility, mode)));
         }
         let mut known: HashSet<&OperationId> = tools.iter().map(|tool| &tool.operation_id).collect();
         let more = bound.iter().filter_map(|name| catalog.operation(name.as_str())).filter(|tool| visibility.allows(tool));
