@@ -185,13 +185,10 @@ impl Passthrough {
         };
         let forgotten = self.times_forgotten(&key);
         let context = CallContext {
-            principal: Arc::clone(&caller.principal),
             headers: self.headers(server, caller),
             credentials,
             deadline: Some(Instant::now() + LISTING),
-            progress: None,
-            said: None,
-            round: None,
+            ..CallContext::new(Arc::clone(&caller.principal))
         };
         let (mut entries, mut cursor) = (Vec::new(), None::<Value>);
         for _ in 0..PAGES {

@@ -273,15 +273,7 @@ impl Subscriptions {
     /// Asks over the connection that all share, in nobody's name.
     async fn ask(&self, resource: &Resource, what: AskedKind) -> Result<(), CallError> {
         let asked = Asked { what, params: json!({ "uri": resource.uri }) };
-        let context = CallContext {
-            principal: Arc::new(Principal::anyone()),
-            headers: Arc::default(),
-            credentials: None,
-            deadline: None,
-            progress: None,
-            said: None,
-            round: None,
-        };
+        let context = CallContext::new(Arc::new(Principal::anyone()));
         self.servers.ask(&resource.server, asked, context).await.map(drop)
     }
 

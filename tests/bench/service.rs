@@ -206,15 +206,7 @@ fn execute(criterion: &mut Criterion) {
     });
     let arguments: Arc<RawValue> = RawValue::from_string("{\"text\":\"hello\"}".to_owned()).unwrap().into();
     let id = toolsieve::domain::tool::ToolId::new("one", "echo");
-    let context = || toolsieve::service::ports::CallContext {
-        principal: Arc::new(Principal::anyone()),
-        headers: Arc::default(),
-        credentials: None,
-        deadline: None,
-        progress: None,
-        said: None,
-        round: None,
-    };
+    let context = || toolsieve::service::ports::CallContext::new(Arc::new(Principal::anyone()));
     criterion.bench_function("execute: the call itself", |bencher| {
         bencher.iter(|| runtime.block_on(servers.call(&id, Arc::clone(&arguments), context())).unwrap());
     });

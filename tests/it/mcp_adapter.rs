@@ -183,15 +183,7 @@ async fn connected(kind: &'static str, settings: ServerSettings, http: Option<Ht
 }
 
 fn context() -> CallContext {
-    CallContext {
-        principal: Arc::new(Principal::anyone()),
-        headers: Arc::default(),
-        credentials: None,
-        deadline: None,
-        progress: None,
-        said: None,
-        round: None,
-    }
+    CallContext::new(Arc::new(Principal::anyone()))
 }
 
 fn raw(json: &str) -> Arc<RawValue> {

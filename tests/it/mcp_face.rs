@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Running, Start, stdio};
 use crate::keys::{administer, start as with_admin};
+use crate::mcp_stdio::newer_era;
 
 const ERAS: [Era; 2] = [Era::Older, Era::Newer];
 
@@ -210,10 +211,7 @@ async fn raw_call(service: &Running, path: &str, name: &str, arguments: &Value, 
     let mut params = json!({"name": name, "arguments": arguments});
     let mut request = service.request(Method::POST, path).header("accept", "application/json, text/event-stream");
     if era == Era::Newer {
-        params["_meta"] = json!({
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
-            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-        });
+        params["_meta"] = newer_era();
         request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "tools/call").header("mcp-name", name);
     }
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});

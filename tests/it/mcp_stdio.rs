@@ -58,7 +58,7 @@ impl Bridge {
 }
 
 /// What requests of the newer era say of themselves.
-fn newer_era() -> Value {
+pub(crate) fn newer_era() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},

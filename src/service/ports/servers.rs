@@ -90,6 +90,14 @@ pub struct CallContext {
     pub round: Option<Round>,
 }
 
+impl CallContext {
+    /// Of somebody who gives the server nothing, hears nothing and waits for as long as is configured.
+    #[must_use]
+    pub fn new(principal: Arc<Principal>) -> Self {
+        Self { principal, headers: Arc::default(), credentials: None, deadline: None, progress: None, said: None, round: None }
+    }
+}
+
 /// One of the requests in which a client of the newer era makes a call that its server asks something about (MCP specification
 /// 2026-07-28, "Multi Round-Trip Requests").
 #[derive(Clone, Debug, Default, PartialEq)]
