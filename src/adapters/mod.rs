@@ -4,12 +4,12 @@
 pub mod data_dir;
 pub mod embed;
 pub mod files;
-pub mod hangup;
 pub mod index;
 pub mod llm;
 pub mod mcp;
 pub mod openwebui;
 pub mod process;
+pub mod signals;
 pub mod store;
 pub mod tokens;
 pub mod watch;

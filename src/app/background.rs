@@ -3,14 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Stopper;
-use super::listening::SHUTDOWN_SECONDS;
-use crate::adapters::hangup::{Hangup, Hangups};
+use crate::adapters::signals::{Hangup, Hangups, Stops};
 use crate::adapters::watch::FileWatch;
 use crate::service::ports::{Store, recovered};
 use crate::service::refresh::Indexing;
@@ -18,18 +16,16 @@ use crate::service::reload::{Reload, Trigger};
 use crate::service::retrieve::Retrieve;
 use crate::service::secrets::Secrets;
 
-/// A stream on which a client only listens has no end of its own: when the process is told to stop, the server would wait for it as for a
-/// call.
-pub(super) async fn end_streams(closing: CancellationToken) {
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminated) => {
-            tokio::select! {
-                _ = terminated.recv() => closing.cancel(),
-                () = closing.cancelled() => {}
-            }
-        }
-        Err(error) => tracing::warn!(%error, "streams will hold up the stop of the process by {SHUTDOWN_SECONDS} s"),
-    }
+/// Stops the server when the process is told to stop.
+pub(super) fn follow_stops(mut stops: Stops, server: Stopper, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let told = async {
+            let graceful = stops.next().await;
+            tracing::info!(graceful, "told to stop");
+            server.stop(graceful).await;
+        };
+        stop.run_until_cancelled(told).await;
+    })
 }
 
 /// Teaches the gate now, and again whenever the embedder can what it could not before.

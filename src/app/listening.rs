@@ -93,6 +93,8 @@ pub(super) fn listen(
     // A caller that goes away cancels its call; half-closed connections would hide that.
     .h1_allow_half_closed(false)
     .tcp_nodelay(true)
+    // It would listen only once it is polled; until then they were lost.
+    .disable_signals()
     .shutdown_timeout(SHUTDOWN_SECONDS);
     let server = match &http.tls {
         Some(tls) => server.listen_rustls_0_23(listener, rustls::ServerConfig::clone(&tls.config)),

@@ -18,14 +18,14 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::background::{end_streams, follow_changes, keep_indexed, reseal, teach};
+use self::background::{follow_changes, follow_stops, keep_indexed, reseal, teach};
 use self::listening::{SHUTDOWN_SECONDS, admission, bind, listen};
 pub use self::parts::publish_options;
 use self::parts::{apply, apply_to_tools, enrichment, files, mcp_options, open_index};
 pub(crate) use self::parts::{judges, retention};
 use crate::adapters::data_dir::{DataDir, DataDirError};
-use crate::adapters::hangup::Hangups;
 use crate::adapters::mcp::McpServers;
+use crate::adapters::signals::{Hangups, Stops};
 use crate::adapters::store::{OpenError, SqliteStore};
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{embed, process};
@@ -116,7 +116,7 @@ pub enum StartError {
     Files(io::Error),
     #[error("no HTTP client: {0}")]
     Client(reqwest::Error),
-    #[error("SIGHUP can't be heard: {0}")]
+    #[error("signals can't be heard: {0}")]
     Signal(io::Error),
     #[error("can't listen on {address}: {source}. Choose another port with --port.")]
     Listen { address: SocketAddr, source: io::Error },
@@ -303,10 +303,12 @@ impl Application {
                 return Err(error);
             }
         };
+        // Before anybody can know that the service is there: from here on a request to stop waits until it can be granted.
+        let stops = Stops::listen().map_err(StartError::Signal)?;
         tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = server_count, "listening");
         let watched = if start.reload.watch { settings.sources.files() } else { Vec::new() };
         let (reloading, watching) = follow_changes(&reload, hangups, &watched, stopper(&server, &closing), &stop);
-        let terminating = tokio::spawn(end_streams(closing.clone()));
+        let stopping = follow_stops(stops, stopper(&server, &closing), stop.clone());
         Ok(Self {
             server,
             closing,
@@ -323,7 +325,7 @@ impl Application {
                 session_noting,
                 session_keeping,
                 subscribing,
-                terminating,
+                stopping,
                 auditing,
                 resealing,
                 following,

@@ -6,7 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::stdio;
+use crate::harness::process::ended;
+use crate::harness::{LONG, stdio};
 
 fn toolsieve() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
@@ -130,7 +131,7 @@ impl Served {
 
     /// Waits until it listens.
     fn url(&self) -> String {
-        format!("http://{}", self.address.recv_timeout(crate::harness::LONG).expect("it listens"))
+        format!("http://{}", self.address.recv_timeout(LONG).expect("it listens"))
     }
 
     async fn until(&self, url: &str, condition: impl Fn(&Value) -> bool) -> Value {
@@ -140,7 +141,7 @@ impl Served {
             if condition(&body) {
                 return body;
             }
-            assert!(started.elapsed() < crate::harness::LONG, "never so: {body}");
+            assert!(started.elapsed() < LONG, "never so: {body}");
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     }
@@ -184,7 +185,7 @@ async fn told_to_stop_it_ends_its_servers_and_is_code_0() {
     let answer: Value = reqwest::Client::new().post(format!("{url}/one/process")).body("{}").send().await.unwrap().json().await.unwrap();
     let child = answer["pid"].as_u64().unwrap();
     served.signal("-TERM");
-    assert_eq!(served.process.wait().unwrap().code(), Some(0));
+    assert_eq!(ended(&mut served.process, LONG).code(), Some(0));
     assert!(!std::path::Path::new(&format!("/proc/{child}")).exists(), "the server's process is still there");
 }
 

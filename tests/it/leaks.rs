@@ -235,7 +235,6 @@ async fn a_thousand_kills_restarts_and_reloads_leave_nothing_behind() {
     trial.comes_down("processes", || trial.processes().len(), 0).await;
     trial.reload(&trial.servers(0, 0));
     trial.process("s0", |_| true).await;
-    trial.service.signal(Signal::SIGTERM);
-    assert_eq!(trial.service.process.wait().unwrap().code(), Some(0));
+    assert_eq!(trial.service.stop().code(), Some(0));
     assert_eq!(trial.processes(), HashSet::new());
 }

@@ -380,7 +380,7 @@ async fn an_open_stream_does_not_hold_up_the_stop() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_open_streams() {
     let folder = tempfile::tempdir().unwrap();
-    let service = Service::start(folder.path(), &json!({"one": stdio(&[])}), |_| {});
+    let mut service = Service::start(folder.path(), &json!({"one": stdio(&[])}), |_| {});
     let client = reqwest::Client::new();
     let accept = ("accept", "application/json, text/event-stream");
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {

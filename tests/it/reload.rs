@@ -220,7 +220,7 @@ async fn a_hangup_reloads_and_the_log_has_the_plan_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let server = |token: &str, words: &[&str]| json!({"command": example("test-stdio-server"), "args": words, "env": {"TOKEN": token}});
     let before = json!({"stays": stdio(&[]), "goes": stdio(&[]), "turns": server("hunter22-first", &[]), "same": stdio(&[])});
-    let service = Service::start(folder.path(), &before, |_| {});
+    let mut service = Service::start(folder.path(), &before, |_| {});
     let mut same = stdio(&[]);
     same["disabledTools"] = json!(["echo"]);
     service.configure(&json!({"stays": stdio(&[]), "comes": stdio(&[]), "turns": server("hunter22-second", &["tools=1"]), "same": same}));
@@ -239,6 +239,15 @@ async fn a_hangup_reloads_and_the_log_has_the_plan_without_secrets() {
     assert!(log.contains("mcpServers.a") && service.until_logged("mcpServers.b").contains("2 problems"), "{log}");
     assert!(!service.log().contains("hunter22"));
     assert_eq!(service.stop().code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_stop_is_heard_from_the_first_moment() {
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..3 {
+        let mut service = Service::start(folder.path(), &json!({"one": stdio(&[])}), |_| {});
+        assert_eq!(service.stop().code(), Some(0));
+    }
 }
 
 #[test]

@@ -82,9 +82,21 @@ impl Service {
     }
 
     /// Tells it to stop and waits for the end.
-    pub(crate) fn stop(mut self) -> ExitStatus {
+    pub(crate) fn stop(&mut self) -> ExitStatus {
         self.signal(nix::sys::signal::Signal::SIGTERM);
-        self.process.wait().unwrap()
+        ended(&mut self.process, LONG)
+    }
+}
+
+/// Waits for the end of a process that was told to stop.
+pub(crate) fn ended(process: &mut Child, within: Duration) -> ExitStatus {
+    let told = Instant::now();
+    loop {
+        if let Some(status) = process.try_wait().unwrap() {
+            return status;
+        }
+        assert!(told.elapsed() < within, "it does not stop");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

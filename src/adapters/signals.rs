@@ -1,4 +1,5 @@
-//! `SIGHUP`: a request to reload, or the end of the terminal that the service was started on.
+//! What the system tells the process: to stop (`SIGTERM`, `SIGINT`, `SIGQUIT`), or `SIGHUP`, which is a request to reload or the end of the
+//! terminal that the service was started on.
 
 use std::fs::{self, File};
 use std::io;
@@ -35,6 +36,34 @@ impl Hangups {
             std::future::pending::<()>().await;
         }
         if self.ends_with_terminal && !has_terminal() { Hangup::TerminalGone } else { Hangup::Reload }
+    }
+}
+
+/// Requests to stop. A process has one of these: whoever else listens to these signals takes their effect from the process without being
+/// able to stop it.
+pub struct Stops {
+    terminate: Signal,
+    interrupt: Signal,
+    quit: Signal,
+}
+
+impl Stops {
+    /// From now on these signals do not end the process by themselves.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn listen() -> io::Result<Self> {
+        let [terminate, interrupt, quit] = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
+        Ok(Self { terminate: terminate?, interrupt: interrupt?, quit: quit? })
+    }
+
+    /// Whether the next request leaves time for what is under way: `SIGTERM` does, a key of the terminal does not.
+    pub async fn next(&mut self) -> bool {
+        tokio::select! {
+            _ = self.terminate.recv() => true,
+            _ = self.interrupt.recv() => false,
+            _ = self.quit.recv() => false,
+        }
     }
 }
 
