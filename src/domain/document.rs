@@ -210,25 +210,30 @@ pub fn meta_tools<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>)
 /// The meta-tool that gives definitions. Where all tools are bound it would cost tokens for what the model has anyway.
 #[must_use]
 pub fn describe() -> MetaTool {
+    let description = format!(
+        "Get the description and the parameters of tools that {FIND_TOOLS} found, several at once, before you call them through \
+         {RUN_TOOL}."
+    );
+    let mut tool = described_as(description);
+    tool.parameters["properties"]["names"]["description"] = "The tools' names as they were found, e.g. [\"github__create_issue\"]".into();
+    tool
+}
+
+/// The same beside tools that are listed without their parameters, in as few words as possible.
+#[must_use]
+pub fn describe_listed() -> MetaTool {
+    described_as("Get the parameters of tools, several at once, before you call them.".to_owned())
+}
+
+fn described_as(description: String) -> MetaTool {
     MetaTool {
         name: DESCRIBE_TOOLS,
         path: "/v1/tools/describe",
         title: "Describe Tools",
-        description: format!(
-            "Get the description and the parameters of tools that {FIND_TOOLS} found, several at once, before you call them through \
-             {RUN_TOOL}."
-        ),
+        description,
         parameters: json!({
             "type": "object",
-            "properties": {
-                "names": {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "minItems": 1,
-                    "maxItems": MAX_DESCRIBED,
-                    "description": "The tools' names as they were found, e.g. [\"github__create_issue\"]"
-                }
-            },
+            "properties": {"names": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_DESCRIBED}},
             "required": ["names"]
         }),
         reads_only: true,

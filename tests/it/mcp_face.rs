@@ -144,6 +144,14 @@ async fn the_lazy_mode_lists_stubs_and_describes_on_demand() {
     let named = |tools: &Value, name: &str| tools.as_array().unwrap().iter().find(|tool| tool["name"] == name).cloned().unwrap();
     let stub = named(&list(json!({})).await, "time__convert_time");
     assert_eq!(stub["inputSchema"], json!({"type": "object"}));
+    // Beside them is what describes them, and nothing else.
+    let beside = list(json!({})).await.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(beside.iter().filter(|name| !name.contains("__")).collect::<Vec<_>>(), ["describe_tools"]);
+    let described = json!({"name": "describe_tools", "arguments": {"names": ["time__convert_time"]}});
+    let (_, described) = ask(&service, "/mcp?mode=lazy", "tools/call", described).await;
+    assert_eq!(described["result"]["structuredContent"]["tools"][0]["name"], "time__convert_time", "{described}");
+    let (_, absent) = ask(&service, "/mcp?mode=lazy", "tools/call", json!({"name": "find_tools", "arguments": {"queries": ["x"]}})).await;
+    assert_eq!(absent["error"]["code"], -32602, "{absent}");
     let whole = named(&list(json!({"lazy": false})).await, "time__convert_time");
     assert!(whole["inputSchema"]["properties"].is_object() && whole["description"].as_str() >= stub["description"].as_str());
     let (_, one) = ask(&service, "/mcp?mode=lazy", "tools/describe", json!({"name": "time__convert_time"})).await;

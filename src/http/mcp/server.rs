@@ -117,7 +117,12 @@ impl ServerHandler for Face {
             let tools = listed.map(|tool| definition::named(tool, &tool.label)).collect();
             return Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private));
         }
-        let of_meta = Publish::meta_tools(&catalog, &visibility, self.mode());
+        let of_meta = match self.shown {
+            // Who has all names needs nothing to find them.
+            Shown::Stubs => vec![document::describe_listed()],
+            Shown::Whole(mode) => Publish::meta_tools(&catalog, &visibility, mode),
+            Shown::ForMessage => Publish::meta_tools(&catalog, &visibility, Mode::Full),
+        };
         let mut tools: Vec<McpTool> = of_meta.iter().map(definition::of_meta).collect();
         let (mode, define): (Mode, fn(&Tool) -> McpTool) = match self.shown {
             Shown::Whole(mode) => (mode, definition::of),
@@ -144,7 +149,7 @@ impl ServerHandler for Face {
         let answer = async {
             let arguments = Value::Object(request.arguments.unwrap_or_default());
             let name = &*request.name;
-            if self.server.is_some() || !self.mode().has(name) {
+            if self.server.is_some() || !self.has(name) {
                 return self.call(name, &arguments.to_string(), &context, round).await;
             }
             let answer = match name {
@@ -305,12 +310,12 @@ impl Face {
         self.state.execute.by_id(&id, principal)
     }
 
-    /// The mode that has the same meta-tools.
-    fn mode(&self) -> Mode {
+    /// Whether this is one of the meta-tools that are listed here.
+    fn has(&self, name: &str) -> bool {
         match self.shown {
-            Shown::Whole(mode) => mode,
-            Shown::Stubs => Mode::Meta,
-            Shown::ForMessage => Mode::Full,
+            Shown::Whole(mode) => mode.has(name),
+            Shown::Stubs => name == DESCRIBE_TOOLS,
+            Shown::ForMessage => Mode::Full.has(name),
         }
     }
 
