@@ -12,7 +12,7 @@ use crate::domain::canonical::{self, Fingerprint};
 use crate::domain::definition;
 use crate::domain::hidden_text::{self, Cleaned, HiddenText};
 use crate::domain::naming::OperationId;
-use crate::domain::policy::ToolFacts;
+use crate::domain::policy::{ToolFacts, TraitTable};
 use crate::domain::principal::{Scope, Visibility};
 use crate::domain::relevance::analysis::Analyzer;
 use crate::domain::relevance::{Twins, Vocabulary};
@@ -97,6 +97,7 @@ pub struct Catalog {
     server_of: Vec<u32>,
     by_id: HashMap<ToolId, u32, RandomState>,
     by_operation: Arc<Places>,
+    traits: TraitTable,
     /// Places in `tools` of those that an admin pinned.
     pinned: Vec<u32>,
     version: u64,
@@ -154,6 +155,7 @@ impl Catalog {
                 versions.push(0);
             }
         }
+        catalog.traits = TraitTable::of(&catalog.tools);
         catalog.pinned = (0..).zip(&catalog.tools).filter(|(_, tool)| tool.pinned).map(|(place, _)| place).collect();
         catalog.version = Fingerprint::of_bytes(&versions).prefix();
         catalog.by_operation = Arc::new(places);
@@ -201,6 +203,18 @@ impl Catalog {
     #[must_use]
     pub fn server_of(&self, position: u32) -> Option<u32> {
         self.server_of.get(position as usize).copied()
+    }
+
+    /// The same for every tool in [`Catalog::tools`].
+    #[must_use]
+    pub fn servers_of(&self) -> &[u32] {
+        &self.server_of
+    }
+
+    /// What rules ask of tools, in the order of [`Catalog::tools`].
+    #[must_use]
+    pub fn traits(&self) -> &TraitTable {
+        &self.traits
     }
 
     /// All tools, servers in the order of their names.

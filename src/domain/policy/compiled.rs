@@ -6,20 +6,21 @@
 //! behind errs towards what held before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use ahash::RandomState;
-use rayon::iter::ParallelIterator as _;
-use rayon::slice::ParallelSlice as _;
+use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 
 use crate::domain::canonical::Fingerprint;
-use crate::domain::catalog::{Catalog, CatalogServer};
+use crate::domain::catalog::Catalog;
 use crate::domain::naming::OperationId;
 use crate::domain::policy::decision::ToolSide;
 use crate::domain::policy::facts;
 use crate::domain::policy::pattern::{Bits, Conditions, Patterns, Scratch};
 use crate::domain::policy::rule::{Effect, PlacedRule, Rule};
 use crate::domain::policy::toolsets::{Membership, Toolsets};
+use crate::domain::policy::traits::Traits;
 use crate::domain::principal::{Classes, Members, Principal, Scope, VisibilityClass};
 use crate::domain::tool::Tool;
 use crate::domain::toolset::ToolsetName;
@@ -65,7 +66,7 @@ struct Program {
     toolsets: Bits,
 }
 
-/// What the rules make of the tools of some servers.
+/// What the rules make of some tools.
 #[derive(Debug, Default)]
 struct Part {
     programs: Vec<Program>,
@@ -186,7 +187,7 @@ impl Policy {
             return true;
         }
         let mut found = self.toolsets.membership();
-        self.toolsets.find(tool, &mut found);
+        self.toolsets.find(&tool.id.server, Traits::of(tool), &mut found);
         self.toolsets.admit(&found.member, principal)
     }
 
@@ -196,11 +197,12 @@ impl Policy {
         if self.is_open() && self.toolsets.is_empty() {
             return Assignment::default();
         }
-        let servers = catalog.servers();
-        // More parts than threads, as servers differ in size.
-        let parts: Vec<Part> =
-            servers.par_chunks(servers.len().div_ceil(4 * rayon::current_num_threads()).max(1)).map(|servers| self.part(servers)).collect();
-        let mut each: Vec<VisibilityClass> = Vec::with_capacity(catalog.tools().len());
+        let count = catalog.tools().len();
+        // More parts than threads, as some tools take longer than others.
+        let size = count.div_ceil(4 * rayon::current_num_threads()).max(1);
+        let parts = (0..count.div_ceil(size)).into_par_iter().map(|part| self.part(catalog, part * size..count.min((part + 1) * size)));
+        let parts: Vec<Part> = parts.collect();
+        let mut each: Vec<VisibilityClass> = Vec::with_capacity(count);
         let mut always: BTreeMap<usize, Vec<OperationId>> = BTreeMap::new();
         let mut numbers: BTreeMap<VisibilityClass, Program> = BTreeMap::new();
         for part in parts {
@@ -213,12 +215,12 @@ impl Policy {
         Assignment { classes: Arc::new(Classes::new(version, catalog, each, members)), programs: numbers.into_iter().collect() }
     }
 
-    /// What the rules make of the tools of some servers.
-    fn part(&self, servers: &[CatalogServer]) -> Part {
+    /// What the rules make of the tools at these places.
+    fn part(&self, catalog: &Catalog, places: Range<usize>) -> Part {
         let mut part = Part::default();
         let mut known: HashMap<(Bits, Bits), usize, RandomState> = HashMap::default();
         let mut asked = (Bits::new(self.rules.len()), Bits::new(self.toolsets.len()));
-        self.for_each(servers, |tool, bits, membership| {
+        self.for_each(catalog, places, |place, bits, membership| {
             asked.0.copy_from(bits);
             asked.1.copy_from(&membership.member);
             let program = known.get(&asked).copied().unwrap_or_else(|| {
@@ -227,7 +229,7 @@ impl Policy {
                 part.programs.len() - 1
             });
             part.each.push(program);
-            part.always.extend(membership.always.iter().map(|number| (number, tool.operation_id.clone())));
+            part.always.extend(membership.always.iter().map(|number| (number, catalog.tools()[place].operation_id.clone())));
         });
         part
     }
@@ -253,31 +255,38 @@ impl Policy {
     /// The rules that fit no tool of a catalog, whoever calls.
     pub(super) fn idle(&self, catalog: &Catalog) -> Vec<&PlacedRule> {
         let mut is_idle = vec![true; self.rules.len()];
-        self.for_each(catalog.servers(), |_, bits, _| bits.iter().for_each(|number| is_idle[number] = false));
+        self.for_each(catalog, 0..catalog.tools().len(), |_, bits, _| bits.iter().for_each(|number| is_idle[number] = false));
         self.rules.iter().zip(is_idle).filter(|(_, is_idle)| *is_idle).map(|(rule, _)| rule).collect()
     }
 
-    /// Every tool with the rules that fit it.
-    fn for_each(&self, servers: &[CatalogServer], mut visit: impl FnMut(&Tool, &Bits, &Membership)) {
+    /// The tools at these places, each with the rules that fit it.
+    fn for_each(&self, catalog: &Catalog, places: Range<usize>, mut visit: impl FnMut(usize, &Bits, &Membership)) {
         let count = self.rules.len();
         let (mut scratch, mut bits) = (Scratch::new(count), Bits::new(count));
         let mut membership = self.toolsets.membership();
-        // Many tools have the same tags, and what is matched against patterns is most of the work.
-        let mut of_tags: HashMap<&[Box<str>], Bits, RandomState> = HashMap::default();
-        for server in servers {
-            let mut of_server = Bits::all(count);
-            self.servers.keep([server.name.as_str()], &mut of_server, &mut scratch);
-            for tool in &server.tools {
-                bits.copy_from(&of_server);
-                bits.and(&self.hints[tool.facts.hints()]);
-                self.tools.keep_tool(&tool.id.name, tool.operation_id.as_str(), &mut bits, &mut scratch);
-                bits.and(of_tags.entry(tool.facts.tag_list()).or_insert_with(|| self.tags.of(tool.facts.tags(), &mut scratch)));
-                self.toolsets.find(tool, &mut membership);
-                let names = membership.member.iter().filter_map(|number| self.toolsets.name(number)).map(ToolsetName::as_str);
-                self.in_toolsets.keep(names, &mut bits, &mut scratch);
-                visit(tool, &bits, &membership);
+        let Some(first) = catalog.servers_of().get(places.start) else { return };
+        let (mut server, mut of_server) = (*first, self.of_server(catalog, *first, &mut scratch));
+        // What is matched against patterns is most of the work.
+        let mut of_tags: HashMap<usize, Bits, RandomState> = HashMap::default();
+        for (place, tool, tags) in catalog.traits().at(places) {
+            if catalog.servers_of()[place] != server {
+                server = catalog.servers_of()[place];
+                of_server = self.of_server(catalog, server, &mut scratch);
             }
+            bits.copy_from(&of_server);
+            bits.and(&self.hints[tool.hints]);
+            self.tools.keep_tool(tool, &mut bits, &mut scratch);
+            bits.and(of_tags.entry(tags).or_insert_with(|| self.tags.of(tool.tags.iter().map(AsRef::as_ref), &mut scratch)));
+            self.toolsets.find(&catalog.servers()[server as usize].name, tool, &mut membership);
+            let names = membership.member.iter().filter_map(|number| self.toolsets.name(number)).map(ToolsetName::as_str);
+            self.in_toolsets.keep(names, &mut bits, &mut scratch);
+            visit(place, &bits, &membership);
         }
+    }
+
+    /// The rules that fit a server.
+    fn of_server(&self, catalog: &Catalog, place: u32, scratch: &mut Scratch) -> Bits {
+        self.servers.of([catalog.servers()[place as usize].name.as_str()], scratch)
     }
 
     /// For every rule whether its condition on callers holds.

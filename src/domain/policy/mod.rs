@@ -11,6 +11,7 @@ mod pattern;
 mod rule;
 mod tagging;
 mod toolsets;
+mod traits;
 
 pub use check::{contradictions, warnings};
 pub use compiled::{Assignment, Policy};
@@ -20,6 +21,7 @@ pub(crate) use pattern::glob;
 pub use rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
 pub use tagging::{TagRule, Tagging};
 pub use toolsets::Toolsets;
+pub use traits::TraitTable;
 
 #[cfg(test)]
 mod tests;

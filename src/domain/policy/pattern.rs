@@ -6,6 +6,8 @@ use std::sync::Arc;
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use indexmap::IndexMap;
 
+use crate::domain::policy::traits::Traits;
+
 /// Longest pattern.
 const MAX_BYTES: usize = 512;
 
@@ -140,18 +142,18 @@ impl Conditions {
     }
 
     /// The same for a tool, which has two names.
-    pub(super) fn keep_tool(&self, name: &str, published: &str, bits: &mut Bits, scratch: &mut Scratch) {
+    pub(super) fn keep_tool(&self, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
         scratch.holds.copy_from(&self.free);
-        self.names.add(name, scratch);
-        self.published.add(published, scratch);
+        self.names.add(tool.name, scratch);
+        self.published.add(tool.published, scratch);
         bits.and(&scratch.holds);
     }
 
     /// The rules that have a pattern which fits the tool. Rules without patterns are not among them.
-    pub(super) fn match_tool(&self, name: &str, published: &str, bits: &mut Bits, scratch: &mut Scratch) {
+    pub(super) fn match_tool(&self, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
         scratch.holds.clear();
-        self.names.add(name, scratch);
-        self.published.add(published, scratch);
+        self.names.add(tool.name, scratch);
+        self.published.add(tool.published, scratch);
         bits.copy_from(&scratch.holds);
     }
 }
@@ -163,12 +165,6 @@ pub(super) struct Bits(Vec<u64>);
 impl Bits {
     pub(super) fn new(count: usize) -> Self {
         Self(vec![0; count.div_ceil(64)])
-    }
-
-    pub(super) fn all(count: usize) -> Self {
-        let mut bits = Self::new(count);
-        (0..count).for_each(|number| bits.set(number));
-        bits
     }
 
     pub(super) fn set(&mut self, number: usize) {

@@ -7,8 +7,9 @@ use indexmap::IndexMap;
 use crate::domain::canonical::Fingerprint;
 use crate::domain::policy::facts;
 use crate::domain::policy::pattern::{Bits, Conditions, Scratch};
+use crate::domain::policy::traits::Traits;
 use crate::domain::principal::Principal;
-use crate::domain::tool::Tool;
+use crate::domain::tool::{ServerName, Tool};
 use crate::domain::toolset::{Definition, Published, Toolset, ToolsetName};
 
 /// All toolsets, and which of them the service shows.
@@ -105,27 +106,27 @@ impl Toolsets {
         Membership { member: Bits::new(count), always: Bits::new(count), scratch: Scratch::new(count) }
     }
 
-    /// Finds the toolsets that a tool is in.
-    pub(super) fn find(&self, tool: &Tool, found: &mut Membership) {
+    /// Finds the toolsets that a tool of a server is in.
+    pub(super) fn find(&self, server: &ServerName, tool: Traits<'_>, found: &mut Membership) {
         if self.list.is_empty() {
             return;
         }
         let Membership { member, always, scratch } = found;
         member.copy_from(&self.conditional);
-        member.and(&self.hints[tool.facts.hints()]);
-        self.servers.keep([tool.id.server.as_str()], member, scratch);
-        self.tools.keep_tool(&tool.id.name, tool.operation_id.as_str(), member, scratch);
-        self.tags.keep(tool.facts.tags(), member, scratch);
-        self.exclude.match_tool(&tool.id.name, tool.operation_id.as_str(), always, scratch);
+        member.and(&self.hints[tool.hints]);
+        self.servers.keep([server.as_str()], member, scratch);
+        self.tools.keep_tool(tool, member, scratch);
+        self.tags.keep(tool.tags.iter().map(AsRef::as_ref), member, scratch);
+        self.exclude.match_tool(tool, always, scratch);
         member.and_not(always);
-        self.always.match_tool(&tool.id.name, tool.operation_id.as_str(), always, scratch);
+        self.always.match_tool(tool, always, scratch);
         member.or(always);
     }
 
     /// The names of the toolsets that a tool is in.
     pub(super) fn names_of(&self, tool: &Tool) -> Vec<&str> {
         let mut found = self.membership();
-        self.find(tool, &mut found);
+        self.find(&tool.id.server, Traits::of(tool), &mut found);
         found.member.iter().filter_map(|number| Some(self.name(number)?.as_str())).collect()
     }
 
