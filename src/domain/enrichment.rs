@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::domain::canonical::Fingerprint;
+use crate::domain::hidden_text;
 use crate::domain::relevance::context_passage;
 use crate::domain::tool::Tool;
 
@@ -118,19 +119,10 @@ impl Enrichment {
 
 fn text(text: &str, longest: usize, too_long: EnrichmentProblem) -> Result<String, EnrichmentProblem> {
     let text = text.trim();
-    if text.chars().any(is_unprintable) {
+    if text.chars().any(char::is_control) || hidden_text::strip(text).is_some() {
         return Err(EnrichmentProblem::Unprintable);
     }
     if text.chars().count() > longest { Err(too_long) } else { Ok(text.to_owned()) }
-}
-
-/// Control characters, and those that hide letters or turn their order around. The joiners of Indic and Persian stay.
-fn is_unprintable(letter: char) -> bool {
-    letter.is_control()
-        || matches!(
-            letter,
-            '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}'
-        )
 }
 
 /// What a language model is asked about one tool.

@@ -9,6 +9,7 @@ use std::fmt::{self, Write as _};
 
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::domain::hidden_text::is_unseen;
 use crate::domain::principal::Principal;
 use crate::domain::secret::SecretName;
 
@@ -195,7 +196,7 @@ impl UserField {
             Self::Name => ("the name of the user", vec![caller.name.as_deref().ok_or(FillError::NoName)?]),
             Self::Groups => ("the name of a group of the user", caller.groups.iter().map(String::as_str).collect()),
         };
-        if texts.iter().any(|text| text.chars().any(is_invisible)) {
+        if texts.iter().any(|text| text.chars().any(is_unseen)) {
             return Err(FillError::Invisible(what));
         }
         let is_list = self == Self::Groups;
@@ -229,12 +230,6 @@ fn encoded(text: &str, place: Place, is_list: bool) -> String {
         }
     }
     out
-}
-
-/// Nobody sees it, so nobody means it.
-fn is_invisible(character: char) -> bool {
-    let has_no_width = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}' | '\u{ad}');
-    character.is_control() || has_no_width
 }
 
 /// Without its plain text.

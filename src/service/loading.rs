@@ -152,6 +152,9 @@ pub struct Loading {
     pub recorder: Recorder,
 }
 
+/// What there is, and what of it a caller may see.
+type View = (Arc<Catalog>, Visibility);
+
 impl Loading {
     /// Notes how many tools a conversation was given.
     pub fn note_listed(&self, caller: &Caller, bound: usize) {
@@ -164,32 +167,30 @@ impl Loading {
         if mode != Mode::Dynamic && !(mode == Mode::Full && is_session) {
             return Bound::default();
         }
-        self.bound_with(&self.readable(here).await, here, mode).into()
+        self.bound_with(&self.readable(here).await, &self.view(here), mode).into()
     }
 
     /// The same, where it is known what is loaded: pinned tools first, in mode dynamic.
-    fn bound_with(&self, loaded: &Loaded, here: Here<'_>, mode: Mode) -> Vec<OperationId> {
-        let (catalog, visibility) = self.view(here);
+    fn bound_with(&self, loaded: &Loaded, (catalog, visibility): &View, mode: Mode) -> Vec<OperationId> {
         let mut names: Vec<OperationId> = Vec::new();
         if mode == Mode::Dynamic {
             let settings = self.selection.load();
-            let pinned = pinned(&settings, &catalog).map(|position| &catalog.tools()[position as usize]);
+            let pinned = pinned(&settings, catalog).map(|position| &catalog.tools()[position as usize]);
             names.extend(pinned.filter(|tool| visibility.allows(tool)).map(|tool| tool.operation_id.clone()));
         }
-        names.extend(loaded.tools(&catalog, &visibility).into_iter().map(|tool| tool.operation_id.clone()));
+        names.extend(loaded.tools(catalog, visibility).into_iter().map(|tool| tool.operation_id.clone()));
         names
     }
 
     /// The names of what is bound for the holder that is here, if there is one.
     pub async fn now(&self, here: Here<'_>) -> Option<HashSet<OperationId>> {
         here.holder()?;
-        Some(self.names_with(&self.readable(here).await, here))
+        Some(self.names_with(&self.readable(here).await, &self.view(here), here.place))
     }
 
-    fn names_with(&self, loaded: &Loaded, here: Here<'_>) -> HashSet<OperationId> {
-        let (catalog, visibility) = self.view(here);
-        let bound = self.bound_with(loaded, here, Mode::Dynamic).into();
-        let listed = Publish::listed(&catalog, here.place, &visibility, Mode::Dynamic, &bound);
+    fn names_with(&self, loaded: &Loaded, view: &View, place: &Place) -> HashSet<OperationId> {
+        let bound = self.bound_with(loaded, view, Mode::Dynamic).into();
+        let listed = Publish::listed(&view.0, place, &view.1, Mode::Dynamic, &bound);
         listed.into_iter().map(|tool| tool.operation_id.clone()).collect()
     }
 
@@ -261,13 +262,14 @@ impl Loading {
     /// [`LoadError`]
     pub async fn load(&self, names: &[String], with_tags: bool, here: Here<'_>) -> Result<LoadAnswer, LoadError> {
         let started = Instant::now();
-        let (catalog, visibility) = self.view(here);
-        let groups = read(names, with_tags, &catalog, &visibility)?;
+        let view = self.view(here);
+        let (catalog, visibility) = &view;
+        let groups = read(names, with_tags, catalog, visibility)?;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
         let before = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
-        let bound_before = self.names_with(&before, here).len();
+        let bound_before = self.names_with(&before, &view, here.place).len();
         let is_loaded = |group: &Group| match &holder {
-            Holder::Chat(_) => group.members(&catalog, &visibility).iter().all(|tool| before.tools.contains(&tool.id)),
+            Holder::Chat(_) => group.members(catalog, visibility).iter().all(|tool| before.tools.contains(&tool.id)),
             Holder::Session(_) | Holder::Client(_) => here.is_initial(group) || before.groups.contains(group),
         };
         let (known, new): (Vec<Group>, Vec<Group>) = groups.iter().cloned().partition(is_loaded);
@@ -275,10 +277,10 @@ impl Loading {
         match &holder {
             Holder::Session(session) => self.store.load_session_groups(&session.id, &new).await?,
             Holder::Client(client) => client.0.lock().extend(new.iter().cloned()),
-            Holder::Chat(key) => warnings.extend(self.load_into_chat(key, &new, &catalog, &visibility).await?),
+            Holder::Chat(key) => warnings.extend(self.load_into_chat(key, &new, catalog, visibility).await?),
         }
         let mut seen = HashSet::new();
-        let tools = groups.iter().flat_map(|group| group.members(&catalog, &visibility)).map(|tool| tool.operation_id.to_string());
+        let tools = groups.iter().flat_map(|group| group.members(catalog, visibility)).map(|tool| tool.operation_id.to_string());
         let tools = tools.filter(|name| seen.insert(name.clone())).collect();
         let names = |groups: &[Group]| groups.iter().map(ToString::to_string).collect();
         let bound = self.now(here).await.map_or(bound_before, |names| names.len());
@@ -298,19 +300,20 @@ impl Loading {
     /// # Errors
     /// [`LoadError`]
     pub async fn unload(&self, name: &str, here: Here<'_>) -> Result<UnloadAnswer, LoadError> {
-        let (catalog, visibility) = self.view(here);
+        let view = self.view(here);
+        let (catalog, visibility) = &view;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
         let loaded = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
         // What is gone from the catalog meanwhile can be unloaded all the same.
         let held = loaded.groups.iter().find(|group| group.name().eq_ignore_ascii_case(name.trim())).cloned();
         let group = match held {
             Some(group) => group,
-            None => read(&[name.to_owned()], true, &catalog, &visibility)?.swap_remove(0),
+            None => read(&[name.to_owned()], true, catalog, visibility)?.swap_remove(0),
         };
         if here.is_initial(&group) {
             return Err(LoadError::Initial(group.to_string()));
         }
-        let before = self.names_with(&loaded, here);
+        let before = self.names_with(&loaded, &view, here.place);
         let was_loaded = match &holder {
             Holder::Session(session) => self.store.unload_session_group(&session.id, &group).await?,
             Holder::Client(client) => {
@@ -320,7 +323,7 @@ impl Loading {
                 groups.len() < count
             }
             Holder::Chat(key) => {
-                let tools: HashSet<ToolId> = group.members(&catalog, &visibility).into_iter().map(|tool| tool.id.clone()).collect();
+                let tools: HashSet<ToolId> = group.members(catalog, visibility).into_iter().map(|tool| tool.id.clone()).collect();
                 self.chats.remove(key, &tools).await.ok_or(LoadError::Unavailable)?.1
             }
         };
@@ -383,7 +386,7 @@ impl Loading {
         Ok(warnings)
     }
 
-    fn view(&self, here: Here<'_>) -> (Arc<Catalog>, Visibility) {
+    fn view(&self, here: Here<'_>) -> View {
         (self.current.snapshot(), self.current.visibility(&here.caller.principal))
     }
 }

@@ -158,12 +158,7 @@ impl Passthrough {
         let listed = servers.map(async |server| {
             let entries = self.list_one(&server, what, &view.caller).await;
             if let Err(error) = &entries {
-                // The server's own words are not for the log.
-                let error = if matches!(error, PassError::Call(CallError::Protocol { .. })) {
-                    "an error of the server"
-                } else {
-                    &error.to_string()
-                };
+                let error = if let PassError::Call(error) = error { error.without_words() } else { error.to_string() };
                 tracing::info!(%server, method = what.method(), error, "left out of a list");
             }
             (server, entries.unwrap_or_default())

@@ -368,10 +368,8 @@ impl Subscriptions {
                 *turn.lock().await = false;
                 drop(turn);
                 if let Err(error) = follower.settle(&resource).await {
-                    // The server's own words are not for the log, and the address is not either.
-                    let error =
-                        if matches!(error, CallError::Protocol { .. }) { "the server refused".to_owned() } else { error.to_string() };
-                    tracing::info!(server = %resource.server, error, "a subscription could not be made again");
+                    // Nor is the address for the log.
+                    tracing::info!(server = %resource.server, error = error.without_words(), "a subscription could not be made again");
                 }
                 follower.updated(&resource.server, &resource.uri);
             });

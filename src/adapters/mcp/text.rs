@@ -3,6 +3,7 @@
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
+use crate::domain::hidden_text::is_unseen;
 use crate::settings::servers::{ServerSettings, TransportSettings};
 
 /// Characters of a server's message that are kept.
@@ -34,8 +35,7 @@ pub(super) fn plain(text: &str) -> String {
                 while characters.next().is_some_and(|character| !character.is_ascii_alphabetic()) {}
             }
             '\t' | '\n' => plain.push(' '),
-            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}' => {}
-            character if character.is_control() => {}
+            character if is_unseen(character) => {}
             character => plain.push(character),
         }
     }

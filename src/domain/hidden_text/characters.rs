@@ -62,6 +62,12 @@ pub fn visible(text: &str) -> String {
     out
 }
 
+/// Whether nobody sees this character in a line of text, whatever effect it has on others, or it ends the line.
+#[must_use]
+pub fn is_unseen(character: char) -> bool {
+    character.is_control() || is_suspect(character) || matches!(character, '\u{2028}' | '\u{2029}')
+}
+
 /// Hidden, unless it has an effect where it stands.
 fn is_suspect(character: char) -> bool {
     match character {

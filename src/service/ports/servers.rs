@@ -361,6 +361,13 @@ pub enum CallError {
     TooLarge { limit: usize },
 }
 
+impl CallError {
+    /// For the log, which is not for the words of a server: they may be of whatever the call was about.
+    pub(crate) fn without_words(&self) -> String {
+        if matches!(self, Self::Protocol { .. }) { "an error of the server".to_owned() } else { self.to_string() }
+    }
+}
+
 /// Seconds as people read them.
 fn in_hundredths(time: Duration) -> f64 {
     (time.as_secs_f64() * 100.0).round() / 100.0
