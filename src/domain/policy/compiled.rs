@@ -5,6 +5,7 @@
 //! policy and on every replica, a change of rules moves only the tools that it speaks of, and an index that is a moment
 //! behind errs towards what held before.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -69,7 +70,8 @@ struct Program {
 /// What the rules make of some tools.
 #[derive(Debug, Default)]
 struct Part {
-    programs: Vec<Program>,
+    /// Each program once, with the class that is its own where no other has it.
+    programs: Vec<(VisibilityClass, Program)>,
     /// For each tool its program by number.
     each: Vec<usize>,
     /// Toolsets by number with tools that are always on in them.
@@ -199,20 +201,21 @@ impl Policy {
         }
         let count = catalog.tools().len();
         // More parts than threads, as some tools take longer than others.
-        let size = count.div_ceil(4 * rayon::current_num_threads()).max(1);
+        let size = count.div_ceil(2 * rayon::current_num_threads()).max(1);
         let parts = (0..count.div_ceil(size)).into_par_iter().map(|part| self.part(catalog, part * size..count.min((part + 1) * size)));
         let parts: Vec<Part> = parts.collect();
         let mut each: Vec<VisibilityClass> = Vec::with_capacity(count);
         let mut always: BTreeMap<usize, Vec<OperationId>> = BTreeMap::new();
-        let mut numbers: BTreeMap<VisibilityClass, Program> = BTreeMap::new();
+        let mut known: HashMap<VisibilityClass, Program, RandomState> = HashMap::default();
         for part in parts {
-            let classes: Vec<VisibilityClass> = part.programs.into_iter().map(|program| self.number(program, &mut numbers)).collect();
+            let classes: Vec<VisibilityClass> =
+                part.programs.into_iter().map(|(class, program)| settle(class, program, &mut known)).collect();
             each.extend(part.each.into_iter().map(|program| classes[program]));
             part.always.into_iter().for_each(|(toolset, name)| always.entry(toolset).or_default().push(name));
         }
-        let members = self.members(&numbers, always);
+        let members = self.members(&known, always);
         let version = Fingerprint::of_bytes(&[self.version.to_le_bytes(), catalog.version().to_le_bytes()].concat()).prefix();
-        Assignment { classes: Arc::new(Classes::new(version, catalog, each, members)), programs: numbers.into_iter().collect() }
+        Assignment { classes: Arc::new(Classes::new(version, catalog, each, members)), programs: known.into_iter().collect() }
     }
 
     /// What the rules make of the tools at these places.
@@ -224,7 +227,8 @@ impl Policy {
             asked.0.copy_from(bits);
             asked.1.copy_from(&membership.member);
             let program = known.get(&asked).copied().unwrap_or_else(|| {
-                part.programs.push(self.program(bits, &membership.member));
+                let program = self.program(bits, &membership.member);
+                part.programs.push((self.class(&program), program));
                 known.insert(asked.clone(), part.programs.len() - 1);
                 part.programs.len() - 1
             });
@@ -237,14 +241,14 @@ impl Policy {
     /// Of each toolset the classes that are in it, and the tools that are always on.
     fn members(
         &self,
-        numbers: &BTreeMap<VisibilityClass, Program>,
+        programs: &HashMap<VisibilityClass, Program, RandomState>,
         mut always: BTreeMap<usize, Vec<OperationId>>,
     ) -> BTreeMap<ToolsetName, Members> {
         let mut members: BTreeMap<ToolsetName, Members> = BTreeMap::new();
         for (number, (name, _)) in self.toolsets.iter().enumerate() {
             members.insert(name.clone(), Members { classes: BTreeSet::new(), always: always.remove(&number).unwrap_or_default() });
         }
-        for (class, program) in numbers {
+        for (class, program) in programs {
             for name in program.toolsets.iter().filter_map(|number| self.toolsets.name(number)) {
                 members.entry(name.clone()).or_default().classes.insert(*class);
             }
@@ -334,10 +338,9 @@ impl Policy {
         Program { steps, otherwise, toolsets: toolsets.clone() }
     }
 
-    /// The number of a class: 0 for what is in no toolset and everybody may use, else a hash. Two programs never share one.
-    fn number(&self, program: Program, numbers: &mut BTreeMap<VisibilityClass, Program>) -> VisibilityClass {
+    /// The class of a program: 0 for what is in no toolset and everybody may use, else a hash.
+    fn class(&self, program: &Program) -> VisibilityClass {
         if program.steps.is_empty() && program.otherwise == Effect::Allow && program.toolsets.iter().next().is_none() {
-            numbers.insert(VisibilityClass(0), program);
             return VisibilityClass(0);
         }
         let mut bytes = Vec::new();
@@ -351,12 +354,21 @@ impl Policy {
             bytes.extend_from_slice(name.as_str().as_bytes());
         }
         #[expect(clippy::cast_possible_truncation, reason = "a hash: any 32 bits of it will do")]
-        let mut number = (Fingerprint::of_bytes(&bytes).prefix() as u32).max(1);
-        while numbers.get(&VisibilityClass(number)).is_some_and(|taken| *taken != program) {
-            number = number.wrapping_add(1).max(1);
+        VisibilityClass((Fingerprint::of_bytes(&bytes).prefix() as u32).max(1))
+    }
+}
+
+/// The class that a program has among others: two never share one.
+fn settle(mut class: VisibilityClass, program: Program, known: &mut HashMap<VisibilityClass, Program, RandomState>) -> VisibilityClass {
+    loop {
+        match known.entry(class) {
+            Entry::Occupied(taken) if *taken.get() != program => class = VisibilityClass(class.0.wrapping_add(1).max(1)),
+            Entry::Occupied(_) => return class,
+            Entry::Vacant(free) => {
+                free.insert(program);
+                return class;
+            }
         }
-        numbers.insert(VisibilityClass(number), program);
-        VisibilityClass(number)
     }
 }
 
