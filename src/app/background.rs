@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -10,11 +11,16 @@ use tokio_util::sync::CancellationToken;
 use super::Stopper;
 use crate::adapters::signals::{Hangup, Hangups, Stops};
 use crate::adapters::watch::FileWatch;
+use crate::service::keys::Keys;
+use crate::service::mcp_sessions::McpSessions;
 use crate::service::ports::{Store, recovered};
 use crate::service::refresh::Indexing;
 use crate::service::reload::{Reload, Trigger};
 use crate::service::retrieve::Retrieve;
 use crate::service::secrets::Secrets;
+
+/// How often it is looked for keys that have expired.
+const EXPIRING: Duration = Duration::from_secs(30);
 
 /// Stops the server when the process is told to stop.
 pub(super) fn follow_stops(mut stops: Stops, server: Stopper, stop: CancellationToken) -> JoinHandle<()> {
@@ -50,6 +56,26 @@ pub(super) fn teach(
 pub(super) fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
         stop.run_until_cancelled(secrets.reseal()).await;
+    })
+}
+
+/// Ends MCP sessions, and with them their streams and calls, as soon as the key that let their caller in is revoked or has another secret,
+/// and soon after it has expired.
+pub(super) fn end_sessions(keys: Arc<Keys>, sessions: Arc<McpSessions>, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let (mut changes, mut expiring) = (keys.changes(), tokio::time::interval(EXPIRING));
+        let follow = async {
+            loop {
+                tokio::select! {
+                    changed = changes.changed() => if changed.is_err() {
+                        return;
+                    },
+                    _ = expiring.tick() => {}
+                }
+                sessions.close_without(|key| keys.is_good(key));
+            }
+        };
+        stop.run_until_cancelled(follow).await;
     })
 }
 

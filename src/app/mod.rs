@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::background::{follow_changes, follow_stops, keep_indexed, reseal, teach};
+use self::background::{end_sessions, follow_changes, follow_stops, keep_indexed, reseal, teach};
 use self::listening::{SHUTDOWN_SECONDS, admission, bind, listen};
 pub use self::parts::publish_options;
 use self::parts::{apply, apply_to_tools, enrichment, files, mcp_options, open_index};
@@ -242,6 +242,7 @@ impl Application {
         let passthrough =
             Passthrough::new(Arc::clone(&current), Arc::clone(&servers), Arc::clone(&secrets), Arc::clone(&limits), audit.clone());
         let passthrough = Arc::new(passthrough);
+        let ending_sessions = end_sessions(Arc::clone(&keys), Arc::clone(&mcp_sessions), closing.clone());
         let (subscriptions, subscribing) = Subscriptions::start(
             Arc::clone(&current),
             Arc::clone(&servers),
@@ -324,6 +325,7 @@ impl Application {
                 noting,
                 session_noting,
                 session_keeping,
+                ending_sessions,
                 subscribing,
                 stopping,
                 auditing,

@@ -73,6 +73,14 @@ pub struct ApiKey {
     pub last_used_at: Option<SystemTime>,
 }
 
+/// Which key let somebody in, and with which secret: it may have another one by now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Presented {
+    pub id: KeyId,
+    /// As [`ApiKey::hash`].
+    pub hash: Fingerprint,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyState {
     Active,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::domain::api_key::ApiKey;
+use crate::domain::api_key::{ApiKey, Presented};
 use crate::domain::catalog::{Catalog, CatalogServer, Places};
 use crate::domain::naming::OperationId;
 use crate::domain::tool::{ServerName, Tool};
@@ -44,6 +44,8 @@ impl PrincipalId {
 pub struct Principal {
     pub id: PrincipalId,
     pub kind: PrincipalKind,
+    /// The named key that let it in, for itself or for a user.
+    pub key: Option<Presented>,
     pub groups: BTreeSet<String>,
     /// Of a user, in lower case.
     pub email: Option<String>,
@@ -92,6 +94,7 @@ impl Principal {
         Self {
             id: PrincipalId::new(id),
             kind,
+            key: None,
             groups: BTreeSet::new(),
             email: None,
             name: None,
@@ -126,6 +129,7 @@ impl Principal {
     #[must_use]
     pub fn api_key(key: &ApiKey) -> Self {
         Self {
+            key: Some(Presented { id: key.id.clone(), hash: key.hash }),
             groups: key.groups.clone(),
             servers: key.servers.clone().map_or(Scope::All, Scope::Only),
             within: key.toolsets.iter().cloned().collect(),
@@ -145,8 +149,8 @@ impl Principal {
         if !self.groups.is_empty() {
             groups.retain(|group| self.groups.contains(group));
         }
-        let (servers, within, name) = (self.servers.clone(), self.within.clone(), user.name);
-        Self { groups, email, name, servers, within, ..Self::new(format!("{USER}{}", user.id), PrincipalKind::User) }
+        let (key, servers, within) = (self.key.clone(), self.servers.clone(), self.within.clone());
+        Self { key, groups, email, name: user.name, servers, within, ..Self::new(format!("{USER}{}", user.id), PrincipalKind::User) }
     }
 
     /// The same caller, who sees only what is in a toolset, and administers nothing there.

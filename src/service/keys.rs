@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use secrecy::SecretString;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::api_key::{self, ApiKey, ID_BYTES, KeyId, KeyState, SECRET_BYTES};
+use crate::domain::api_key::{self, ApiKey, ID_BYTES, KeyId, KeyState, Presented, SECRET_BYTES};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::tool::ServerName;
 use crate::domain::toolset::ToolsetName;
@@ -64,6 +64,7 @@ pub struct Keys {
     used: mpsc::Sender<(KeyId, SystemTime)>,
     /// One change at a time.
     changing: Mutex<()>,
+    changed: watch::Sender<()>,
 }
 
 impl Keys {
@@ -75,7 +76,8 @@ impl Keys {
         let table = store.api_keys().await?.into_iter().map(|key| (key.id.clone(), Entry::of(key))).collect();
         let (used, queue) = mpsc::channel(QUEUE);
         let task = tokio::spawn(note_uses(Arc::clone(&store), queue, stop));
-        Ok((Arc::new(Self { store, table: ArcSwap::from_pointee(table), used, changing: Mutex::default() }), task))
+        let changed = watch::Sender::new(());
+        Ok((Arc::new(Self { store, table: ArcSwap::from_pointee(table), used, changing: Mutex::default(), changed }), task))
     }
 
     /// The key that was presented, if it is good now.
@@ -89,6 +91,18 @@ impl Keys {
             let _ = self.used.try_send((entry.key.id.clone(), of_hour(hour)));
         }
         Some(Arc::clone(&entry.key))
+    }
+
+    /// Whether what let somebody in would do so now.
+    #[must_use]
+    pub fn is_good(&self, presented: &Presented) -> bool {
+        self.table.load().get(&presented.id).is_some_and(|entry| entry.key.admits(presented.hash, SystemTime::now()))
+    }
+
+    /// Tells whenever a key has changed.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// All keys, oldest first.
@@ -181,6 +195,7 @@ impl Keys {
             table.insert(key.id.clone(), Entry::of(key.clone()));
             table
         });
+        self.changed.send_replace(());
         Ok(())
     }
 }

@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::api_key::Presented;
 use crate::domain::document::Mode;
 use crate::domain::principal::{Principal, PrincipalId, Visibility};
 use crate::domain::tool::{ServerName, Tool};
@@ -496,6 +497,15 @@ impl McpSessions {
         let ended = self.sessions.lock().remove(&session.id);
         session.end();
         drop(ended);
+    }
+
+    /// Ends the sessions of callers whom a key let in that is not good any more.
+    pub fn close_without(&self, is_good: impl Fn(&Presented) -> bool) {
+        for session in self.all() {
+            if session.viewer().key.as_ref().is_some_and(|key| !is_good(key)) {
+                self.close(&session);
+            }
+        }
     }
 
     /// Notes that the client has now fetched its list.

@@ -310,8 +310,12 @@ async fn what_is_read_is_in_the_audit_log() {
 
 /// A client of the newer era.
 async fn connect(service: &Running, path: &str) -> RunningService<RoleClient, ClientConfig> {
+    connect_with(service, path, service.key.clone()).await
+}
+
+async fn connect_with(service: &Running, path: &str, key: Option<String>) -> RunningService<RoleClient, ClientConfig> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(format!("{}{path}", service.url));
-    config.auth_header.clone_from(&service.key);
+    config.auth_header = key;
     let transport = StreamableHttpClientTransport::with_client(service.client.clone(), config);
     let us = ClientConfig::new(ClientCapabilities::default(), Implementation::new("a-test", "1"));
     let lifecycle = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
@@ -362,6 +366,39 @@ async fn clients_of_the_newer_era_listen_with_a_stream() {
     let (_folder, ended) = tokio::join!(service.stop(), next(&mut again));
     assert!(ended.is_none(), "{ended:?}");
     assert!(matches!(again.end(), Some(SubscriptionEnd::Graceful(_))), "{:?}", again.end());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_with_the_key_that_opened_it() {
+    let service = start(&[]).await;
+    let (id, former) = create(&service, json!({"name": "other"})).await;
+    let (anna, _anna) = create(&service, json!({"name": "anna"})).await;
+    let own = Client::new(&service, "/mcp", None).greeted().await;
+    result(&own, "tools/list", json!({})).await;
+    let mut own = own.listen().await;
+    let older = Client::new(&service, "/mcp", Some(&former)).greeted().await;
+    subscribe(&older, NOTE).await;
+    let mut stream = older.listen().await;
+    // Another secret: who has the former one is not let in any more, and hears nothing more. At once: keys that expire are looked for too,
+    // but not that often.
+    let begun = Instant::now();
+    let (status, rotated) = administer(&service, Method::POST, &format!("/v1/admin/keys/{id}/rotate"), &json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{rotated}");
+    assert_eq!(stream.next().await, None);
+    assert!(begun.elapsed() < GRACE, "{:?}", begun.elapsed());
+    until_subscribed(&service, &[]).await;
+
+    let key = rotated["key"].as_str().unwrap().to_owned();
+    let newer = connect_with(&service, "/mcp", Some(key)).await;
+    let mut stream = newer.listen(SubscriptionFilter::builder().tools_list_changed().build()).await.unwrap();
+    // A change of another key ends nothing.
+    assert_eq!(administer(&service, Method::DELETE, &format!("/v1/admin/keys/{anna}"), &json!({})).await.0, StatusCode::OK);
+    assert_eq!(service.post("/plain/add_tool", &json!({})).await.0, StatusCode::OK);
+    assert!(matches!(next(&mut stream).await, Some(ServerNotification::ToolListChangedNotification(_))));
+    assert_eq!(administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await.0, StatusCode::OK);
+    assert!(next(&mut stream).await.is_none());
+    // Who is let in by something else goes on.
+    assert_eq!(own.next().await.unwrap()["method"], "notifications/tools/list_changed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
