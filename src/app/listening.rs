@@ -93,7 +93,7 @@ pub(super) fn listen(
     // A caller that goes away cancels its call; half-closed connections would hide that.
     .h1_allow_half_closed(false)
     .tcp_nodelay(true)
-    // It would listen only once it is polled; until then they were lost.
+    // It would hear them only once it is polled. `Stops` does before.
     .disable_signals()
     .shutdown_timeout(SHUTDOWN_SECONDS);
     let server = match &http.tls {

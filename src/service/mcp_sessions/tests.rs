@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{Abilities, McpAddress, McpSessions, News};
+use super::{Abilities, McpAddress, McpSessions};
 use crate::domain::document::Mode;
 use crate::domain::principal::{Principal, PrincipalId};
 use crate::service::current::CurrentCatalog;
+use crate::service::mcp_news::News;
 use crate::settings::{McpSettings, WaitingSettings};
 
 fn caller(name: &str) -> Arc<Principal> {
