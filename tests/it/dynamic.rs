@@ -13,23 +13,14 @@ use toolsieve::domain::tool::ServerName;
 use toolsieve::service::publish::Publish;
 
 use crate::harness::{Running, Start, stdio};
-use crate::keys::{ADMIN, administer, create, with_key};
+use crate::keys::{ADMIN, KEY, administer, create, start_on, with_key};
 use crate::mcp_sessions::Client;
-use crate::toolsets::{operations, published};
+use crate::toolsets::{operations, published, servers};
 
-const KEY: &str = "the-service-key";
 const META: [&str; 6] = ["find_tools", "load_toolset", "unload_toolset", "list_available_toolsets", "enable_tool_group", "run_tool"];
 
-fn servers() -> Value {
-    json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"]), "one": stdio(&["list=small"])})
-}
-
-async fn start(more: &[(&'static str, &'static str)]) -> Running {
-    let mut environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
-    environment.extend_from_slice(more);
-    let running = Start { servers: servers(), key: Some(KEY), environment, ..Start::default() }.start().await;
-    running.settled().await;
-    running
+async fn start(environment: &[(&'static str, &'static str)]) -> Running {
+    start_on(servers(), environment).await
 }
 
 fn set(names: &[&str]) -> BTreeSet<String> {

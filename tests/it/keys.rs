@@ -14,16 +14,20 @@ use sha2::Sha256;
 use crate::harness::process::Service;
 use crate::harness::{Running, Start, stdio};
 
+pub(crate) const KEY: &str = "the-service-key";
 pub(crate) const ADMIN: &str = "the-admin-key";
 /// From the answer to a revocation on.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
 /// Two servers, a service key and an admin key, with these settings beside.
 pub(crate) async fn start(environment: &[(&'static str, &'static str)]) -> Running {
-    let mut environment = environment.to_vec();
-    environment.push(("TOOLSIEVE_ADMIN_KEY", ADMIN));
-    let servers = json!({"one": stdio(&[]), "time": stdio(&["list=time"])});
-    let running = Start { servers, key: Some("the-service-key"), environment, ..Start::default() }.start().await;
+    start_on(json!({"one": stdio(&[]), "time": stdio(&["list=time"])}), environment).await
+}
+
+/// The same on other servers.
+pub(crate) async fn start_on(servers: Value, environment: &[(&'static str, &'static str)]) -> Running {
+    let environment = [&[("TOOLSIEVE_ADMIN_KEY", ADMIN)], environment].concat();
+    let running = Start { servers, key: Some(KEY), environment, ..Start::default() }.start().await;
     running.settled().await;
     running
 }

@@ -7,9 +7,7 @@ use serde_json::{Value, json};
 use toolsieve::service::reload::Trigger;
 
 use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::{ADMIN, administer, create, with_key};
-
-const KEY: &str = "the-service-key";
+use crate::keys::{ADMIN, KEY, administer, create, with_key};
 
 async fn start(environment: &[(&'static str, &'static str)], from_files: bool) -> Running {
     let environment = environment.iter().copied().chain([("TOOLSIEVE_ADMIN_KEY", ADMIN)]).collect();

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::harness::process::Service;
-use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::{ADMIN, administer, create};
+use crate::harness::{LONG, Running, stdio};
+use crate::keys::{administer, create, start_on};
 use crate::mcp_adapter::HttpServer;
 use crate::mcp_sessions::{Client, Stream};
 
@@ -20,14 +20,6 @@ const NOTE: &str = "toolsieve://one/test://note";
 const OTHER: &str = "toolsieve://one/test://other";
 /// How long calls under way may go on after the process was told to stop.
 const GRACE: Duration = Duration::from_secs(5);
-
-async fn start_on(servers: Value, environment: &[(&'static str, &'static str)]) -> Running {
-    let mut environment = environment.to_vec();
-    environment.push(("TOOLSIEVE_ADMIN_KEY", ADMIN));
-    let running = Start { servers, key: Some("the-service-key"), environment, ..Start::default() }.start().await;
-    running.settled().await;
-    running
-}
 
 async fn start(environment: &[(&'static str, &'static str)]) -> Running {
     start_on(json!({"one": stdio(&["more"]), "plain": stdio(&[])}), environment).await

@@ -5,17 +5,11 @@ use std::collections::BTreeMap;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::{Running, Start, stdio};
-use crate::keys::{ADMIN, administer, create, with_key};
-
-const KEY: &str = "the-service-key";
+use crate::harness::{Running, stdio};
+use crate::keys::{ADMIN, KEY, administer, create, start_on, with_key};
 
 async fn start(environment: &[(&'static str, &'static str)]) -> Running {
-    let environment = environment.iter().copied().chain([("TOOLSIEVE_ADMIN_KEY", ADMIN)]).collect();
-    let servers = json!({"one": stdio(&[]), "time": stdio(&["list=time"]), "mail": stdio(&["list=mail"])});
-    let running = Start { servers, key: Some(KEY), environment, ..Start::default() }.start().await;
-    running.settled().await;
-    running
+    start_on(json!({"one": stdio(&[]), "time": stdio(&["list=time"]), "mail": stdio(&["list=mail"])}), environment).await
 }
 
 async fn text(service: &Running, key: &str, accept: &str) -> String {

@@ -10,12 +10,10 @@ use serde_json::{Value, json};
 use toolsieve::service::reload::Trigger;
 
 use crate::harness::{Running, Start, stdio};
-use crate::keys::{ADMIN, administer, command, create, shape, with_key};
+use crate::keys::{ADMIN, KEY, administer, command, create, shape, with_key};
 
 /// From the change of a rule on.
 const AT_ONCE: Duration = Duration::from_millis(100);
-const KEY: &str = "the-service-key";
-
 fn servers() -> Value {
     json!({"one": stdio(&[]), "mail": stdio(&["list=mail"]), "time": stdio(&["list=time"])})
 }

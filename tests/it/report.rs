@@ -5,18 +5,14 @@ use std::time::Instant;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::{ADMIN, administer, with_key};
+use crate::harness::{LONG, Running, stdio};
+use crate::keys::{ADMIN, KEY, administer, start_on, with_key};
 
-const KEY: &str = "the-service-key";
 const CHATS: usize = 24;
 
 async fn start(share: &'static str) -> Running {
     let servers = json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])});
-    let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_SELECTION__STATIC_SHARE", share)];
-    let running = Start { servers, key: Some(KEY), environment, ..Start::default() }.start().await;
-    running.settled().await;
-    running
+    start_on(servers, &[("TOOLSIEVE_SELECTION__STATIC_SHARE", share)]).await
 }
 
 async fn choose(service: &Running, chat: &str) -> Vec<(String, String)> {

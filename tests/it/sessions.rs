@@ -6,22 +6,12 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::{Running, Start, stdio};
-use crate::keys::{ADMIN, administer, create, shape, with_key};
-use crate::toolsets::{operations, published};
+use crate::harness::{Running, Start};
+use crate::keys::{ADMIN, KEY, administer, create, shape, start_on, with_key};
+use crate::toolsets::{operations, published, servers};
 
-const KEY: &str = "the-service-key";
-
-fn servers() -> Value {
-    json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"]), "one": stdio(&["list=small"])})
-}
-
-async fn start(more: &[(&'static str, &'static str)]) -> Running {
-    let mut environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
-    environment.extend_from_slice(more);
-    let running = Start { servers: servers(), key: Some(KEY), environment, ..Start::default() }.start().await;
-    running.settled().await;
-    running
+async fn start(environment: &[(&'static str, &'static str)]) -> Running {
+    start_on(servers(), environment).await
 }
 
 async fn make(service: &Running, key: &str, body: Value) -> Value {

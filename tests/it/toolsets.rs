@@ -9,19 +9,14 @@ use toolsieve::service::reload::Trigger;
 
 use crate::harness::process;
 use crate::harness::{Running, Start, stdio};
-use crate::keys::{ADMIN, administer, command, create, shape, with_key};
+use crate::keys::{ADMIN, KEY, administer, command, create, shape, start_on, with_key};
 
-const KEY: &str = "the-service-key";
-
-fn servers() -> Value {
+pub(crate) fn servers() -> Value {
     json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"]), "one": stdio(&["list=small"])})
 }
 
 async fn start() -> Running {
-    let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
-    let running = Start { servers: servers(), key: Some(KEY), environment, ..Start::default() }.start().await;
-    running.settled().await;
-    running
+    start_on(servers(), &[]).await
 }
 
 async fn put(service: &Running, name: &str, body: Value) -> Value {

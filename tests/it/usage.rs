@@ -6,9 +6,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::{ADMIN, administer, command, create, with_key};
-
-const KEY: &str = "the-service-key";
+use crate::keys::{ADMIN, KEY, administer, command, create, with_key};
 
 fn servers() -> Value {
     json!({"one": stdio(&[]), "time": stdio(&["list=time"]), "mail": stdio(&["list=mail"])})
