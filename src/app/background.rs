@@ -24,13 +24,16 @@ const EXPIRING: Duration = Duration::from_secs(30);
 
 /// Stops the server when the process is told to stop.
 pub(super) fn follow_stops(mut stops: Stops, server: Stopper, stop: CancellationToken) -> JoinHandle<()> {
+    until(stop, async move {
+        let graceful = stops.next().await;
+        tracing::info!(graceful, "told to stop");
+        server.stop(graceful).await;
+    })
+}
+
+fn until(stop: CancellationToken, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let told = async {
-            let graceful = stops.next().await;
-            tracing::info!(graceful, "told to stop");
-            server.stop(graceful).await;
-        };
-        stop.run_until_cancelled(told).await;
+        stop.run_until_cancelled(work).await;
     })
 }
 
@@ -41,41 +44,33 @@ pub(super) fn teach(
     mut recoveries: Option<watch::Receiver<u64>>,
     stop: CancellationToken,
 ) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        let teach = async {
-            loop {
-                retrieve.teach_gate(store.as_ref()).await;
-                recovered(&mut recoveries).await;
-            }
-        };
-        stop.run_until_cancelled(teach).await;
+    until(stop, async move {
+        loop {
+            retrieve.teach_gate(store.as_ref()).await;
+            recovered(&mut recoveries).await;
+        }
     })
 }
 
 /// Seals with the present key what former ones have sealed.
 pub(super) fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        stop.run_until_cancelled(secrets.reseal()).await;
-    })
+    until(stop, async move { secrets.reseal().await })
 }
 
 /// Ends MCP sessions, and with them their streams and calls, as soon as the key that let their caller in is revoked or has another secret,
 /// and soon after it has expired.
 pub(super) fn end_sessions(keys: Arc<Keys>, sessions: Arc<McpSessions>, stop: CancellationToken) -> JoinHandle<()> {
-    tokio::spawn(async move {
+    until(stop, async move {
         let (mut changes, mut expiring) = (keys.changes(), tokio::time::interval(EXPIRING));
-        let follow = async {
-            loop {
-                tokio::select! {
-                    changed = changes.changed() => if changed.is_err() {
-                        return;
-                    },
-                    _ = expiring.tick() => {}
-                }
-                sessions.close_without(|key| keys.is_good(key));
+        loop {
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() {
+                    return;
+                },
+                _ = expiring.tick() => {}
             }
-        };
-        stop.run_until_cancelled(follow).await;
+            sessions.close_without(|key| keys.is_good(key));
+        }
     })
 }
 

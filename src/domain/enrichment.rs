@@ -119,7 +119,7 @@ impl Enrichment {
 
 fn text(text: &str, longest: usize, too_long: EnrichmentProblem) -> Result<String, EnrichmentProblem> {
     let text = text.trim();
-    if text.chars().any(char::is_control) || hidden_text::strip(text).is_some() {
+    if text.chars().any(hidden_text::is_control) || hidden_text::strip(text).is_some() {
         return Err(EnrichmentProblem::Unprintable);
     }
     if text.chars().count() > longest { Err(too_long) } else { Ok(text.to_owned()) }
@@ -265,6 +265,7 @@ mod tests {
     fn an_admin_may_write_nothing_and_joiners() {
         assert_eq!(Enrichment::new("", &[], 20), Ok(Enrichment::default()));
         assert!(Enrichment::new("می\u{200c}خواهم", &[], 20).is_ok());
+        assert!(Enrichment::new("one\u{2028}two", &[], 20).is_err());
     }
 
     #[test]

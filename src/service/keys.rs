@@ -82,9 +82,8 @@ impl Keys {
 
     /// The key that was presented, if it is good now.
     pub fn find(&self, presented: &str) -> Option<Arc<ApiKey>> {
-        let (now, hash) = (SystemTime::now(), Fingerprint::of_text(presented));
-        let table = self.table.load();
-        let entry = table.get(&api_key::id_of(presented)?).filter(|entry| entry.key.admits(hash, now))?;
+        let now = SystemTime::now();
+        let entry = self.good(&Presented { id: api_key::id_of(presented)?, hash: Fingerprint::of_text(presented) }, now)?;
         let hour = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / USE_SECONDS;
         if entry.used.swap(hour, Ordering::Relaxed) != hour {
             // Where the queue is full, one use goes unnoticed.
@@ -96,7 +95,11 @@ impl Keys {
     /// Whether what let somebody in would do so now.
     #[must_use]
     pub fn is_good(&self, presented: &Presented) -> bool {
-        self.table.load().get(&presented.id).is_some_and(|entry| entry.key.admits(presented.hash, SystemTime::now()))
+        self.good(presented, SystemTime::now()).is_some()
+    }
+
+    fn good(&self, presented: &Presented, now: SystemTime) -> Option<Arc<Entry>> {
+        self.table.load().get(&presented.id).filter(|entry| entry.key.admits(presented.hash, now)).cloned()
     }
 
     /// Tells whenever a key has changed.

@@ -185,7 +185,7 @@ async fn told_to_stop_it_ends_its_servers_and_is_code_0() {
     let answer: Value = reqwest::Client::new().post(format!("{url}/one/process")).body("{}").send().await.unwrap().json().await.unwrap();
     let child = answer["pid"].as_u64().unwrap();
     served.signal("-TERM");
-    assert_eq!(ended(&mut served.process, LONG).code(), Some(0));
+    assert_eq!(ended(&mut served.process).code(), Some(0));
     assert!(!std::path::Path::new(&format!("/proc/{child}")).exists(), "the server's process is still there");
 }
 

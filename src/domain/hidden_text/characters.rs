@@ -14,7 +14,7 @@
 
 use icu_properties::props::{
     CanonicalCombiningClass, DefaultIgnorableCodePoint, Emoji, EmojiModifier, ExtendedPictographic, GeneralCategory, GeneralCategoryGroup,
-    IndicSyllabicCategory, JoiningType, Script,
+    IndicSyllabicCategory, JoiningType, Script, VariationSelector,
 };
 use icu_properties::{CodePointMapData, CodePointSetData};
 
@@ -62,10 +62,17 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// Whether nobody sees this character in a line of text, whatever effect it has on others, or it ends the line.
+/// Whether nobody sees this character in a line of text, or it ends the line. Variation selectors are seen: in an emoji, in a name of rare
+/// Han characters.
 #[must_use]
 pub fn is_unseen(character: char) -> bool {
-    character.is_control() || is_suspect(character) || matches!(character, '\u{2028}' | '\u{2029}')
+    is_control(character) || (is_suspect(character) && !CodePointSetData::new::<VariationSelector>().contains(character))
+}
+
+/// Control characters, and those that end a line or a paragraph.
+#[must_use]
+pub fn is_control(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
 /// Hidden, unless it has an effect where it stands.
@@ -146,7 +153,18 @@ fn script(character: char) -> Script {
 
 #[cfg(test)]
 mod tests {
-    use super::{strip, visible};
+    use super::{is_unseen, strip, visible};
+
+    #[test]
+    fn what_is_seen_in_a_name_is_not_unseen() {
+        for name in ["Jane ❤\u{fe0f}", "葛\u{e0100}城", "Ωmega ß"] {
+            assert!(!name.chars().any(is_unseen), "{name}");
+        }
+        for character in ['\u{7}', '\u{ad}', '\u{61c}', '\u{200b}', '\u{200d}', '\u{2028}', '\u{2029}', '\u{202e}', '\u{2066}', '\u{feff}']
+        {
+            assert!(is_unseen(character), "{character:?}");
+        }
+    }
 
     #[test]
     fn what_reads_otherwise_without_it_stays() {

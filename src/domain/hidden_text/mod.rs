@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub use self::characters::{is_unseen, strip, visible};
+pub use self::characters::{is_control, is_unseen, strip, visible};
 pub use self::identifiers::Identifiers;
 
 /// Places of one definition that are named.

@@ -268,29 +268,20 @@ impl Policy {
         let count = self.rules.len();
         let (mut scratch, mut bits) = (Scratch::new(count), Bits::new(count));
         let mut membership = self.toolsets.membership();
-        let Some(first) = catalog.servers_of().get(places.start) else { return };
-        let (mut server, mut of_server) = (*first, self.of_server(catalog, *first, &mut scratch));
         // What is matched against patterns is most of the work.
+        let mut of_servers: HashMap<u32, Bits, RandomState> = HashMap::default();
         let mut of_tags: HashMap<usize, Bits, RandomState> = HashMap::default();
-        for (place, tool, tags) in catalog.traits().at(places) {
-            if catalog.servers_of()[place] != server {
-                server = catalog.servers_of()[place];
-                of_server = self.of_server(catalog, server, &mut scratch);
-            }
-            bits.copy_from(&of_server);
+        for ((place, tool, tags), number) in catalog.traits().at(places.clone()).zip(&catalog.servers_of()[places]) {
+            let server = &catalog.servers()[*number as usize].name;
+            bits.copy_from(of_servers.entry(*number).or_insert_with(|| self.servers.of([server.as_str()], &mut scratch)));
             bits.and(&self.hints[tool.hints]);
             self.tools.keep_tool(tool, &mut bits, &mut scratch);
             bits.and(of_tags.entry(tags).or_insert_with(|| self.tags.of(tool.tags.iter().map(AsRef::as_ref), &mut scratch)));
-            self.toolsets.find(&catalog.servers()[server as usize].name, tool, &mut membership);
+            self.toolsets.find(server, tool, &mut membership);
             let names = membership.member.iter().filter_map(|number| self.toolsets.name(number)).map(ToolsetName::as_str);
             self.in_toolsets.keep(names, &mut bits, &mut scratch);
             visit(place, &bits, &membership);
         }
-    }
-
-    /// The rules that fit a server.
-    fn of_server(&self, catalog: &Catalog, place: u32, scratch: &mut Scratch) -> Bits {
-        self.servers.of([catalog.servers()[place as usize].name.as_str()], scratch)
     }
 
     /// For every rule whether its condition on callers holds.

@@ -117,18 +117,13 @@ impl ServerHandler for Face {
             let tools = listed.map(|tool| definition::named(tool, &tool.label)).collect();
             return Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private));
         }
-        let of_meta = match self.shown {
+        let mode = self.mode();
+        let (of_meta, define): (_, fn(&Tool) -> McpTool) = match self.shown {
             // Who has all names needs nothing to find them.
-            Shown::Stubs => vec![document::describe_listed()],
-            Shown::Whole(mode) => Publish::meta_tools(&catalog, &visibility, mode),
-            Shown::ForMessage => Publish::meta_tools(&catalog, &visibility, Mode::Full),
+            Shown::Stubs => (vec![document::describe_listed()], definition::stub),
+            Shown::Whole(_) | Shown::ForMessage => (Publish::meta_tools(&catalog, &visibility, mode), definition::of),
         };
         let mut tools: Vec<McpTool> = of_meta.iter().map(definition::of_meta).collect();
-        let (mode, define): (Mode, fn(&Tool) -> McpTool) = match self.shown {
-            Shown::Whole(mode) => (mode, definition::of),
-            Shown::Stubs => (Mode::Full, definition::stub),
-            Shown::ForMessage => (Mode::Full, definition::of),
-        };
         let bound = self.state.loading.bound(self.here(), mode).await;
         let mut listed = Publish::listed(&catalog, &self.place, &visibility, mode, &bound);
         if let Some(names) = &self.chosen {
@@ -312,10 +307,14 @@ impl Face {
 
     /// Whether this is one of the meta-tools that are listed here.
     fn has(&self, name: &str) -> bool {
+        if self.shown == Shown::Stubs { name == DESCRIBE_TOOLS } else { self.mode().has(name) }
+    }
+
+    /// The mode in which the tools of servers are listed.
+    fn mode(&self) -> Mode {
         match self.shown {
-            Shown::Whole(mode) => mode.has(name),
-            Shown::Stubs => name == DESCRIBE_TOOLS,
-            Shown::ForMessage => Mode::Full.has(name),
+            Shown::Whole(mode) => mode,
+            Shown::Stubs | Shown::ForMessage => Mode::Full,
         }
     }
 

@@ -84,18 +84,18 @@ impl Service {
     /// Tells it to stop and waits for the end.
     pub(crate) fn stop(&mut self) -> ExitStatus {
         self.signal(nix::sys::signal::Signal::SIGTERM);
-        ended(&mut self.process, LONG)
+        ended(&mut self.process)
     }
 }
 
 /// Waits for the end of a process that was told to stop.
-pub(crate) fn ended(process: &mut Child, within: Duration) -> ExitStatus {
+pub(crate) fn ended(process: &mut Child) -> ExitStatus {
     let told = Instant::now();
     loop {
         if let Some(status) = process.try_wait().unwrap() {
             return status;
         }
-        assert!(told.elapsed() < within, "it does not stop");
+        assert!(told.elapsed() < LONG, "it does not stop");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
