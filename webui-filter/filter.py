@@ -377,7 +377,10 @@ def parse_answer(value: object) -> Answer:
         raise refused
     definitions = value.get("definitions")
     usable = [one for one in definitions if is_definition(one)] if isinstance(definitions, list) else []
-    return Answer(names, tool_ids, usable)
+    # Tools of the service come with their server, and meta-tools have no "__". The rest belongs to others, or to nobody:
+    # the service does not know such a tool any more.
+    known = [function_name(tool) for tool in value["tools"] if tool.get("server") or "__" not in function_name(tool)]
+    return Answer(known, tool_ids, usable)
 
 
 def is_definition(value: object) -> bool:

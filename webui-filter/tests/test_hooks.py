@@ -101,6 +101,16 @@ class TestRequest:
         service.answer = lambda _: selection("time__now", "find_tools")
         assert Turn(plugin, service).names() == ["weather", "search_chats", "time__now", "find_tools"]
 
+    def test_drops_what_the_service_takes_for_foreign(self, plugin: ModuleType, service: Service) -> None:
+        """A removed server's tool, as long as Open WebUI has the former document: each message showed it to the model."""
+        answer = selection("time__now", "find_tools")
+        answer["tools"][1] = {"name": "find_tools", "score": None, "reason": "search tool"}
+        answer["tools"] += [
+            {"name": name, "score": None, "reason": "not ours, kept"} for name in ("git__log", "weather")
+        ]
+        service.answer = lambda _: answer
+        assert Turn(plugin, service).names() == ["weather", "search_chats", "time__now", "find_tools"]
+
     def test_asks_as_the_contract_says(self, plugin: ModuleType, service: Service) -> None:
         Turn(plugin, service, limit=7, token_budget=900).names()
         assert service.paths == ["/v1/filter"]
