@@ -1,13 +1,14 @@
-//! A running service, as an administrator reaches it.
+//! A running service, as an administrator or a caller reaches it.
 
 use std::time::Duration;
 
 use clap::Args;
-use reqwest::{Client, Method};
+use reqwest::{Client, Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
+use url::Url;
 
-use crate::cli::{Failure, runtime};
+use crate::cli::{Failure, runtime, service_url};
 
 const JSON: &str = "application/json";
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -16,71 +17,120 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Args)]
 pub(super) struct ServiceAccess {
     /// The running service
-    #[arg(long, value_name = "URL", env = "TOOLSIEVE_URL", default_value = "http://127.0.0.1:8000")]
-    url: String,
+    #[arg(long, value_name = "URL", env = "TOOLSIEVE_URL", default_value = "http://127.0.0.1:8000", value_parser = service_url)]
+    url: Url,
     /// The key of administration (`access.admin_key`); a service without any key needs none
     #[arg(long, value_name = "KEY", env = "TOOLSIEVE_ADMIN_KEY", hide_env_values = true)]
     admin_key: Option<SecretString>,
 }
 
+/// Where the service is, and the key of a caller: what is made with it belongs to that caller.
+#[derive(Args)]
+pub(super) struct CallerAccess {
+    /// The running service
+    #[arg(long, value_name = "URL", env = "TOOLSIEVE_URL", default_value = "http://127.0.0.1:8000", value_parser = service_url)]
+    url: Url,
+    /// The key of the caller; a service without any key needs none
+    #[arg(short, long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
+    key: Option<SecretString>,
+}
+
+/// One request.
+struct Asked<'a> {
+    method: Method,
+    path: &'a str,
+    body: Option<&'a Value>,
+    /// Only if this version still holds.
+    version: Option<u64>,
+    accept: &'static str,
+}
+
 impl ServiceAccess {
-    /// Asks, and returns the answer of success.
+    /// Asks, and returns the answer of success; `null` where it has no body.
     pub(super) fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
-        let answer = runtime()?.block_on(self.send(method, path, body, None, JSON))?;
-        read(&answer)
+        read(&self.send(&Asked { method, path, body, version: None, accept: JSON })?)
     }
 
     /// Asks for the same as a page for people.
     pub(super) fn page(&self, path: &str) -> Result<String, Failure> {
-        runtime()?.block_on(self.send(Method::GET, path, None, None, "text/html"))
+        self.send(&Asked { method: Method::GET, path, body: None, version: None, accept: "text/html" })
     }
 
-    /// Replaces something, if this version of it still holds.
-    pub(super) fn replace(&self, path: &str, body: &Value, version: u64) -> Result<Value, Failure> {
-        let answer = runtime()?.block_on(self.send(Method::PUT, path, Some(body), Some(version), JSON))?;
-        read(&answer)
+    /// Replaces something; with a version, if that still holds.
+    pub(super) fn replace(&self, path: &str, body: &Value, version: Option<u64>) -> Result<Value, Failure> {
+        read(&self.send(&Asked { method: Method::PUT, path, body: Some(body), version, accept: JSON })?)
     }
 
-    async fn send(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-        version: Option<u64>,
-        accept: &'static str,
-    ) -> Result<String, Failure> {
-        let failed = |error: reqwest::Error| Failure::failed(format!("error: {}: {}", self.url, cause(&error)));
-        let client = Client::builder().timeout(TIMEOUT).build().map_err(failed)?;
-        let mut request = client.request(method, format!("{}{path}", self.url.trim_end_matches('/'))).header("Accept", accept);
-        if let Some(key) = &self.admin_key {
-            request = request.bearer_auth(key.expose_secret());
-        }
-        if let Some(version) = version {
-            request = request.header("If-Match", format!("\"{version}\""));
-        }
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let response = request.send().await.map_err(failed)?;
-        let status = response.status();
-        let answer = response.text().await.map_err(failed)?;
+    fn send(&self, asked: &Asked<'_>) -> Result<String, Failure> {
+        let (status, answer) = runtime()?.block_on(send(&self.url, self.admin_key.as_ref(), asked))?;
         if status.is_success() {
             return Ok(answer);
         }
-        let problem: Value = serde_json::from_str(&answer).unwrap_or_default();
-        let detail = problem.get("detail").and_then(Value::as_str).unwrap_or("the service gave no reason");
-        Err(Failure::failed(match (status.as_u16(), &self.admin_key) {
-            (401, None) => "error: the service needs the key of administration: --admin-key, or TOOLSIEVE_ADMIN_KEY".to_owned(),
-            (401, Some(_)) => "error: the service does not take this admin key".to_owned(),
+        let detail = detail(&answer);
+        Err(match (status.as_u16(), &self.admin_key) {
+            (401, None) => Failure::failed("error: the service needs the key of administration: --admin-key, or TOOLSIEVE_ADMIN_KEY"),
+            (401, Some(_)) => Failure::failed("error: the service does not take this admin key"),
             (404 | 405, _) if detail.contains("/openapi.json") => {
-                "error: this key does not administer, or the service has no access.admin_key".to_owned()
+                Failure::failed("error: this key does not administer, or the service has no access.admin_key")
             }
-            _ => format!("error: {detail}"),
-        }))
+            _ => refused(status, &detail),
+        })
     }
 }
 
+impl CallerAccess {
+    /// Asks, and returns the answer of success; `null` where it has no body.
+    pub(super) fn ask(&self, method: Method, path: &str, body: &Value) -> Result<Value, Failure> {
+        let asked = Asked { method, path, body: Some(body), version: None, accept: JSON };
+        let (status, answer) = runtime()?.block_on(send(&self.url, self.key.as_ref(), &asked))?;
+        if status.is_success() {
+            return read(&answer);
+        }
+        Err(match (status.as_u16(), &self.key) {
+            (401, None) => Failure::failed("error: the service needs a key: --key, or TOOLSIEVE_API_KEY"),
+            (401, Some(_)) => Failure::failed("error: the service does not take this key"),
+            _ => refused(status, &detail(&answer)),
+        })
+    }
+}
+
+/// What somebody wrote that can't be is wrong use; everything else failed.
+fn refused(status: StatusCode, detail: &str) -> Failure {
+    let message = format!("error: {detail}");
+    match status.as_u16() {
+        400 | 413 | 422 => Failure::invalid(message),
+        _ => Failure::failed(message),
+    }
+}
+
+fn detail(answer: &str) -> String {
+    let problem: Value = serde_json::from_str(answer).unwrap_or_default();
+    problem.get("detail").and_then(Value::as_str).unwrap_or("the service gave no reason").to_owned()
+}
+
+async fn send(url: &Url, key: Option<&SecretString>, asked: &Asked<'_>) -> Result<(StatusCode, String), Failure> {
+    let base = url.as_str().trim_end_matches('/');
+    let failed = |error: reqwest::Error| Failure::failed(format!("error: {base}: {}", cause(&error)));
+    let client = Client::builder().timeout(TIMEOUT).build().map_err(failed)?;
+    let mut request = client.request(asked.method.clone(), format!("{base}{}", asked.path)).header("Accept", asked.accept);
+    if let Some(key) = key {
+        request = request.bearer_auth(key.expose_secret());
+    }
+    if let Some(version) = asked.version {
+        request = request.header("If-Match", format!("\"{version}\""));
+    }
+    if let Some(body) = asked.body {
+        request = request.json(body);
+    }
+    let response = request.send().await.map_err(failed)?;
+    let status = response.status();
+    Ok((status, response.text().await.map_err(failed)?))
+}
+
 fn read(answer: &str) -> Result<Value, Failure> {
+    if answer.is_empty() {
+        return Ok(Value::Null);
+    }
     serde_json::from_str(answer).map_err(|error| Failure::failed(format!("error: the service answered something else than JSON: {error}")))
 }
 

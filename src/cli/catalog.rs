@@ -93,11 +93,13 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
     Ok(known(&listings, missing, settings, &Kept::of_data_dir(settings).await?))
 }
 
-/// The last good catalog of the service that uses this data folder.
-pub(super) async fn last_good(settings: &Settings) -> Result<Known, Failure> {
+/// What to do where nothing was listed yet, for commands that can also ask the servers.
+pub(super) const START_OR_ASK: &str = "start the service once, or ask the servers themselves, without --offline";
+
+/// The last good catalog of the service that uses this data folder. `remedy`: what to do where there is none.
+pub(super) async fn last_good(settings: &Settings, remedy: &str) -> Result<Known, Failure> {
     let path = data_dir::database(&settings.start.store.data_dir);
     if !path.exists() {
-        let remedy = "start the service once, or ask the servers themselves, without --offline";
         return Err(Failure::failed(format!("error: there is no catalog yet: {} is missing. {remedy}.", path.display())));
     }
     let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;

@@ -30,10 +30,10 @@ pub(super) struct Check {
 
 impl Check {
     pub(super) fn run(self) -> Outcome {
-        let settings = self.configuration.service.load(self.configuration.servers()?)?;
+        let settings = self.configuration.load()?;
         let known = match (self.tools, self.offline) {
             (false, _) => None,
-            (true, true) => Some(runtime()?.block_on(catalog::last_good(&settings))?),
+            (true, true) => Some(runtime()?.block_on(catalog::last_good(&settings, catalog::START_OR_ASK))?),
             (true, false) => Some(runtime()?.block_on(catalog::ask(&settings))?),
         };
         let embedded = match &known {

@@ -11,7 +11,7 @@ use crate::cli::retrieval::open;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime};
 use crate::domain::enrichment::{Author, Brief, CONTEXT_CHARACTERS, QUERY_CHARACTERS, key};
 use crate::service::enrich::in_force;
-use crate::settings::{ServersSource, Settings};
+use crate::settings::Settings;
 
 #[derive(Args)]
 pub(super) struct Enrichment {
@@ -42,8 +42,7 @@ struct State {
 
 impl Enrichment {
     pub(super) fn run(self) -> Outcome {
-        let source = self.configuration.config.clone().map_or(ServersSource::Nothing, ServersSource::File);
-        let settings = self.configuration.service.load(source)?;
+        let settings = self.configuration.load_any()?;
         let state = runtime()?.block_on(state(&settings))?;
         if self.json {
             return print(&serde_json::to_string_pretty(&state).unwrap_or_default());
@@ -59,7 +58,7 @@ impl Enrichment {
 }
 
 async fn state(settings: &Settings) -> Result<State, Failure> {
-    let known = catalog::last_good(settings).await?;
+    let known = catalog::last_good(settings, "start the service once").await?;
     let enrichment = settings.start.llm.enrichment.as_ref();
     let model = enrichment.map(|enrichment| enrichment.endpoint.model.clone());
     let store = open(&data_dir::database(&settings.start.store.data_dir)).await?;

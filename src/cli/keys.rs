@@ -59,7 +59,7 @@ pub(super) enum Keys {
 #[derive(Args)]
 pub(super) struct End {
     /// The key expires after so many days
-    #[arg(long, value_name = "DAYS")]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     expires_in_days: Option<u32>,
 }
 

@@ -5,12 +5,12 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::adapters::mcp::Bridge;
-use crate::cli::{Failure, Outcome, log, runtime};
+use crate::cli::{Failure, Outcome, log, runtime, service_url};
 
 #[derive(Args)]
 pub(super) struct McpStdio {
     /// Where the running service speaks MCP: /mcp, /mcp?mode=meta, /toolsets/NAME/mcp, /SERVER/mcp
-    #[arg(long, value_name = "URL", env = "TOOLSIEVE_MCP_URL", default_value = "http://127.0.0.1:8000/mcp")]
+    #[arg(long, value_name = "URL", env = "TOOLSIEVE_MCP_URL", default_value = "http://127.0.0.1:8000/mcp", value_parser = service_url)]
     url: Url,
     /// Its key, where it has one; better given in the variable
     #[arg(long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
@@ -19,9 +19,6 @@ pub(super) struct McpStdio {
 
 impl McpStdio {
     pub(super) fn run(self) -> Outcome {
-        if !matches!(self.url.scheme(), "http" | "https") {
-            return Err(Failure::invalid(format!("error: --url {}: it begins with http:// or https://", self.url)));
-        }
         log::to_stderr();
         let runtime = runtime()?;
         let outcome = runtime.block_on(Bridge::run(self.url, self.key, tokio::io::stdin(), tokio::io::stdout()));

@@ -3,12 +3,14 @@
 //! Exit codes: 0 fine, 1 found a problem or failed, 2 wrong use or invalid configuration.
 
 mod admin;
+mod audit;
 mod bench;
 mod catalog;
 mod check;
 mod doctor;
 mod embedder;
 mod enrichment;
+mod feedback;
 mod keys;
 mod log;
 mod mcp_stdio;
@@ -24,9 +26,11 @@ mod retrieval;
 mod search;
 mod secrets;
 mod serve;
+mod sessions;
 mod table;
 mod tool_facts;
 mod tools;
+mod toolsets;
 mod usage;
 
 use std::ffi::OsString;
@@ -36,6 +40,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use secrecy::SecretString;
+use url::Url;
 
 use crate::settings::{Environment, Finding, McpoSettings, Overrides, ServersSource, Settings, Sources, ToolsetFlags};
 
@@ -77,9 +82,17 @@ enum Command {
     /// Create, list, rotate and revoke API keys of a running service
     #[command(subcommand)]
     Keys(keys::Keys),
-    /// Say who may call what on a running service, and why
+    /// Show, try out and replace the rules of a running service: who may call what, and why
     #[command(subcommand)]
     Policy(policy::Policy),
+    /// List, show, write and remove the toolsets of a running service
+    #[command(subcommand)]
+    Toolsets(toolsets::Toolsets),
+    /// Create, list and end sessions of a running service
+    #[command(subcommand)]
+    Sessions(sessions::Sessions),
+    /// Show who called or changed what on a running service
+    Audit(audit::Audit),
     /// Make the key that seals users' secrets, and remove a user's from a running service
     #[command(subcommand)]
     Secrets(secrets::Secrets),
@@ -87,31 +100,38 @@ enum Command {
     Usage(usage::Usage),
     /// Show what sessions on a running service cost and brought, all tools and chosen ones side by side
     Report(report::Report),
+    /// Say whether a tool was right for a message
+    Feedback(feedback::Feedback),
     /// Connect an MCP client that only starts processes with a running service
     McpStdio(mcp_stdio::McpStdio),
     /// Measure how well tools are found for messages whose tools are known, at what cost
     Bench(Box<bench::Bench>),
 }
 
-/// Flags that say what to run on.
+/// Flags that say what to look at, for commands that start no service.
 #[derive(Args, Clone)]
 struct ConfigurationArgs {
     /// The MCP servers: a JSON file with an `mcpServers` map, as mcpo, Claude Desktop and Cursor write it
     #[arg(short, long, value_name = "FILE", env = "TOOLSIEVE_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    service: ServiceArgs,
+    sources: SourceArgs,
 }
 
-/// Flags of the service itself.
+/// Where settings and data are.
 #[derive(Args, Clone)]
-struct ServiceArgs {
+struct SourceArgs {
     /// Everything else: a TOML file; see the commented defaults in src/settings/defaults.toml
     #[arg(long, value_name = "FILE", env = "TOOLSIEVE_SETTINGS")]
     settings: Option<PathBuf>,
     /// Where everything is written; one process a folder [default: ./toolsieve-data]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
+}
+
+/// Where the service listens, and who may call it there.
+#[derive(Args, Clone)]
+struct ListenArgs {
     /// The address to listen on [default: 127.0.0.1]
     #[arg(long)]
     host: Option<String>,
@@ -124,6 +144,15 @@ struct ServiceArgs {
     /// Serve other machines without a key
     #[arg(long)]
     insecure: bool,
+}
+
+/// Flags of a service that is started.
+#[derive(Args, Clone)]
+struct ServiceArgs {
+    #[command(flatten)]
+    sources: SourceArgs,
+    #[command(flatten)]
+    listen: ListenArgs,
     /// Take over changes of the files while running; a SIGHUP does it at any time
     #[arg(long)]
     hot_reload: bool,
@@ -194,67 +223,98 @@ impl Command {
             Self::Openwebui(command) => command.run(),
             Self::Keys(command) => command.run(),
             Self::Policy(command) => command.run(),
+            Self::Toolsets(command) => command.run(),
+            Self::Sessions(command) => command.run(),
+            Self::Audit(command) => command.run(),
             Self::Secrets(command) => command.run(),
             Self::Usage(command) => command.run(),
             Self::Report(command) => command.run(),
+            Self::Feedback(command) => command.run(),
             Self::McpStdio(command) => command.run(),
             Self::Bench(command) => command.run(),
         }
     }
 }
 
+/// The file of the servers, which has to be named.
+fn servers(config: Option<&PathBuf>) -> Result<ServersSource, Failure> {
+    match config {
+        Some(path) => Ok(ServersSource::File(path.clone())),
+        None => Err(Failure::invalid(
+            "error: no MCP servers are given. Name the file with the `mcpServers` map: --config mcp.json, \
+             or try `toolsieve quickstart`.",
+        )),
+    }
+}
+
 impl ConfigurationArgs {
-    fn servers(&self) -> Result<ServersSource, Failure> {
-        match &self.config {
-            Some(path) => Ok(ServersSource::File(path.clone())),
-            None => Err(Failure::invalid(
-                "error: no MCP servers are given. Name the file with the `mcpServers` map: --config mcp.json, \
-                 or try `toolsieve quickstart`.",
-            )),
+    /// Reads every source of the servers that have to be named; prints what is doubtful.
+    fn load(&self) -> Result<Settings, Failure> {
+        self.sources.load(servers(self.config.as_ref())?)
+    }
+
+    /// The same, where a data folder is enough.
+    fn load_any(&self) -> Result<Settings, Failure> {
+        self.sources.load(self.config.clone().map_or(ServersSource::Nothing, ServersSource::File))
+    }
+}
+
+impl SourceArgs {
+    /// Reads every source; prints what is doubtful.
+    fn load(&self, servers: ServersSource) -> Result<Settings, Failure> {
+        load(&self.sources(servers, None, Overrides::default()))
+    }
+
+    fn sources(&self, servers: ServersSource, mcpo: Option<McpoSettings>, overrides: Overrides) -> Sources {
+        Sources {
+            servers,
+            settings: self.settings.clone(),
+            environment: Environment::of_process(),
+            overrides: Overrides { data_dir: self.data_dir.clone(), ..overrides },
+            mcpo,
+        }
+    }
+}
+
+impl ListenArgs {
+    fn overrides(&self) -> Overrides {
+        Overrides {
+            host: self.host.clone(),
+            port: self.port,
+            api_key: self.api_key.clone(),
+            insecure: self.insecure,
+            ..Overrides::default()
         }
     }
 }
 
 impl ServiceArgs {
-    /// Reads every source; prints what is doubtful.
-    fn load(&self, servers: ServersSource) -> Result<Settings, Failure> {
-        self.load_with(servers, ToolsetFlags::default())
+    /// Reads every source, with what the command line says of toolsets; prints what is doubtful.
+    fn load(&self, servers: ServersSource, toolsets: ToolsetFlags) -> Result<Settings, Failure> {
+        let overrides = Overrides { log_level: self.log_level.clone(), watch: self.hot_reload, toolsets, ..self.listen.overrides() };
+        load(&self.sources.sources(servers, None, overrides))
     }
+}
 
-    /// The same, with what the command line says of toolsets.
-    fn load_with(&self, servers: ServersSource, toolsets: ToolsetFlags) -> Result<Settings, Failure> {
-        let mut sources = self.sources(servers, None);
-        sources.overrides.toolsets = toolsets;
-        let (settings, warnings) = Settings::load(&sources).map_err(|problems| Failure::invalid(problems.to_string()))?;
-        for warning in warnings {
-            eprintln!("warning: {warning}");
-        }
-        Ok(settings)
+/// Reads every source; prints what is doubtful.
+fn load(sources: &Sources) -> Result<Settings, Failure> {
+    let (settings, warnings) = read(sources)?;
+    for warning in warnings {
+        eprintln!("warning: {warning}");
     }
+    Ok(settings)
+}
 
-    /// Reads every source, with mcpo's defaults where those are wanted. The second value is what is doubtful.
-    fn load_as(&self, servers: ServersSource, mcpo: Option<McpoSettings>) -> Result<(Settings, Vec<Finding>), Failure> {
-        Settings::load(&self.sources(servers, mcpo)).map_err(|problems| Failure::invalid(problems.to_string()))
-    }
+/// Reads every source. The second value is what is doubtful.
+fn read(sources: &Sources) -> Result<(Settings, Vec<Finding>), Failure> {
+    Settings::load(sources).map_err(|problems| Failure::invalid(problems.to_string()))
+}
 
-    fn sources(&self, servers: ServersSource, mcpo: Option<McpoSettings>) -> Sources {
-        Sources {
-            servers,
-            settings: self.settings.clone(),
-            environment: Environment::of_process(),
-            overrides: Overrides {
-                host: self.host.clone(),
-                port: self.port,
-                api_key: self.api_key.clone(),
-                insecure: self.insecure,
-                data_dir: self.data_dir.clone(),
-                log_level: self.log_level.clone(),
-                watch: self.hot_reload,
-                ..Overrides::default()
-            },
-            mcpo,
-        }
-    }
+/// An address of a service, as an argument.
+fn service_url(text: &str) -> Result<Url, String> {
+    let example = "it begins with http:// or https://, such as http://127.0.0.1:8000";
+    let url = Url::parse(text).map_err(|_| example.to_owned())?;
+    if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(example.to_owned()) }
 }
 
 /// Prints a whole answer. Who has read enough of it, as `head` has, is no failure.
@@ -269,4 +329,17 @@ fn print(text: &str) -> Outcome {
 /// A runtime for the commands that wait for something.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| Failure::failed(format!("error: no runtime: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::{Cli, mcpo};
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+        mcpo::Mcpo::command().debug_assert();
+    }
 }

@@ -8,13 +8,13 @@ use clap::Args;
 
 use crate::app;
 use crate::cli::mode::ModeArg;
-use crate::cli::{Failure, Outcome, ServiceArgs, catalog, print, runtime, tools};
+use crate::cli::{Failure, Outcome, SourceArgs, catalog, load, print, runtime, tools};
 use crate::domain::principal::Visibility;
 use crate::domain::tool::ServerName;
 use crate::http;
 use crate::service::current::CurrentCatalog;
 use crate::service::publish::{Face, Place, Publish};
-use crate::settings::{McpoSettings, ServersSource};
+use crate::settings::{McpoSettings, Overrides, ServersSource};
 
 #[derive(Args)]
 pub(super) struct Openapi {
@@ -22,7 +22,7 @@ pub(super) struct Openapi {
     #[arg(short, long, value_name = "FILE", conflicts_with = "check")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    service: ServiceArgs,
+    sources: SourceArgs,
     /// The document of this server alone
     #[arg(long, value_name = "NAME", requires = "config")]
     server: Option<String>,
@@ -58,13 +58,11 @@ impl Openapi {
 
     fn tools(self, config: PathBuf) -> Outcome {
         let mcpo = self.as_mcpo.then(McpoSettings::default);
-        let (mut settings, warnings) = self.service.load_as(ServersSource::File(config), mcpo)?;
-        for warning in warnings {
-            eprintln!("warning: {warning}");
-        }
+        let mut settings = load(&self.sources.sources(ServersSource::File(config), mcpo, Overrides::default()))?;
         tools::only(&mut settings.live.servers, self.server.as_slice())?;
-        let known = runtime()?
-            .block_on(async { if self.offline { catalog::last_good(&settings).await } else { catalog::ask(&settings).await } })?;
+        let known = runtime()?.block_on(async {
+            if self.offline { catalog::last_good(&settings, catalog::START_OR_ASK).await } else { catalog::ask(&settings).await }
+        })?;
         let current = Arc::new(CurrentCatalog::default());
         current.swap(known.catalog);
         let face = self.server.as_deref().map_or(Face::Root, |name| Face::Server(ServerName::from(name)));

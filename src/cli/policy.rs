@@ -1,6 +1,6 @@
-//! `toolsieve policy`: which caller may use which tool, asked of a running service.
+//! `toolsieve policy`: which caller may use which tool, on a running service.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
@@ -9,10 +9,40 @@ use serde_json::{Value, json};
 use crate::cli::admin::ServiceAccess;
 use crate::cli::{Failure, Outcome, print, table};
 
+const PATH: &str = "/v1/admin/policy";
+const CHECK_PATH: &str = "/v1/admin/policy/check";
+/// What GET answers beside what PUT takes, so that what `show --json` printed can be given to `set`.
+const ONLY_SHOWN: [&str; 3] = ["effective_default", "settings_rules", "warnings"];
+
 #[derive(Subcommand)]
 pub(super) enum Policy {
+    /// Show the rules in force, those of the settings first
+    Show {
+        /// Print JSON, which `set` takes back
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// Replace the rules that were given to the service; those of the settings stay
+    Set(Set),
     /// Say who may call a tool, or what a caller may call, and which rule decides; nothing is changed
     Check(Check),
+}
+
+#[derive(Args)]
+pub(super) struct Set {
+    /// A JSON file with `rules`, and `default` if it is not the one of the settings, as PUT /v1/admin/policy takes it
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Only if this version still holds, which `show` prints [default: `version` of the file, if it has one]
+    #[arg(long, value_name = "NUMBER")]
+    if_version: Option<u64>,
+    /// Let the service check the rules, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    access: ServiceAccess,
 }
 
 #[derive(Args)]
@@ -32,7 +62,7 @@ pub(super) struct Check {
     /// The model that calls
     #[arg(long, requires = "principal")]
     model: Option<String>,
-    /// Rules to try out: a JSON file as PUT /v1/admin/policy takes it
+    /// Rules to try out: a JSON file as `set` takes it
     #[arg(long, value_name = "FILE")]
     draft: Option<PathBuf>,
     /// Print JSON
@@ -44,17 +74,41 @@ pub(super) struct Check {
 
 impl Policy {
     pub(super) fn run(self) -> Outcome {
-        let Self::Check(check) = self;
-        let mut body = json!({
-            "tool": check.tool, "principal": check.principal, "email": check.email, "groups": check.groups, "model": check.model,
-        });
-        if let Some(path) = &check.draft {
-            let invalid = |error: String| Failure::invalid(format!("error: {}: {error}", path.display()));
-            let text = std::fs::read_to_string(path).map_err(|error| invalid(error.to_string()))?;
-            body["policy"] = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+        match self {
+            Self::Show { json, access } => {
+                let view = access.ask(Method::GET, PATH, None)?;
+                if json { print(&format!("{view:#}")) } else { show(&view) }
+            }
+            Self::Set(set) => set.run(),
+            Self::Check(check) => check.run(),
         }
-        let answer = check.access.ask(Method::POST, "/v1/admin/policy/check", Some(&body))?;
-        if check.json {
+    }
+}
+
+impl Set {
+    fn run(self) -> Outcome {
+        let (body, version) = rules_of(&self.file)?;
+        if self.dry_run {
+            let asked = json!({"principal": "anyone", "policy": body});
+            let answer = self.access.ask(Method::POST, CHECK_PATH, Some(&asked))?;
+            warn(&answer);
+            return print("The rules are sound. Nothing was changed.");
+        }
+        let view = self.access.replace(PATH, &body, self.if_version.or(version))?;
+        show(&view)
+    }
+}
+
+impl Check {
+    fn run(self) -> Outcome {
+        let mut body = json!({
+            "tool": self.tool, "principal": self.principal, "email": self.email, "groups": self.groups, "model": self.model,
+        });
+        if let Some(path) = &self.draft {
+            body["policy"] = rules_of(path)?.0;
+        }
+        let answer = self.access.ask(Method::POST, CHECK_PATH, Some(&body))?;
+        if self.json {
             return print(&format!("{answer:#}"));
         }
         let mut out = table::table(&["Who", "Tool", "May", "Why"]);
@@ -62,11 +116,50 @@ impl Policy {
             let may = if decision["effect"] == "allow" { "yes" } else { "no" };
             out.add_row([text(&decision["principal"]), text(&decision["name"]), may, text(&decision["reason"])]);
         }
-        for warning in answer["warnings"].as_array().into_iter().flatten() {
-            let source = if warning["source"] == "settings" { " of the settings" } else { "" };
-            eprintln!("warning: rule {}{source}: {}", warning["number"], text(&warning["reason"]));
-        }
+        warn(&answer);
         print(&table::text(&out))
+    }
+}
+
+/// The rules in a file, and the version that it was shown with.
+fn rules_of(path: &Path) -> Result<(Value, Option<u64>), Failure> {
+    let invalid = |error: String| Failure::invalid(format!("error: {}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| invalid(error.to_string()))?;
+    let mut rules: Value = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+    let Some(members) = rules.as_object_mut() else {
+        return Err(invalid("it is no JSON object with `rules`".to_owned()));
+    };
+    // The file replaces all rules: one that has none by mistake would allow everything.
+    if !members.contains_key("rules") {
+        return Err(invalid("`rules` is missing; a file that takes all rules back says \"rules\": []".to_owned()));
+    }
+    members.retain(|name, _| !ONLY_SHOWN.contains(&name.as_str()));
+    let version = members.shift_remove("version").and_then(|version| version.as_u64());
+    Ok((rules, version))
+}
+
+fn show(view: &Value) -> Outcome {
+    let mut out = table::table(&["Rule", "From", "Effect", "Where"]);
+    for (from, rules) in [("settings", &view["settings_rules"]), ("service", &view["rules"])] {
+        for (number, rule) in (1..).zip(rules.as_array().into_iter().flatten()) {
+            out.add_row([format!("{number}"), from.to_owned(), text(&rule["effect"]).to_owned(), conditions(rule)]);
+        }
+    }
+    warn(view);
+    print(&format!("{}\n\nElse: {}. Version {}.", table::text(&out), text(&view["effective_default"]), view["version"]))
+}
+
+fn conditions(rule: &Value) -> String {
+    let conditions = rule.as_object().into_iter().flatten().filter(|(name, value)| *name != "effect" && value.is_array());
+    let filled = conditions.filter(|(_, value)| value.as_array().is_some_and(|texts| !texts.is_empty()));
+    let conditions: Vec<String> = filled.map(|(name, value)| format!("{name}: {}", table::list(value))).collect();
+    if conditions.is_empty() { "everywhere".to_owned() } else { conditions.join("; ") }
+}
+
+fn warn(answer: &Value) {
+    for warning in answer["warnings"].as_array().into_iter().flatten() {
+        let source = if warning["source"] == "settings" { " of the settings" } else { "" };
+        eprintln!("warning: rule {}{source}: {}", warning["number"], text(&warning["reason"]));
     }
 }
 

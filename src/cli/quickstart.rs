@@ -11,8 +11,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::cli::serve::serve;
-use crate::cli::{Failure, Outcome, ServiceArgs};
-use crate::settings::ServersSource;
+use crate::cli::{Failure, Outcome, ServiceArgs, read};
+use crate::settings::{ServersSource, ToolsetFlags};
 
 /// Packages with the versions that were tried.
 const NPM_PACKAGES: [&str; 3] = [
@@ -37,7 +37,8 @@ pub(super) struct Quickstart {
 impl Quickstart {
     pub(super) fn run(self) -> Outcome {
         // What is doubtful in there is told below, once.
-        let (settings, _) = self.service.load_as(ServersSource::Nothing, None)?;
+        let sources = self.service.sources.sources(ServersSource::Nothing, None, self.service.listen.overrides());
+        let (settings, _) = read(&sources)?;
         let folder = self.servers_dir.clone().unwrap_or_else(|| settings.start.store.data_dir.join("quickstart"));
         let folder = std::path::absolute(&folder).map_err(|error| Failure::failed(format!("error: {}: {error}", folder.display())))?;
         let servers = Servers { folder };
@@ -50,7 +51,7 @@ impl Quickstart {
             println!("{}", path.display());
             return Ok(());
         }
-        let settings = self.service.load(ServersSource::File(path.clone()))?;
+        let settings = self.service.load(ServersSource::File(path.clone()), ToolsetFlags::default())?;
         serve(settings, |url| welcome(url, &path))
     }
 }

@@ -22,7 +22,7 @@ use crate::service::current::CurrentCatalog;
 use crate::service::ports::Store;
 use crate::service::retrieve::Ranking;
 use crate::service::select::{SelectRequest, Turn, TurnRole};
-use crate::settings::{Rerank, ServersSource, Settings};
+use crate::settings::{Rerank, Settings};
 
 /// Words of a message that are looked for in every tool.
 const WORDS: usize = 64;
@@ -79,8 +79,7 @@ struct Found {
 
 impl Search {
     pub(super) fn run(self) -> Outcome {
-        let source = self.configuration.config.clone().map_or(ServersSource::Nothing, ServersSource::File);
-        let settings = self.configuration.service.load(source)?;
+        let settings = self.configuration.load_any()?;
         if self.message.trim().is_empty() {
             return Err(Failure::invalid("error: the message is empty"));
         }

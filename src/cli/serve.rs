@@ -1,15 +1,20 @@
 //! `toolsieve serve`
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use crate::app::{Application, StartError};
-use crate::cli::{ConfigurationArgs, Failure, Outcome, log, runtime};
+use crate::cli::{Failure, Outcome, ServiceArgs, log, runtime, servers};
 use crate::settings::{Settings, ToolsetFlags};
 
 #[derive(Args)]
 pub(super) struct Serve {
+    /// The MCP servers: a JSON file with an `mcpServers` map, as mcpo, Claude Desktop and Cursor write it
+    #[arg(short, long, value_name = "FILE", env = "TOOLSIEVE_CONFIG")]
+    config: Option<PathBuf>,
     #[command(flatten)]
-    configuration: ConfigurationArgs,
+    service: ServiceArgs,
     #[command(flatten)]
     toolsets: ToolsetArgs,
 }
@@ -32,7 +37,7 @@ impl Serve {
     pub(super) fn run(self) -> Outcome {
         let ToolsetArgs { toolsets, exclude, preset } = self.toolsets;
         let flags = ToolsetFlags { toolsets, exclude, preset };
-        let settings = self.configuration.service.load_with(self.configuration.servers()?, flags)?;
+        let settings = self.service.load(servers(self.config.as_ref())?, flags)?;
         serve(settings, |_| {})
     }
 }

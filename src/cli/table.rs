@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use comfy_table::{ContentArrangement, Table, presets};
+use serde_json::Value;
 
 /// A table with these columns: lines around it on a terminal, plain columns elsewhere.
 pub(super) fn table(head: &[&str]) -> Table {
@@ -19,4 +20,9 @@ pub(super) fn table(head: &[&str]) -> Table {
 /// Its lines without the blanks that fill them up.
 pub(super) fn text(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// The texts of a JSON list, in one cell.
+pub(super) fn list(value: &Value) -> String {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
 }

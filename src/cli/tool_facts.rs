@@ -106,7 +106,7 @@ impl ToolFacts {
                         facts[name] = value;
                     }
                 }
-                let version = view["version"].as_u64().unwrap_or_default();
+                let version = view["version"].as_u64();
                 print(&described(&access.replace(&path, &facts, version)?))
             }
             Self::Unset { tool, access } => print(&described(&access.ask(Method::DELETE, &tool.path()?, None)?)),

@@ -43,10 +43,11 @@ impl Tools {
         if let Some(facts) = self.facts {
             return facts.run();
         }
-        let mut settings = self.configuration.service.load(self.configuration.servers()?)?;
+        let mut settings = self.configuration.load()?;
         only(&mut settings.live.servers, &self.server)?;
-        let known = runtime()?
-            .block_on(async { if self.offline { catalog::last_good(&settings).await } else { catalog::ask(&settings).await } })?;
+        let known = runtime()?.block_on(async {
+            if self.offline { catalog::last_good(&settings, catalog::START_OR_ASK).await } else { catalog::ask(&settings).await }
+        })?;
         let rows: Vec<Row<'_>> = known.catalog.tools().iter().map(|tool| row(tool)).collect();
         let tokens: u64 = rows.iter().map(|row| u64::from(row.tokens)).sum();
         if self.json {

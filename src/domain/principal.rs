@@ -17,6 +17,11 @@ use crate::domain::toolset::ToolsetName;
 /// What the id of a user begins with, and that of a named key.
 const USER: &str = "user:";
 const KEY: &str = "key:";
+/// Ids of those of whom there is one.
+const ANYONE: &str = "anyone";
+const NOBODY: &str = "nobody";
+const SERVICE_KEY: &str = "service-key";
+const ADMIN: &str = "admin";
 
 /// Stable identity of a caller: keys the chat's set, limits and the record of use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +36,23 @@ impl PrincipalId {
     #[must_use]
     pub fn of_key(name: &str) -> Self {
         Self::new(format!("{KEY}{name}"))
+    }
+
+    /// One of the forms that ids have; `None`: nobody can have this one.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let is_whole = matches!(text, ANYONE | NOBODY | SERVICE_KEY | ADMIN);
+        (is_whole || Self::is_of_somebody(text)).then(|| Self::new(text))
+    }
+
+    /// One that a user or a named key has: those who can keep something of their own.
+    #[must_use]
+    pub fn of_owner(text: &str) -> Option<Self> {
+        Self::is_of_somebody(text).then(|| Self::new(text))
+    }
+
+    fn is_of_somebody(text: &str) -> bool {
+        [USER, KEY].into_iter().filter_map(|kind| text.strip_prefix(kind)).any(|name| !name.is_empty())
     }
 
     #[must_use]
@@ -108,22 +130,22 @@ impl Principal {
 
     #[must_use]
     pub fn anyone() -> Self {
-        Self::new("anyone", PrincipalKind::Anyone)
+        Self::new(ANYONE, PrincipalKind::Anyone)
     }
 
     #[must_use]
     pub fn nobody() -> Self {
-        Self { servers: Scope::Only(BTreeSet::new()), ..Self::new("nobody", PrincipalKind::Nobody) }
+        Self { servers: Scope::Only(BTreeSet::new()), ..Self::new(NOBODY, PrincipalKind::Nobody) }
     }
 
     #[must_use]
     pub fn service_key() -> Self {
-        Self::new("service-key", PrincipalKind::ServiceKey)
+        Self::new(SERVICE_KEY, PrincipalKind::ServiceKey)
     }
 
     #[must_use]
     pub fn admin_key() -> Self {
-        Self { administers: true, ..Self::new("admin", PrincipalKind::AdminKey) }
+        Self { administers: true, ..Self::new(ADMIN, PrincipalKind::AdminKey) }
     }
 
     #[must_use]

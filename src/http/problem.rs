@@ -315,6 +315,7 @@ impl From<ApproveError> for Problem {
             ApproveError::NotFound => Self::new(Code::NotFound, "No server lists such a tool. GET /v1/admin/tools lists what there is."),
             ApproveError::Off => Self::new(Code::Conflict, format!("{error}. There is nothing to approve.")),
             ApproveError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Look at it before you approve it.")),
+            ApproveError::WrongFingerprint(_) => Self::new(Code::PreconditionFailed, format!("{error}.")),
             ApproveError::Store(error) => Self::from(error),
         }
     }

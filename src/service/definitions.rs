@@ -30,6 +30,8 @@ pub enum ApproveError {
     Off,
     #[error("the definition is another one by now: {0}")]
     Changed(Fingerprint),
+    #[error("this is not the fingerprint of the tool; its definition has not changed and is {0}")]
+    WrongFingerprint(Fingerprint),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -271,7 +273,8 @@ impl Definitions {
         // What is published may be a moment behind what the server lists.
         let now = self.state.read().listed(&tool.id).unwrap_or(tool.definition);
         if now != tool.definition || !now.to_string().eq_ignore_ascii_case(looked_at.trim()) {
-            return Err(ApproveError::Changed(now));
+            let is_changed = now != tool.definition || self.known(&tool.id).is_none_or(|known| known.fingerprint != now);
+            return Err(if is_changed { ApproveError::Changed(now) } else { ApproveError::WrongFingerprint(now) });
         }
         let at = SystemTime::now();
         self.store.approve_definition(&tool.id, &now, &definition(&tool.raw).to_string(), at).await?;

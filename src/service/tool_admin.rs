@@ -14,6 +14,7 @@ use crate::domain::hidden_text::{HiddenText, visible};
 use crate::domain::policy::ToolFacts;
 use crate::domain::relevance::Twins;
 use crate::domain::relevance::analysis::Analyzer;
+use crate::domain::similar::nearest_of_family;
 use crate::domain::tool::{ServerName, Tool, ToolId};
 use crate::domain::tool_facts::{FactBook, TagSource, WrittenFacts};
 use crate::service::current::CurrentCatalog;
@@ -154,6 +155,23 @@ pub struct ServerView {
 }
 
 impl ToolAdmin {
+    /// Checks that servers of these names are configured.
+    ///
+    /// # Errors
+    /// All that are not, and what was probably meant.
+    pub fn check_servers<'a>(&self, names: impl IntoIterator<Item = &'a ServerName>) -> Result<(), String> {
+        let states = self.servers.states();
+        let known = || states.iter().map(|state| state.server.as_str());
+        let unknown = names.into_iter().filter(|name| !known().any(|known| known == name.as_str()));
+        let problems: Vec<String> = unknown
+            .map(|name| {
+                let meant = nearest_of_family(name.as_str(), known()).map(|known| format!("; did you mean `{known}`?"));
+                format!("there is no server `{name}`{}", meant.unwrap_or_default())
+            })
+            .collect();
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+
     #[must_use]
     pub fn list(&self, filter: &ToolFilter, offset: usize, limit: usize) -> ToolPage {
         let (book, tools) = (self.facts.book(), self.tools());

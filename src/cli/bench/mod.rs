@@ -25,7 +25,7 @@ use crate::cli::bench::estimate::Means;
 use crate::cli::bench::measure::{Corpus, Level, Measure, Measured, bar};
 use crate::cli::bench::report::{Ablation, Bootstrap, Report};
 use crate::cli::retrieval::{Recipe, Retrieval, VectorStore, open_embedder};
-use crate::cli::{Failure, Outcome, ServiceArgs, catalog, print, runtime};
+use crate::cli::{Failure, Outcome, SourceArgs, catalog, print, runtime};
 use crate::service::refresh::OnProgress;
 use crate::settings::{ServersSource, Settings};
 
@@ -123,7 +123,7 @@ impl RetrievalArgs {
         self.k.sort_unstable();
         self.k.dedup();
         let source = self.config.clone().map_or(ServersSource::Nothing, ServersSource::File);
-        let settings = self.service().load(source)?;
+        let settings = self.sources().load(source)?;
         let report = runtime()?.block_on(self.measure(&settings))?;
         if let Some(path) = &self.json {
             let text = serde_json::to_string_pretty(&report).map_err(|error| Failure::failed(format!("error: {error}")))?;
@@ -135,18 +135,8 @@ impl RetrievalArgs {
         print(&report.tables())
     }
 
-    /// The flags of a service that concern this command too.
-    fn service(&self) -> ServiceArgs {
-        ServiceArgs {
-            settings: self.settings.clone(),
-            data_dir: self.data_dir.clone(),
-            host: None,
-            port: None,
-            api_key: None,
-            insecure: false,
-            hot_reload: false,
-            log_level: None,
-        }
+    fn sources(&self) -> SourceArgs {
+        SourceArgs { settings: self.settings.clone(), data_dir: self.data_dir.clone() }
     }
 
     async fn measure(&self, settings: &Settings) -> Result<Report, Failure> {

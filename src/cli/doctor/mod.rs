@@ -15,7 +15,7 @@ use secrecy::SecretString;
 use serde::Serialize;
 
 use crate::app;
-use crate::cli::{self, Failure, Outcome, ServiceArgs, catalog, embedder, runtime};
+use crate::cli::{self, Failure, ListenArgs, Outcome, SourceArgs, catalog, embedder, read, runtime};
 use crate::service::current::CurrentCatalog;
 use crate::service::publish::Publish;
 use crate::settings::{McpoSettings, ServersSource, Settings};
@@ -38,7 +38,9 @@ pub(super) struct Doctor {
     #[arg(long, value_name = "KEY", requires = "mcpo_url", env = "MCPO_API_KEY", hide_env_values = true)]
     mcpo_key: Option<SecretString>,
     #[command(flatten)]
-    service: ServiceArgs,
+    sources: SourceArgs,
+    #[command(flatten)]
+    listen: ListenArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -67,7 +69,7 @@ impl Doctor {
                 ));
             }
         };
-        let (settings, warnings) = self.service.load_as(ServersSource::File(file), mcpo)?;
+        let (settings, warnings) = read(&self.sources.sources(ServersSource::File(file), mcpo, self.listen.overrides()))?;
         let mut report = Report { fine: false, checks: warnings.iter().map(checks::warning).collect(), mcpo: Vec::new() };
         runtime()?.block_on(self.examine(&settings, &mut report))?;
         report.fine = !report.checks.iter().any(Check::is_problem) && !report.mcpo.iter().any(ServerComparison::is_problem);

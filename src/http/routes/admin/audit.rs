@@ -6,7 +6,7 @@ use actix_web::{HttpResponse, get, web};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{time, time_of};
+use super::{principal, time, time_of};
 use crate::domain::policy::{Effect, RulePlace};
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem};
@@ -106,7 +106,7 @@ impl AuditParameters {
         }
         let effect = |name: String| [Effect::Allow, Effect::Block].into_iter().find(|effect| effect.name() == name);
         Ok(AuditQuery {
-            principal: self.principal,
+            principal: self.principal.as_deref().map(principal).transpose()?.map(|principal| principal.as_str().to_owned()),
             action: known(
                 self.action,
                 |name| AuditAction::of_name(&name),

@@ -108,7 +108,7 @@ struct KeysBody {
         (status = 404, description = "The caller does not administer"),
         (status = 409, description = "There is a key of this name"),
         (status = 413, description = "The body is too large"),
-        (status = 422, description = "A value that does not fit")
+        (status = 422, description = "A value that does not fit, or a server or toolset that is not there")
     )
 )]
 #[post("/v1/admin/keys")]
@@ -121,10 +121,13 @@ pub async fn create(state: web::Data<State>, caller: Administrator, body: Body) 
     let toolsets: Option<BTreeSet<ToolsetName>> =
         body.toolsets.map(|names| names.iter().map(|name| ToolsetName::from(name.as_str())).collect());
     state.toolsets.check_names(toolsets.iter().flatten())?;
+    let servers: Option<BTreeSet<ServerName>> =
+        body.servers.map(|names| names.iter().map(|name| ServerName::from(name.as_str())).collect());
+    state.tool_admin.check_servers(servers.iter().flatten()).map_err(|reason| Problem::new(Code::InvalidRequest, format!("{reason}.")))?;
     let new = NewKey {
         expires_at: EndBody { expires_at: body.expires_at, expires_in_days: body.expires_in_days }.time()?,
         name: body.name,
-        servers: body.servers.map(|servers| servers.iter().map(|name| ServerName::from(name.as_str())).collect()),
+        servers,
         toolsets,
         groups: body.groups,
         trusted: body.trusted,

@@ -20,6 +20,7 @@ use actix_web::http::header;
 use jiff::Timestamp;
 use utoipa_actix_web::service_config::ServiceConfig;
 
+use crate::domain::principal::PrincipalId;
 use crate::domain::usage::Latencies;
 use crate::http::problem::{Code, Problem};
 use crate::service::usage::quantiles;
@@ -43,6 +44,12 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
 /// RFC 3339, to the second, in universal time.
 pub fn time(at: SystemTime) -> String {
     format!("{:.0}", Timestamp::try_from(at).unwrap_or_default())
+}
+
+/// A caller that a query names. What nobody can be called is a mistake: an empty answer would say that nothing was done.
+fn principal(text: &str) -> Result<PrincipalId, Problem> {
+    let detail = || format!("There is no principal `{text}`: write key:NAME, user:ID, service-key, admin or anyone.");
+    PrincipalId::read(text).ok_or_else(|| Problem::new(Code::InvalidRequest, detail()))
 }
 
 /// A time that a query names, RFC 3339.

@@ -5,8 +5,7 @@ use actix_web::{HttpResponse, delete, get, web};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::time;
-use crate::domain::principal::PrincipalId;
+use super::{principal, time};
 use crate::domain::session::{Session, SessionContents};
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem};
@@ -47,7 +46,7 @@ struct AnySessionsBody {
     responses(
         (status = 200, description = "Without those whose time is over", body = AnySessionsBody),
         (status = 404, description = "The caller does not administer"),
-        (status = 422, description = "An unknown parameter")
+        (status = 422, description = "An unknown parameter, or a principal that nobody can be")
     )
 )]
 #[get("/v1/admin/sessions")]
@@ -57,7 +56,7 @@ pub async fn list(
     query: Result<web::Query<SessionsQuery>, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
     let query = query.map_err(|error| Problem::new(Code::InvalidRequest, error.to_string()))?.into_inner();
-    let owner = query.principal.map(PrincipalId::new);
+    let owner = query.principal.as_deref().map(principal).transpose()?;
     let sessions = state.sessions.all(owner.as_ref()).await?;
     Ok(HttpResponse::Ok().json(AnySessionsBody { sessions: sessions.iter().map(AnySessionBody::of).collect() }))
 }

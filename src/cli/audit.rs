@@ -1,0 +1,104 @@
+//! `toolsieve audit`: who called or changed what on a running service.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::cli::admin::ServiceAccess;
+use crate::cli::{Outcome, print, table};
+use crate::domain::document::encoded;
+
+#[derive(Args)]
+pub(super) struct Audit {
+    /// Only of this caller: key:NAME, user:ID, service-key, admin or anyone
+    #[arg(long, value_name = "WHO")]
+    principal: Option<String>,
+    /// Only this: call, `policy_replace`, `key_create`, …, as GET /v1/admin/audit lists them
+    #[arg(long, value_name = "NAME")]
+    action: Option<String>,
+    /// Only of this server
+    #[arg(long, value_name = "NAME")]
+    server: Option<String>,
+    /// Only of this tool, as its server calls it
+    #[arg(long, value_name = "NAME")]
+    tool: Option<String>,
+    /// Only what was decided so
+    #[arg(long, value_parser = ["allow", "block"])]
+    decision: Option<String>,
+    /// Only what ended so: success, `tool_error`, rejected, failed, cancelled, limited or `input_required`
+    #[arg(long, value_name = "NAME")]
+    outcome: Option<String>,
+    /// Only from this time on, such as 2027-01-31T00:00:00Z
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Only before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Only entries before this number, as the last line of an answer names it
+    #[arg(long, value_name = "NUMBER")]
+    before: Option<u64>,
+    /// How many entries are shown, the newest first
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: ServiceAccess,
+}
+
+impl Audit {
+    pub(super) fn run(self) -> Outcome {
+        let mut path = format!("/v1/admin/audit?limit={}", self.limit);
+        let before = self.before.map(|before| before.to_string());
+        let filters = [
+            ("principal", &self.principal),
+            ("action", &self.action),
+            ("server", &self.server),
+            ("tool", &self.tool),
+            ("decision", &self.decision),
+            ("outcome", &self.outcome),
+            ("since", &self.since),
+            ("until", &self.until),
+            ("before", &before),
+        ];
+        for (name, value) in filters {
+            if let Some(value) = value {
+                let _ = write!(path, "&{name}={}", encoded(value));
+            }
+        }
+        let answer = self.access.ask(Method::GET, &path, None)?;
+        if self.json {
+            return print(&format!("{answer:#}"));
+        }
+        print(&as_table(&answer))?;
+        if let Some(next) = answer["next"].as_u64() {
+            eprintln!("There may be older ones: --before {next}");
+        }
+        Ok(())
+    }
+}
+
+fn as_table(answer: &Value) -> String {
+    let mut out = table::table(&["At", "Who", "What", "Server", "Tool or subject", "Decision", "Outcome", "ms"]);
+    for entry in answer["entries"].as_array().into_iter().flatten() {
+        let what = if entry["tool"].is_string() { &entry["tool"] } else { &entry["subject"] };
+        out.add_row([
+            text(&entry["at"]),
+            text(&entry["principal"]),
+            text(&entry["action"]),
+            text(&entry["server"]),
+            text(what),
+            text(&entry["decision"]),
+            text(&entry["outcome"]),
+            entry["took_ms"].to_string(),
+        ]);
+    }
+    table::text(&out)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}

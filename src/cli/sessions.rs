@@ -1,0 +1,117 @@
+//! `toolsieve sessions`: addresses of one's own on a running service.
+
+use clap::Subcommand;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::cli::admin::{CallerAccess, ServiceAccess};
+use crate::cli::mode::ModeArg;
+use crate::cli::{Failure, Outcome, print, table};
+use crate::domain::document::{Mode, encoded};
+
+#[derive(Subcommand)]
+pub(super) enum Sessions {
+    /// List the sessions of all callers
+    List {
+        /// Only those of this caller: user:ID, key:NAME, service-key, admin or anyone
+        #[arg(long, value_name = "WHO")]
+        principal: Option<String>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+    /// Create a session and print its address; it belongs to the caller whose key is given
+    Create {
+        /// A toolset whose tools it publishes; with --task, from which they are chosen; may be repeated
+        #[arg(long = "toolset", value_name = "NAME")]
+        toolsets: Vec<String>,
+        /// A server; the same holds for it; may be repeated
+        #[arg(long = "server", value_name = "NAME")]
+        servers: Vec<String>,
+        /// A tool that is published in any case: its published name, or SERVER/TOOL; may be repeated
+        #[arg(long = "tool", value_name = "NAME")]
+        tools: Vec<String>,
+        /// What shall be done: the tools for it are chosen as for a message
+        #[arg(long, value_name = "TEXT")]
+        task: Option<String>,
+        /// How many tools are chosen for the task
+        #[arg(long, value_name = "NUMBER", requires = "task", value_parser = clap::value_parser!(u32).range(1..=128))]
+        limit: Option<u32>,
+        /// What its document shows where a request does not say
+        #[arg(long, value_enum)]
+        mode: Option<ModeArg>,
+        /// How long it lasts
+        #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+        ttl_seconds: Option<u64>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        access: CallerAccess,
+    },
+    /// End a session, whoever's it is
+    Remove {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        access: ServiceAccess,
+    },
+}
+
+impl Sessions {
+    pub(super) fn run(self) -> Outcome {
+        match self {
+            Self::List { principal, json, access } => {
+                let query = principal.map(|principal| format!("?principal={}", encoded(&principal))).unwrap_or_default();
+                let answer = access.ask(Method::GET, &format!("/v1/admin/sessions{query}"), None)?;
+                if json { print(&format!("{answer:#}")) } else { print(&as_table(&answer)) }
+            }
+            Self::Create { toolsets, servers, tools, task, limit, mode, ttl_seconds, json, access } => {
+                if toolsets.is_empty() && servers.is_empty() && tools.is_empty() && task.is_none() && mode.is_none() {
+                    return Err(Failure::invalid("error: say what it publishes: --toolset, --server, --tool or --task"));
+                }
+                let mode = mode.map(|mode| Mode::from(mode).name());
+                let body = json!({
+                    "toolsets": toolsets, "servers": servers, "tools": tools, "task": task, "limit": limit, "mode": mode,
+                    "ttl_seconds": ttl_seconds,
+                });
+                let answer = access.ask(Method::POST, "/v1/sessions", &body)?;
+                if json {
+                    return print(&format!("{answer:#}"));
+                }
+                for warning in answer["warnings"].as_array().into_iter().flatten() {
+                    eprintln!("warning: {}", text(warning));
+                }
+                let count = answer["tools"].as_array().map_or(0, Vec::len);
+                eprintln!("{}: {count} tools, until {}.", text(&answer["id"]), text(&answer["expires_at"]));
+                print(&text(&answer["url"]))
+            }
+            Self::Remove { id, access } => {
+                access.ask(Method::DELETE, &format!("/v1/admin/sessions/{}", encoded(&id)), None)?;
+                print("The session is over.")
+            }
+        }
+    }
+}
+
+fn as_table(answer: &Value) -> String {
+    let mut out = table::table(&["Id", "Of", "Toolsets", "Servers", "Tools", "Created", "Expires"]);
+    for session in answer["sessions"].as_array().into_iter().flatten() {
+        out.add_row([
+            text(&session["id"]),
+            text(&session["principal"]),
+            table::list(&session["toolsets"]),
+            table::list(&session["servers"]),
+            table::list(&session["tools"]),
+            text(&session["created_at"]),
+            text(&session["expires_at"]),
+        ]);
+    }
+    table::text(&out)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
