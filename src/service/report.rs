@@ -28,10 +28,10 @@ impl Report {
     }
 }
 
-/// What the figures are called.
+/// What the figures are called. A session outside of a comparison is in neither arm, so `all` would promise too much.
 #[must_use]
 pub fn arm_name(arm: Option<Arm>) -> &'static str {
-    arm.map_or("all", Arm::name)
+    arm.map_or("uncompared", Arm::name)
 }
 
 /// The mean over the sessions of an arm; `None` without a session.

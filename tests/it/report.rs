@@ -71,5 +71,5 @@ async fn without_a_comparison_there_is_one_part() {
     let service = start("0").await;
     assert!(choose(&service, "one").await.iter().all(|(_, reason)| !reason.contains("static")));
     let report = report(&service, 1).await;
-    assert_eq!((&report["arms"][0]["arm"], report["arms"].as_array().unwrap().len()), (&json!("all"), 1));
+    assert_eq!((&report["arms"][0]["arm"], report["arms"].as_array().unwrap().len()), (&json!("uncompared"), 1));
 }

@@ -36,7 +36,7 @@ pub struct ReportParameters {
 struct ReportBody {
     since: String,
     until: String,
-    /// One for each arm that has sessions: `all` is no part of a comparison, `static` got all tools, `dynamic` what was chosen.
+    /// One for each arm that has sessions: `uncompared` is outside of any comparison, `static` got all tools, `dynamic` what was chosen.
     arms: Vec<ArmBody>,
     /// The last used first, without names.
     sessions: Vec<SessionFiguresBody>,
