@@ -15,6 +15,8 @@ pub mod document;
 pub mod enrichment;
 pub mod experiment;
 pub mod feedback;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod hidden_text;
 pub mod intent;
 pub mod json;

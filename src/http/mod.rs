@@ -2,6 +2,8 @@
 
 pub mod body;
 pub mod caller;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod llm_keys;
 pub mod mcp;
 pub mod meter;

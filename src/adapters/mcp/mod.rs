@@ -13,6 +13,8 @@ mod connection;
 mod events;
 mod exchange;
 mod follow;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod list;
 mod news;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::gate::GateEvidence;
 
-static BUILT_IN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/gate.json"));
+static BUILT_IN: &str = include_str!("../../../assets/gate.json");
 
 /// Weights and threshold, as the training wrote them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -49,7 +49,7 @@ impl AsWritten {
     }
 
     /// In a message of JSON-RPC, or in an event of a stream. Each comes in one piece.
-    fn replaced(&self, data: Bytes) -> Bytes {
+    pub(super) fn replaced(&self, data: Bytes) -> Bytes {
         let Some((text, written)) = self.0.get().and_then(|written| Some((std::str::from_utf8(&data).ok()?, written))) else { return data };
         if text.starts_with('{') {
             return in_message(text, written).map_or(data, Bytes::from);

@@ -10,6 +10,7 @@
 
 mod as_written;
 mod definition;
+pub(in crate::http) mod fuzzing;
 mod message;
 mod meta;
 mod passthrough;

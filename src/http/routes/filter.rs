@@ -193,6 +193,11 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     Ok(HttpResponse::Ok().json(FilterAnswer::from(selection)))
 }
 
+/// What a body asks for, before anything is known of its caller.
+pub(in crate::http) fn filter_request(body: &[u8]) -> Result<SelectRequest, Problem> {
+    read_json::<FilterBody>(body)?.into_request()
+}
+
 /// The place above an address of MCP; `None` for other addresses.
 fn above_mcp(path: &str) -> Option<&str> {
     let path = path.trim().split('?').next()?.trim_end_matches('/');

@@ -1,0 +1,172 @@
+//! What holds for any bytes that servers send: functions that panic where it does not. For fuzz targets (`tests/fuzz`) and for
+//! tests, which feed them a corpus and mutations of it; nothing of the service calls them.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::domain::arguments::{ArgumentsValidator, Verdict, object};
+use crate::domain::catalog;
+use crate::domain::hidden_text;
+use crate::domain::json;
+use crate::domain::naming::OperationId;
+use crate::domain::outcome::{self, Limit, Part, ToolAnswer};
+use crate::domain::schema::InputSchema;
+use crate::domain::tool::{ServerName, Tool, ToolId};
+
+/// No published schema is longer, as JSON text.
+const MAX_PUBLISHED: usize = 1_000_000;
+/// Longest published name.
+const MAX_NAME: usize = 64;
+/// Longest text of a tool's error, with the note that it was cut.
+const MAX_ERROR_CHARACTERS: usize = 4_100;
+/// What a limited body may have beside its texts: the notice, brackets and commas.
+const NOTICE: usize = 1_000;
+
+/// An input schema is compiled to a valid one of bounded size that is compiled to itself.
+///
+/// # Panics
+/// Where that does not hold.
+pub fn schema(bytes: &[u8]) {
+    let Ok(source) = serde_json::from_slice::<Value>(bytes) else { return };
+    compiled(&InputSchema::compile(Arc::new(source)));
+}
+
+/// `{"tools": […], "arguments": […]}`, as `tools/list` answers and as a caller sends: every tool that is taken has a name, a text and
+/// a schema that can be published, and arguments that its server allows are allowed.
+///
+/// # Panics
+/// Where that does not hold.
+pub fn tools(bytes: &[u8]) {
+    let Ok(mut list) = serde_json::from_slice::<Value>(bytes) else { return };
+    let Some(Value::Array(raw)) = list.get_mut("tools").map(Value::take) else { return };
+    let arguments: Vec<Value> = list.get("arguments").and_then(Value::as_array).cloned().unwrap_or_default();
+    let server = ServerName::from("server");
+    let mut names: HashMap<OperationId, ToolId> = HashMap::new();
+    for raw in raw.into_iter().map(Arc::new) {
+        match catalog::tool(&server, &raw) {
+            Ok(tool) => {
+                let id = names.entry(tool.operation_id.clone()).or_insert_with(|| tool.id.clone());
+                assert_eq!(*id, tool.id, "two tools are published as {}", tool.operation_id.as_str());
+                published(&tool);
+                for arguments in &arguments {
+                    allowed(&tool, arguments);
+                }
+            }
+            Err(skipped) => assert!(!skipped.tool.is_empty() && !skipped.reason.is_empty()),
+        }
+    }
+}
+
+/// A result, as `tools/call` answers: its body is JSON, with a limit too, and of bounded size then; an error is a bounded text.
+///
+/// # Panics
+/// Where that does not hold.
+pub fn result(bytes: &[u8]) {
+    let Ok(result) = serde_json::from_slice::<&RawValue>(bytes) else { return };
+    for declares_output in [false, true] {
+        let parts = match outcome::answer(result, declares_output) {
+            ToolAnswer::Error(text) => {
+                assert!(outcome::is_error(result.get()));
+                assert!(!text.is_empty() && text.chars().count() <= MAX_ERROR_CHARACTERS);
+                continue;
+            }
+            ToolAnswer::Result(parts) => parts,
+        };
+        assert!(!outcome::is_error(result.get()) && !parts.is_empty());
+        is_json(&outcome::body(parts, None));
+        for bytes in [0, 7, 256] {
+            let (parts, images) = answered(result, declares_output);
+            let body = outcome::body(parts, Some(Limit { bytes, setting: "max_text_bytes" }));
+            is_json(&body);
+            // A text is cut before it is quoted, and each of its bytes is six at most then.
+            assert!(body.len() <= 6 * bytes + images + NOTICE, "{} bytes of a limit of {bytes}", body.len());
+        }
+        let (parts, _) = answered(result, declares_output);
+        is_json(&outcome::body(outcome::compact(parts), None));
+    }
+    let text = result.get();
+    let minified = json::minified(text);
+    assert_eq!(json::minified(&minified), minified);
+    assert_eq!(json::replace_texts(text, |_| None), text);
+    if json::survives_reading(text) {
+        let read = |text: &str| serde_json::from_str::<Value>(text).ok();
+        assert_eq!(read(&minified), read(text));
+    }
+}
+
+/// Two lines, a schema and arguments: what was repaired fits the schema, and repairing it again changes nothing.
+///
+/// # Panics
+/// Where that does not hold.
+pub fn arguments(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let Some((schema, sent)) = text.split_once('\n') else { return };
+    let Ok(schema) = serde_json::from_str::<Value>(schema) else { return };
+    if serde_json::from_str::<&RawValue>(sent.trim()).is_err() {
+        return;
+    }
+    let Ok((arguments, _)) = object(sent) else { return };
+    let validator = ArgumentsValidator::default();
+    match validator.check(&schema, &arguments) {
+        Verdict::Repaired { arguments, repairs } => {
+            assert!(!repairs.is_empty());
+            assert_eq!(validator.check(&schema, &arguments), Verdict::Valid, "{arguments}");
+        }
+        Verdict::Invalid(problems) => assert!(!problems.is_empty() && problems.len() <= 20),
+        Verdict::Valid | Verdict::Unchecked { .. } => {}
+    }
+}
+
+fn compiled(schema: &InputSchema) {
+    let published = &schema.published;
+    assert_eq!(published["type"], "object");
+    assert!(published["properties"].is_object());
+    assert!(published.to_string().len() < MAX_PUBLISHED);
+    assert!(jsonschema::draft202012::meta::is_valid(published), "{published}");
+    assert_eq!(InputSchema::compile(Arc::clone(published)).published, *published);
+}
+
+fn published(tool: &Tool) {
+    let name = tool.operation_id.as_str();
+    let mut characters = name.chars();
+    assert!(name.len() <= MAX_NAME && characters.next().is_some_and(|first| first.is_ascii_alphabetic()), "{name}");
+    assert!(characters.all(|character| character.is_ascii_alphanumeric() || matches!(character, '_' | '-')), "{name}");
+    assert_eq!(OperationId::of(&tool.id), tool.operation_id);
+    for text in [Some(&tool.description), tool.title.as_ref()].into_iter().flatten() {
+        assert!(hidden_text::strip(text).is_none(), "hidden characters are shown: {text:?}");
+    }
+    compiled(&tool.input);
+    let function = Tool::function(&tool.operation_id, &tool.description, &tool.input);
+    assert_eq!(function["parameters"], *tool.input.published);
+}
+
+/// Published is never stricter, where the reading of the schema is not in doubt: alternatives at the root are read as their author
+/// means them.
+fn allowed(tool: &Tool, arguments: &Value) {
+    let source = &tool.input.source;
+    let is_plain = ["oneOf", "anyOf", "allOf", "$ref", "$schema", "not", "if"].iter().all(|keyword| source.get(keyword).is_none());
+    if !is_plain || !arguments.is_object() || source.get("type") != Some(&json!("object")) {
+        return;
+    }
+    let (Ok(own), Ok(published)) = (jsonschema::validator_for(source), jsonschema::validator_for(&tool.input.published)) else { return };
+    if own.is_valid(arguments) {
+        let sent = if tool.input.wrapped { Cow::Owned(json!({"arguments": arguments})) } else { Cow::Borrowed(arguments) };
+        let problems: Vec<String> = published.iter_errors(&sent).map(|error| error.to_string()).collect();
+        assert!(problems.is_empty(), "{problems:?} of {sent}\nsource {source}\npublished {}", tool.input.published);
+    }
+}
+
+/// Parts, and how many bytes of images are among them, which are never cut.
+fn answered(result: &RawValue, declares_output: bool) -> (Vec<Part<'_>>, usize) {
+    let ToolAnswer::Result(parts) = outcome::answer(result, declares_output) else { return (Vec::new(), 0) };
+    let images = parts.iter().map(|part| if let Part::Image(text) = part { text.len() + 1 } else { 1 }).sum();
+    (parts, images)
+}
+
+fn is_json(body: &str) {
+    assert!(serde_json::from_str::<&RawValue>(body).is_ok(), "not JSON: {body}");
+}

@@ -1,0 +1,64 @@
+//! What holds for any bytes that callers send: functions that panic where it does not. For fuzz targets (`tests/fuzz`) and for
+//! tests, which feed them a corpus and mutations of it; nothing of the service calls them.
+
+use serde_json::value::RawValue;
+
+use crate::domain::document::{MAX_DESCRIBED, MAX_QUERIES};
+use crate::http::mcp;
+use crate::http::problem::{Fault, Problem};
+use crate::http::routes::filter::filter_request;
+use crate::http::routes::tools::{call_request, described_names, search_request};
+
+/// What an answer may say beside what it quotes of a body.
+const WORDS: usize = 1_000;
+/// Longest id of a request that is kept.
+const MAX_ID_BYTES: usize = 256;
+
+/// A body of `/v1/filter`, of a search, a description or a call is read within the limits, or refused as the caller's mistake.
+///
+/// # Panics
+/// Where that does not hold.
+pub fn bodies(bytes: &[u8]) {
+    match filter_request(bytes) {
+        Ok(request) => {
+            assert!(!request.turns.is_empty());
+            assert!([&request.chat, &request.message].into_iter().flatten().all(|id| !id.is_empty() && id.len() <= MAX_ID_BYTES));
+            assert!(request.limit.is_none_or(|limit| (1..=128).contains(&limit)));
+        }
+        Err(refused) => is_callers(&refused, bytes),
+    }
+    match search_request(bytes) {
+        Ok((asked, chat)) => {
+            assert!((1..=MAX_QUERIES).contains(&asked.queries.len()) && asked.queries.iter().all(|query| !query.trim().is_empty()));
+            assert!((1..=100).contains(&asked.limit));
+            assert!(chat.is_none_or(|chat| chat.len() <= MAX_ID_BYTES));
+        }
+        Err(refused) => is_callers(&refused, bytes),
+    }
+    match described_names(bytes) {
+        Ok(names) => assert!((1..=MAX_DESCRIBED).contains(&names.len())),
+        Err(refused) => is_callers(&refused, bytes),
+    }
+    match call_request(bytes) {
+        // Arguments go on as they were written.
+        Ok((_, arguments)) => {
+            assert!(arguments.is_empty() || serde_json::from_str::<&RawValue>(&arguments).is_ok());
+            assert!(bytes.windows(arguments.len().max(1)).any(|part| part == arguments.as_bytes()) || arguments.is_empty());
+        }
+        Err(refused) => is_callers(&refused, bytes),
+    }
+}
+
+/// A message of an MCP client says one thing, and the result that is put into its answer leaves as it was written.
+///
+/// # Panics
+/// Where that does not hold.
+pub fn messages(bytes: &[u8]) {
+    mcp::fuzzing::message(bytes);
+    mcp::fuzzing::result(bytes);
+}
+
+fn is_callers(problem: &Problem, bytes: &[u8]) {
+    assert_eq!(problem.code.fault(), Fault::Caller, "{}", problem.detail);
+    assert!(problem.detail.len() <= bytes.len() * 2 + WORDS, "{} bytes about {}", problem.detail.len(), bytes.len());
+}

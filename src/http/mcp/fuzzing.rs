@@ -1,0 +1,49 @@
+//! See [`crate::http::fuzzing`].
+
+use actix_web::web::Bytes;
+use serde_json::Value;
+
+use crate::http::mcp::as_written::AsWritten;
+use crate::http::mcp::message::Message;
+
+/// A message is a request, an answer, or neither; what it names stands in it.
+pub(in crate::http) fn message(bytes: &[u8]) {
+    let message = Message::read(bytes);
+    let (request, answers, cancels) = (message.request(), message.answers(), message.cancels());
+    assert!(request.is_none() || answers.is_none());
+    for id in [request, answers, cancels].into_iter().flatten() {
+        assert!(serde_json::from_str::<Value>(id).is_ok() || id.contains(['e', 'E', '.']), "{id}");
+        assert!(bytes.windows(id.len()).any(|part| part == id.as_bytes()));
+    }
+    assert!(!message.is_initialize() || request.is_some() && message.asks_who());
+    assert!(!(message.calls_a_tool() && message.lists_tools()));
+    assert!(message.listens().is_none() || request.is_some());
+    let _ = (message.abilities(), message.asks_for_everything());
+}
+
+/// An answer of the SDK's, in both forms in which it leaves, with a server's result in its place.
+pub(in crate::http) fn result(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    for answer in
+        ["{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"content\":[]}}", "{\"id\":1,\"result\":{\"resultType\":\"complete\",\"content\":[]}}"]
+    {
+        let written = AsWritten::default();
+        if written.result(text.to_owned()).is_none() {
+            return;
+        }
+        let alone = written.replaced(Bytes::from(answer.to_owned()));
+        let event = written.replaced(Bytes::from(format!("event: message\ndata: {answer}\n\n")));
+        assert_eq!(read(&alone)["id"], 1);
+        // Nothing of the result ends the event or begins a field of its own.
+        let event = String::from_utf8_lossy(&event).into_owned();
+        let lines = event.strip_prefix("event: message\n").and_then(|rest| rest.strip_suffix("\n\n")).unwrap_or_default();
+        let data: Vec<&str> = lines.split('\n').map(|line| line.strip_prefix("data: ").unwrap_or("no data")).collect();
+        assert_eq!(read(data.join("\n").as_bytes()), read(&alone), "{event}");
+    }
+}
+
+fn read(json: &[u8]) -> Value {
+    let read = serde_json::from_slice(json);
+    assert!(read.is_ok() || String::from_utf8_lossy(json).contains(['e', 'E']), "{}", String::from_utf8_lossy(json));
+    read.unwrap_or(serde_json::json!({"id": 1}))
+}

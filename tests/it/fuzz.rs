@@ -1,0 +1,179 @@
+//! Any bytes, from outside: a corpus and mutations of it, the same ones in every run. `TOOLSIEVE_FUZZ_ROUNDS` makes more of them;
+//! `tests/fuzz` hands the same functions to libFuzzer.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use toolsieve::adapters::mcp::fuzzing::exchange;
+use toolsieve::domain::fuzzing::{arguments, result, schema, tools};
+use toolsieve::http::fuzzing::{bodies, messages};
+
+/// Mutations of each file in a run.
+const ROUNDS: usize = 400;
+/// No mutation grows beyond this.
+const LONGEST: usize = 16 << 10;
+/// What is put in: what parsers have a branch for.
+const TOKENS: [&str; 40] = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "null",
+    "true",
+    "false",
+    "0",
+    "-0",
+    "1e999",
+    "0.1e-999",
+    "12345678901234567890123",
+    "\n",
+    "\r\n",
+    "\u{0}",
+    "\u{feff}",
+    "\u{202e}",
+    "\u{200b}",
+    "\\ud800",
+    "\\u0000",
+    "\"id\":7",
+    "\"id\":\"7\"",
+    "\"result\":{}",
+    "\"error\":{}",
+    "\"method\":\"tools/call\"",
+    "\"type\":\"object\"",
+    "\"$ref\":\"#\"",
+    "\"anyOf\":[",
+    "\"properties\":{",
+    "\"enum\":[]",
+    "\"items\":",
+    "\"isError\":true",
+    "\"structuredContent\":",
+    "\"content\":[",
+    "\"inputSchema\":{",
+    "data: ",
+];
+
+/// The same numbers in every run (xorshift64*).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        usize::try_from(self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).unwrap() % end.max(1)
+    }
+}
+
+fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/fuzz").join(name);
+    let mut paths: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "{} is empty", folder.display());
+    paths.into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+/// One to four changes: a byte, a part that goes, comes twice or moves, a token, or the rest of another file.
+fn mutated(original: &[u8], others: &[(PathBuf, Vec<u8>)], numbers: &mut Numbers) -> Vec<u8> {
+    let mut bytes = original.to_vec();
+    for _ in 0..=numbers.below(4) {
+        let at = numbers.below(bytes.len() + 1);
+        let end = (at + 1 + numbers.below(24)).min(bytes.len());
+        match numbers.below(7) {
+            0 if at < bytes.len() => bytes[at] ^= 1 << numbers.below(8),
+            1 if at < end => drop(bytes.drain(at..end)),
+            2 if at < end => {
+                let part = bytes[at..end].repeat(1 + numbers.below(6));
+                bytes.splice(at..at, part);
+            }
+            3 if at < end => {
+                let part: Vec<u8> = bytes.drain(at..end).collect();
+                let to = numbers.below(bytes.len() + 1);
+                bytes.splice(to..to, part);
+            }
+            4 => bytes.truncate(at),
+            5 => {
+                let other = &others[numbers.below(others.len())].1;
+                let from = numbers.below(other.len());
+                bytes.truncate(at);
+                bytes.extend_from_slice(&other[from..]);
+            }
+            _ => {
+                let token = TOKENS[numbers.below(TOKENS.len())];
+                bytes.splice(at..at, token.bytes());
+            }
+        }
+    }
+    bytes.truncate(LONGEST);
+    bytes
+}
+
+/// Feeds the corpus and its mutations. What fails is printed whole, to become a file of the corpus.
+fn feed(name: &str, check: fn(&[u8])) {
+    let rounds = std::env::var("TOOLSIEVE_FUZZ_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
+    let files = corpus(name);
+    for (number, (path, original)) in files.iter().enumerate() {
+        check(original);
+        let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15 ^ (number as u64 + 1));
+        for round in 0..rounds {
+            let bytes = mutated(original, &files, &mut numbers);
+            let outcome = catch_unwind(AssertUnwindSafe(|| check(&bytes)));
+            assert!(outcome.is_ok(), "round {round} of {}:\n{}", path.display(), bytes.escape_ascii());
+        }
+    }
+}
+
+#[test]
+fn schemas_are_compiled_to_valid_ones() {
+    feed("schema", schema);
+}
+
+#[test]
+fn lists_of_tools_are_published_whole_and_never_stricter() {
+    feed("tools", tools);
+}
+
+#[test]
+fn results_become_json_of_bounded_size() {
+    feed("results", result);
+}
+
+#[test]
+fn arguments_that_were_repaired_fit() {
+    feed("arguments", arguments);
+}
+
+#[test]
+fn bodies_are_read_within_their_limits_or_refused() {
+    feed("bodies", bodies);
+}
+
+#[test]
+fn messages_of_clients_say_one_thing() {
+    feed("messages", messages);
+}
+
+#[test]
+fn what_servers_write_answers_a_call_once() {
+    feed("exchange", exchange);
+}
+
+/// A corpus that no check lets past its first line would test nothing.
+#[test]
+fn mutations_are_the_same_in_every_run_and_differ_from_each_other() {
+    let files = corpus("bodies");
+    let made = || -> Vec<Vec<u8>> {
+        let mut numbers = Numbers(1);
+        (0..200).map(|_| mutated(&files[0].1, &files, &mut numbers)).collect()
+    };
+    let (one, two) = (made(), made());
+    assert_eq!(one, two);
+    let different: std::collections::HashSet<_> = one.iter().collect();
+    assert!(different.len() > 150, "{}", different.len());
+    let still_json = one.iter().filter(|bytes| serde_json::from_slice::<serde_json::Value>(bytes).is_ok()).count();
+    assert!(still_json > 5, "{still_json} of 200 are still JSON");
+}
