@@ -10,34 +10,43 @@ description: Shows the model only the tools that a message needs. Asks a Toolsie
 # This one file is the whole plugin: it is pasted into Open WebUI, or installed by `toolsieve openwebui install`.
 # The functions up to `class Filter` work on plain values, `Filter` glues them to Open WebUI's hooks.
 #
-# It keeps no state: Open WebUI shares one instance between all chats. Whatever goes wrong, the chat goes on
-# with the tools that it had; narrowing is a convenience here, the service enforces what a user may call.
+# It keeps nothing of chats or people: Open WebUI shares one instance between all chats. What it keeps for each event
+# loop, a connection and what goes with it, is in `Link`. Whatever goes wrong, the chat goes on with the tools that it
+# had; narrowing is a convenience here, the service enforces what a user may call.
 
 import asyncio
+import contextlib
 import fnmatch
+import hashlib
 import importlib
+import itertools
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import re
+import time
+import urllib.request
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, field_validator
 
 log = logging.getLogger("toolsieve.filter")
 
+SEARCH_FUNCTION = "find_tools"
 RUN_FUNCTION = "run_tool"
 DESCRIBE_FUNCTION = "describe_tools"
 LOAD_FUNCTION = "load_toolset"
 UNLOAD_FUNCTION = "unload_toolset"
 # Their results name tools that the model is going to need.
-FINDING_FUNCTIONS = {"find_tools", DESCRIBE_FUNCTION, "smart_select_tools", LOAD_FUNCTION, "enable_tool_group"}
+FINDING_FUNCTIONS = {SEARCH_FUNCTION, DESCRIBE_FUNCTION, "smart_select_tools", LOAD_FUNCTION, "enable_tool_group"}
 LEGACY_MODE = "legacy"
-# Marks, in a turn's own registry of functions, what Open WebUI put on offer at the turn's first model call.
-OFFERED = "toolsieve_offered"
-# Marks functions that a tool server does not publish and that were bound because the model found them.
-DISCLOSED = "toolsieve_disclosed"
+# Under this key the first functions in a turn's own registry carry the turn. One would do; another filter may take it.
+TURN = "toolsieve_turn"
+MARKED = 10
+SERVER_PREFIX = "server:"
 MCP_PREFIX = "server:mcp:"
 
 TURNS = 6
@@ -48,12 +57,23 @@ MOST_TOOLS = 128
 MOST_DISCLOSED = 200
 ANSWER_BYTES = 4 * 1024 * 1024
 LONGEST_TIMEOUT = 10.0
+# Parts in which a wait is counted, see `within`.
+SLICES = 10
+# Seconds for which a service that does not answer is left alone: at first, and at most.
+FIRST_PAUSE = 5.0
+LONGEST_PAUSE = 30.0
+# Seconds after which an unused connection is closed, and offers that the service is known to remember.
+KEPT_IDLE = 60.0
+MOST_OFFERS = 512
+# Names from which on a hash is sent in their place. Fewer go along each time.
+LONG_OFFER = 64
 # Under this name the service reads it, whatever Open WebUI calls it elsewhere.
 SIGNED_USER = "X-OpenWebUI-User-Jwt"
 LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 (compared with, never bound)
 
 Body = dict[str, Any]
 Emitter = Callable[[Body], Awaitable[Any]]
+T = TypeVar("T")
 
 
 class FilterValves(BaseModel):
@@ -114,12 +134,46 @@ class FilterError(Exception):
     """The service's answer cannot be used. The text is safe to log: neither secrets nor anything a user wrote."""
 
 
+class AwayError(FilterError):
+    """The service does not answer, or was not asked because it did not answer shortly before."""
+
+    def __init__(self, text: str = "", *, is_news: bool = False) -> None:
+        super().__init__(text)
+        # Whether nobody was told yet.
+        self.is_news = is_news
+
+
 class Answer(NamedTuple):
     """What the service decided: published names of functions in the order to offer them, tool ids if it was asked."""
 
     names: list[str]
     tool_ids: list[str] | None
     definitions: Sequence[Body] = ()
+    # The offer that the service remembers.
+    offer: str | None = None
+
+
+class Turn(NamedTuple):
+    """
+    What Open WebUI put on offer at a turn's first model call. It ends with the turn, whose own functions carry it.
+
+    Later calls of the turn start from the narrowed list, and what another filter took away must stay away.
+    """
+
+    # The address of the service, for turns with functions of two.
+    service: str
+    connections: dict[str, str]
+    groups: list[str]
+    # The service's functions in the registry, mapped to their published names.
+    owned: dict[str, str]
+    # Those of them that are on offer, in Open WebUI's order.
+    offered: list[str]
+    # Those that no tool server publishes, and that were bound because the model found them.
+    bound: list[str]
+    # What is on offer or bound, by published name, see `functions_by_name`.
+    by_name: tuple[dict[str, str], dict[str, list[str]]]
+    # For each tool id that publishes meta-tools in the place of the tools, its function that runs any of them.
+    running: dict[str, str]
 
 
 # --- Reading what Open WebUI hands over ------------------------------------------------------------------------------
@@ -196,16 +250,24 @@ def text_of(content: object) -> str:
 
 def function_name(definition: object) -> str:
     """The name in a function definition, in either of the shapes that providers take."""
-    if not isinstance(definition, Mapping):
+    if not isinstance(definition, dict):
         return ""
     function = definition.get("function")
-    name = (function if isinstance(function, Mapping) else definition).get("name")
+    name = (function if isinstance(function, dict) else definition).get("name")
     return name if isinstance(name, str) else ""
 
 
-def published_name(name: str, tool_id: str, registry: Mapping[str, Any]) -> str:
+def function_names(definitions: Sequence[Any]) -> list[str]:
+    """The name in each definition. There are thousands at each message: where all have the usual shape, it is quick."""
+    try:
+        names = [definition["function"]["name"] for definition in definitions]
+    except (KeyError, TypeError, IndexError):
+        names = [None]
+    return names if {str}.issuperset(map(type, names)) else [function_name(definition) for definition in definitions]
+
+
+def published_name(name: str, prefix: str, registry: Mapping[str, Any]) -> str:
     """The name that the service published. Open WebUI prefixes it when another tool already has that name."""
-    prefix = tool_id.removeprefix("server:") + "_"
     while name.startswith(prefix) and name.removeprefix(prefix) in registry:
         name = name.removeprefix(prefix)
     return name
@@ -213,11 +275,25 @@ def published_name(name: str, tool_id: str, registry: Mapping[str, Any]) -> str:
 
 def owned_functions(registry: Mapping[str, Any], connections: Mapping[str, str]) -> dict[str, str]:
     """Functions of a turn that are the service's, mapped to their published names."""
-    return {
-        name: published_name(name, entry["tool_id"], registry)
-        for name, entry in registry.items()
-        if isinstance(entry, dict) and isinstance(entry.get("spec"), dict) and entry.get("tool_id") in connections
-    }
+    prefixes = {tool_id: tool_id.removeprefix(SERVER_PREFIX) + "_" for tool_id in connections}
+    owned = {}
+    for name, entry in registry.items():
+        try:
+            tool_id, spec = entry["tool_id"], entry["spec"]
+        except (KeyError, TypeError):
+            continue
+        if (prefix := prefixes.get(tool_id)) is not None and isinstance(spec, dict):
+            owned[name] = published_name(name, prefix, registry) if name.startswith(prefix) else name
+    return owned
+
+
+def turn_of(registry: Mapping[str, Any], service: str) -> Turn | None:
+    """The turn that these functions carry; `None` before its first model call."""
+    for entry in registry.values():
+        if isinstance(entry, dict) and TURN in entry and entry[TURN].service == service:
+            turn: Turn = entry[TURN]
+            return turn
+    return None
 
 
 def disclosing_functions(registry: Mapping[str, Any], owned: Mapping[str, str]) -> dict[str, str]:
@@ -275,6 +351,11 @@ def is_from_user(messages: Sequence[Any], index: int) -> bool:
 def turn_start(messages: Sequence[Any]) -> int:
     """Where the current turn begins: at the last message that a person wrote."""
     return next((i for i in reversed(range(len(messages))) if is_from_user(messages, i)), 0)
+
+
+def is_first_call(messages: Sequence[Any]) -> bool:
+    """Whether the model has not been called yet since the last message that a person wrote."""
+    return turn_start(messages) >= len(messages) - 1
 
 
 def found_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], list[str]]:
@@ -375,12 +456,12 @@ def parse_answer(value: object) -> Answer:
     )
     if not all(names) or not as_asked:
         raise refused
-    definitions = value.get("definitions")
+    definitions, offer = value.get("definitions"), value.get("offer")
     usable = [one for one in definitions if is_definition(one)] if isinstance(definitions, list) else []
-    # Tools of the service come with their server, and meta-tools have no "__". The rest belongs to others, or to nobody:
-    # the service does not know such a tool any more.
+    # Tools of the service come with their server, and meta-tools have no "__". The rest belongs to others, or to
+    # nobody: the service does not know such a tool any more.
     known = [function_name(tool) for tool in value["tools"] if tool.get("server") or "__" not in function_name(tool)]
-    return Answer(known, tool_ids, usable)
+    return Answer(known, tool_ids, usable, offer if isinstance(offer, str) else None)
 
 
 def is_definition(value: object) -> bool:
@@ -393,50 +474,55 @@ def is_definition(value: object) -> bool:
 # --- Deciding --------------------------------------------------------------------------------------------------------
 
 
-def with_published_names(names: Iterable[str], owned: Mapping[str, str], offered: Iterable[str]) -> list[str]:
+def functions_by_name(owned: Mapping[str, str], offered: Iterable[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
     """
-    The functions on offer that carry these published names, in the order of `names`.
+    By published name the first function on offer that carries it, and the others.
 
     A tool that two connections publish is the same tool and is taken once; a function such as `find_tools`, which
     each connection has for itself, is taken from each.
     """
-    functions: dict[str, list[str]] = {}
+    first: dict[str, str] = {}
+    more: dict[str, list[str]] = {}
     for function in offered:
-        same = functions.setdefault(owned[function], [])
-        if not same or "__" not in owned[function]:
-            same.append(function)
-    return [function for name in dict.fromkeys(names) for function in functions.get(name, [])]
+        name = owned[function]
+        if first.setdefault(name, function) is not function and "__" not in name:
+            more.setdefault(name, []).append(function)
+    return first, more
+
+
+def with_published_names(
+    names: Iterable[str], by_name: tuple[Mapping[str, str], Mapping[str, Sequence[str]]]
+) -> list[str]:
+    """The functions on offer that carry these published names, in the order of `names`."""
+    first, more = by_name
+    known = [name for name in dict.fromkeys(names) if name in first]
+    return [function for name in known for function in (first[name], *more.get(name, ()))]
 
 
 def kept_always(offered: Iterable[str], owned: Mapping[str, str], patterns: Sequence[str]) -> list[str]:
-    return [
-        function
-        for function in offered
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns for name in (function, owned[function]))
-    ]
+    if not patterns:
+        return []
+    matches = re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
+    return [function for function in offered if matches(function) or matches(owned[function])]
 
 
-def disclose(
-    registry: Body, owned: dict[str, str], definitions: Iterable[Body], running: Mapping[str, str]
-) -> list[str]:
+def bind(registry: Body, turn: Turn, definitions: Iterable[Body]) -> None:
     """
-    Puts functions into the turn's registry that their tool server does not publish; returns their names.
+    Puts functions into the turn's registry that their tool server does not publish.
 
     Open WebUI executes what is there, and each of them runs through the tool server's own function for that: with its
     address, key and headers. A name that something else has stays with it.
     """
-    added = []
     for definition in definitions:
-        name, runner = function_name(definition), running.get(definition.get("tool_id") or "")
-        if runner is None or name in registry:
+        name, runner = function_name(definition), turn.running.get(definition.get("tool_id") or "")
+        if runner not in registry or name in registry:
             continue
         runs = registry[runner]
         spec = {"description": "", **definition["function"], "name": name}
-        marks = {OFFERED: True, DISCLOSED: True}
-        registry[name] = {**runs, "spec": spec, "callable": bound(runs["callable"], name), **marks}
-        owned[name] = name
-        added.append(name)
-    return added
+        registry[name] = {**runs, "spec": spec, "callable": bound(runs["callable"], name)}
+        turn.owned[name] = name
+        turn.bound.append(name)
+        turn.by_name[0].setdefault(name, name)
 
 
 def bound(run: Callable[..., Awaitable[Any]], name: str) -> Callable[..., Awaitable[Any]]:
@@ -448,65 +534,269 @@ def bound(run: Callable[..., Awaitable[Any]], name: str) -> Callable[..., Awaita
     return call
 
 
-def mark_offered(registry: Mapping[str, Any], owned: Mapping[str, str], names: Sequence[str]) -> bool:
-    """
-    At a turn's first model call, notes in the turn's registry which functions are on offer. True at that first call.
-
-    Later calls of the turn start from the narrowed list, and what another filter took away must stay away.
-    """
-    if any(OFFERED in registry[name] for name in owned):
-        return False
-    for name in owned:
-        registry[name][OFFERED] = name in names
-    return True
-
-
 def narrowed_tools(
-    tools: Sequence[Body], registry: Mapping[str, Any], owned: Mapping[str, str], wanted: Iterable[str], *, fresh: bool
+    tools: Iterable[tuple[str, Body]],
+    registry: Mapping[str, Any],
+    owned: Mapping[str, str],
+    wanted: Iterable[str],
+    *,
+    fresh: bool,
 ) -> list[Body]:
     """
-    A new list of definitions: what is not ours as it stands, then what is wanted of ours.
+    A new list of definitions, out of names and definitions: what is not ours as it stands, then what is wanted of ours.
 
     Ours come last and keep the order that an earlier call of the turn gave them, so that a provider's prompt cache
     holds; a `fresh` list has Open WebUI's order, which means nothing.
     """
-    present = {function_name(tool): tool for tool in tools}
-    order = list(dict.fromkeys(wanted))
+    present: Body = {}
+    others = []
+    for name, tool in tools:
+        if name in owned:
+            present[name] = tool
+        else:
+            others.append(tool)
+    order = [name for name in dict.fromkeys(wanted) if name in present or (name in owned and name in registry)]
     if not fresh:
-        order.sort(key=lambda name: list(present).index(name) if name in present else len(present))
-    ours = [
-        present.get(name) or {"type": "function", "function": registry[name]["spec"]} for name in order if name in owned
-    ]
-    return [tool for tool in tools if function_name(tool) not in owned] + ours
+        place = {name: index for index, name in enumerate(present)}
+        order.sort(key=lambda name: place.get(name, len(place)))
+    ours = [present.get(name) or {"type": "function", "function": registry[name]["spec"]} for name in order]
+    return others + ours
 
 
 # --- Talking to the service and to Open WebUI ------------------------------------------------------------------------
 
 
-async def ask(valves: FilterValves, question: Body, user: Mapping[str, Any]) -> Answer:
-    """One `POST /v1/filter`. Raises on every failure; the caller decides what a failure means."""
-    aiohttp = importlib.import_module("aiohttp")
-    timeout = aiohttp.ClientTimeout(total=wait_at_most(valves))
-    headers = {"Authorization": f"Bearer {valves.key.strip()}"} if valves.key.strip() else {}
+class Pause:
+    """
+    Leaves a service alone that does not answer: no message waits for it again and again.
+
+    While a pause lasts nobody asks. After it one question tries, and all others pass by until its answer is there. Each
+    try that fails makes the next pause twice as long; the first answer, whatever it says, ends all of it.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.until = 0.0
+        self.trying = False
+        self.answered = float("-inf")
+
+    def keeps_away(self, now: float) -> bool:
+        """Whether a question must not be asked. After a pause the first one may, and is the one that tries."""
+        if not self.seconds:
+            return False
+        if self.trying or now < self.until:
+            return True
+        self.trying = True
+        return False
+
+    def end(self, now: float) -> bool:
+        """Notes an answer; returns whether there was a pause."""
+        lasted = bool(self.seconds)
+        self.seconds, self.trying, self.answered = 0.0, False, now
+        return lasted
+
+    def begin(self, asked: float, now: float, *, tried: bool) -> float:
+        """Notes that a question got no answer; returns the seconds of the pause, 0 where none begins anew."""
+        # Others were answered meanwhile, so the service is there; or this was asked before the pause.
+        if self.answered > asked or (self.seconds and not tried):
+            return 0.0
+        self.seconds = min(max(2 * self.seconds, FIRST_PAUSE), LONGEST_PAUSE)
+        self.until, self.trying = now + self.seconds, False
+        return self.seconds
+
+
+class Link:
+    """
+    The way to one service on one event loop: a connection that is kept, and whether the service is away.
+
+    It also holds the hashes of the lists of names that the service remembers. Of what was said in a chat and of who
+    said it, nothing is kept.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._client = importlib.import_module("aiohttp")
+        self._session = self._open()
+        self._proxy = proxy_for(url)
+        self._pause = Pause()
+        self._offers: dict[str, None] = {}
+        self._asking = 0
+        self._is_retired = False
+        weakref.finalize(self, close_behind, self._session, asyncio.get_running_loop())
+
+    async def ask(
+        self, valves: FilterValves, question: Body, user: Mapping[str, Any], names: Sequence[str] | None = None
+    ) -> Answer:
+        """
+        One `POST /v1/filter`, with the names on offer if there are any. Raises on every failure; the caller decides
+        what a failure means.
+        """
+        asked = time.monotonic()
+        if self._pause.keeps_away(asked):
+            raise AwayError
+        tries = self._pause.trying
+        self._asking += 1
+        try:
+            exchange = self._exchange(headers_of(valves, user), question, names)
+            status, raw = await within(wait_at_most(valves), exchange)
+        except (TimeoutError, OSError, self._client.ClientConnectionError) as error:
+            raise self._away(error, asked, tried=tries) from error
+        except FilterError:
+            self._answered()
+            raise
+        finally:
+            if tries:  # Whatever came of it, somebody else may try now.
+                self._pause.trying = False
+            self._asking -= 1
+            if self._is_retired and not self._asking:
+                await self._session.close()
+        self._answered()
+        answer = answer_of(status, raw)
+        if answer.offer:  # A service that does not know of offers says nothing of them.
+            while len(self._offers) >= MOST_OFFERS:
+                del self._offers[next(iter(self._offers))]
+            self._offers[answer.offer] = None
+        return answer
+
+    def _answered(self) -> None:
+        if self._pause.end(time.monotonic()):
+            log.info("Toolsieve filter: the service answers again")
+
+    def _away(self, error: Exception, asked: float, *, tried: bool) -> AwayError:
+        """What a question without an answer means. Said once, and not by each message of a pause."""
+        was_away = bool(self._pause.seconds)
+        pause = self._pause.begin(asked, time.monotonic(), tried=tried)
+        soon = f"; it is left alone for {pause:.0f} s" if pause else ""
+        return AwayError(f"no answer from the service ({type(error).__name__}){soon}", is_news=not was_away)
+
+    async def retire(self) -> None:
+        """Closes the connection as soon as nobody waits for an answer."""
+        self._is_retired = True
+        if not self._asking:
+            await self._session.close()
+
+    async def _exchange(self, headers: Body, question: Body, names: Sequence[str] | None) -> tuple[int, bytes]:
+        """
+        Sends the hash of the names where the service is known to remember them, and hash and names where it is not.
+        """
+        if names is None:
+            return await self._post(headers, question)
+        if len(names) < LONG_OFFER:
+            return await self._post(headers, {**question, "tools": names})
+        offer = offer_hash(names)
+        if offer in self._offers:
+            status, answer = await self._post(headers, {**question, "offer": offer})
+            if status != 409:
+                return status, answer
+            self._offers.pop(offer, None)
+        return await self._post(headers, {**question, "offer": offer, "tools": names})
+
+    async def _post(self, headers: Body, question: Body) -> tuple[int, bytes]:
+        data = json.dumps(question).encode()
+        gone = (self._client.ServerDisconnectedError, self._client.ClientOSError, ConnectionError)
+        try:
+            return await self._send(self._session, headers, data)
+        except self._client.ClientConnectorError:
+            raise
+        except gone:
+            # A kept connection that was closed at the other end as it was taken. None of the others may be any better.
+            async with self._open() as session:
+                return await self._send(session, headers, data)
+
+    async def _send(self, session: Any, headers: Body, data: bytes) -> tuple[int, bytes]:
+        """Status and body of an answer, which is read up to a limit."""
+        posting = session.post(self.url, data=data, headers=headers, proxy=self._proxy, allow_redirects=False)
+        async with posting as response:
+            answer = bytearray()
+            if response.status == 200:
+                async for chunk in response.content.iter_chunked(65536):
+                    answer += chunk
+                    if len(answer) > ANSWER_BYTES:
+                        raise FilterError("the answer is too long")
+            return response.status, bytes(answer)
+
+    def _open(self) -> Any:
+        """A client that keeps no cookies and waits as long as it is let: `within` counts."""
+        client = self._client
+        return client.ClientSession(
+            connector=client.TCPConnector(keepalive_timeout=KEPT_IDLE),
+            cookie_jar=client.DummyCookieJar(),
+            timeout=client.ClientTimeout(total=None),
+        )
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """
+    The result of work that may wait for so long; raises `TimeoutError` after it.
+
+    What counts is the time in which the event loop had nothing else to do. Open WebUI keeps it busy for seconds when
+    many people write at once, with the answer lying there unread; a clock alone would throw it away.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        for _ in range(SLICES):
+            done, _ = await asyncio.wait({task}, timeout=seconds / SLICES)
+            if done:
+                return task.result()
+        raise TimeoutError
+    finally:
+        task.cancel()
+
+
+def close_behind(session: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """Closes a client whose filter is gone: Open WebUI makes a new one when the function's text changes."""
+
+    def close() -> None:
+        closing = session.close()
+        with contextlib.suppress(StopIteration, RuntimeError):
+            closing.send(None)  # This closes; what is left is to wait for the goodbyes, and nobody does.
+        closing.close()
+
+    try:
+        here = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    if loop.is_running() and here is not loop:
+        loop.call_soon_threadsafe(close)
+    else:
+        close()
+
+
+def proxy_for(url: str) -> str | None:
+    """The proxy that the environment names for an address. Looked up once: it takes longer than a question."""
+    address = urlsplit(url)
+    if not address.hostname or urllib.request.proxy_bypass(address.hostname):
+        return None
+    return urllib.request.getproxies().get(address.scheme)
+
+
+def offer_hash(names: Sequence[str]) -> str:
+    """What stands for a list of names at the service."""
+    return "sha256:" + hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+def filter_url(valves: FilterValves) -> str:
+    return valves.url.strip().rstrip("/") + "/v1/filter"
+
+
+def headers_of(valves: FilterValves, user: Mapping[str, Any]) -> Body:
+    headers = {"Content-Type": "application/json"}
+    if key := valves.key.strip():
+        headers["Authorization"] = f"Bearer {key}"
     if llm_api_key := own_llm_key(user):
         headers["X-LLM-Api-Key"] = llm_api_key
     if token := signed_user(user):
         headers[SIGNED_USER] = token
-    url = valves.url.strip().rstrip("/") + "/v1/filter"
-    async with (
-        aiohttp.ClientSession(timeout=timeout, trust_env=True) as session,
-        session.post(url, json=question, headers=headers, allow_redirects=False) as response,
-    ):
-        if response.status != 200:
-            hint = " (is the valve 'key' right?)" if response.status in (401, 403) else ""
-            raise FilterError(f"HTTP {response.status}{hint}")
-        raw = bytearray()
-        async for chunk in response.content.iter_chunked(65536):
-            raw += chunk
-            if len(raw) > ANSWER_BYTES:
-                raise FilterError("the answer is too long")
+    return headers
+
+
+def answer_of(status: int, answer: bytes) -> Answer:
+    """The service's answer; raises `FilterError` where it is none."""
+    if status != 200:
+        hint = " (is the valve 'key' right?)" if status in (401, 403) else ""
+        raise FilterError(f"HTTP {status}{hint}")
     try:
-        return parse_answer(json.loads(raw))
+        return parse_answer(json.loads(answer))
     except ValueError:
         raise FilterError("the answer is not JSON") from None
 
@@ -581,8 +871,11 @@ async def usable_connections(connections: Mapping[str, str], user: Mapping[str, 
     return documents or usable
 
 
-async def group_names(user_id: object) -> list[str]:
+async def group_names(user: Mapping[str, Any]) -> list[str]:
     """Names of the user's groups; empty where this version of Open WebUI does not tell."""
+    user_id = user.get("id")
+    if not user_id:
+        return []
     try:
         groups = importlib.import_module("open_webui.models.groups").Groups
         try:
@@ -594,11 +887,12 @@ async def group_names(user_id: object) -> list[str]:
         return []
 
 
-async def question_about(
+def question_about(
     valves: FilterValves,
     connections: Mapping[str, str],
     messages: list[Body],
     user: Mapping[str, Any],
+    groups: list[str],
     metadata: Mapping[str, Any],
     model: object,
 ) -> Body:
@@ -610,7 +904,7 @@ async def question_about(
     }
     if user.get("id"):
         known = {key: user.get(key) for key in ("id", "email", "role") if user.get(key)}
-        question["user"] = {**known, "groups": await group_names(user["id"])}
+        question["user"] = {**known, "groups": groups}
     optional = {
         "chat_id": lasting_chat_id(metadata.get("chat_id")),
         "message_id": metadata.get("message_id"),
@@ -620,8 +914,20 @@ async def question_about(
     return {**question, **{key: value for key, value in optional.items() if value}}
 
 
+def tool_servers_of(registry: Mapping[str, Any]) -> list[str]:
+    """The tool servers among what a turn's functions belong to; first those that look like Toolsieve."""
+    found: dict[str, set[str]] = {}
+    for name, entry in registry.items():
+        tool_id = entry.get("tool_id") if isinstance(entry, dict) else None
+        if isinstance(tool_id, str) and tool_id.startswith(SERVER_PREFIX):
+            found.setdefault(tool_id, set()).add(name.removeprefix(tool_id.removeprefix(SERVER_PREFIX) + "_"))
+    return sorted(found, key=lambda tool_id: not {SEARCH_FUNCTION, RUN_FUNCTION} <= found[tool_id])
+
+
 def note(error: Exception) -> None:
     """One line without addresses, secrets or anything that was said in the chat."""
+    if isinstance(error, AwayError) and not error.is_news:
+        return
     why = str(error) if isinstance(error, FilterError) else type(error).__name__
     log.warning("Toolsieve filter: %s; the tools stay as they are", why)
 
@@ -637,6 +943,10 @@ class Filter:
 
     def __init__(self) -> None:
         self.valves = FilterValves()
+        self._links: dict[asyncio.AbstractEventLoop, Link] = {}
+        # The last settings that named a tool server of Open WebUI, and the last that named none, which was logged.
+        self._fitting: tuple[str, str] | None = None
+        self._unfitting: tuple[str, str] | None = None
 
     async def inlet(
         self,
@@ -648,8 +958,8 @@ class Filter:
         """Once for each message: which tool servers take part. Works in every mode of function calling."""
         valves = self.valves
         try:
-            async with asyncio.timeout(hook_limit(valves)):
-                tool_ids = await self._tool_ids(valves, body, __user__ or {}, __metadata__ or {}, __request__)
+            choosing = self._tool_ids(valves, body, __user__ or {}, __metadata__ or {}, __request__)
+            tool_ids = await within(hook_limit(valves), choosing)
             if tool_ids is not None:
                 body["tool_ids"] = tool_ids
         except Exception as error:
@@ -667,18 +977,39 @@ class Filter:
         """Before every model call, those after tool calls included: which functions the model sees."""
         valves = self.valves
         metadata = __metadata__ or {}
+        status = None
         try:
-            async with asyncio.timeout(hook_limit(valves)):
-                status = await self._narrow(valves, body, __user__ or {}, metadata, __request__)
-            # API calls have no chat that could show it.
-            if status and valves.status and __event_emitter__ and metadata.get("chat_id"):
-                await __event_emitter__({"type": "status", "data": {"description": status, "done": True}})
+            narrowing = self._narrow(valves, body, __user__ or {}, metadata, __request__)
+            status = await within(hook_limit(valves), narrowing)
         except Exception as error:
             note(error)
+            if isinstance(error, AwayError) and error.is_news:
+                status = "Toolsieve does not answer: all tools are on offer"
+        # API calls have no chat that could show it.
+        if status and valves.status and __event_emitter__ and metadata.get("chat_id"):
+            try:
+                await __event_emitter__({"type": "status", "data": {"description": status, "done": True}})
+            except Exception as error:
+                note(error)
         return body
 
-    @staticmethod
-    async def _tool_ids(valves: FilterValves, body: Body, user: Body, metadata: Body, request: Any) -> list[str] | None:
+    async def _ask(
+        self, valves: FilterValves, question: Body, user: Body, names: Sequence[str] | None = None
+    ) -> Answer:
+        """Over the connection of this event loop. One to another address, or on a loop that has ended, is given up."""
+        loop, url = asyncio.get_running_loop(), filter_url(valves)
+        link = self._links.get(loop)
+        if link is None or link.url != url:
+            for ended in [known for known in self._links if known.is_closed()]:
+                del self._links[ended]
+            self._links[loop], before = Link(url), link
+            if before is not None:
+                await before.retire()
+        return await self._links[loop].ask(valves, question, user, names)
+
+    async def _tool_ids(
+        self, valves: FilterValves, body: Body, user: Body, metadata: Body, request: Any
+    ) -> list[str] | None:
         """The tool ids for this message as a new list; `None` where nothing is to be changed."""
         if body.get("tools") is not None:  # The caller brought its own; Open WebUI then ignores tool ids.
             return None
@@ -700,14 +1031,40 @@ class Filter:
         if len(ours) < (1 if automatic or connections.keys() & set(over_mcp) else 2):
             return None
         said = conversation(messages, None, names_over_mcp(messages, connections))
-        question = await question_about(valves, connections, said, user, metadata, body.get("model"))
-        answer = await ask(valves, {**question, "tool_ids": ours if automatic else chosen}, user)
+        question = question_about(valves, connections, said, user, await group_names(user), metadata, body.get("model"))
+        answer = await self._ask(valves, {**question, "tool_ids": ours if automatic else chosen}, user)
         if answer.tool_ids is None:
             raise FilterError("the answer has no tool ids")
         return [tool_id for tool_id in chosen or ours if tool_id not in ours or tool_id in answer.tool_ids]
 
-    @staticmethod
-    async def _narrow(valves: FilterValves, body: Body, user: Body, metadata: Body, request: Any) -> str | None:
+    async def _turn(
+        self, valves: FilterValves, registry: Body, present: list[str], user: Body, metadata: Body, request: Any
+    ) -> Turn | None:
+        """What is on offer in a turn, at its first model call. `None` where nothing of it is the service's."""
+        every = await connections_of(valves, request)
+        # What came over MCP was narrowed when it was listed.
+        connections = {tool_id: path for tool_id, path in every.items() if not tool_id.startswith(MCP_PREFIX)}
+        owned = owned_functions(registry, connections)
+        if not owned:
+            return None
+        # Open WebUI's own tool search, where it is switched on, holds definitions back: those are on offer, too.
+        on_offer = {*present, *(metadata.get("deferred_tools") or [])}
+        offered = [name for name in owned if name in on_offer]
+        turn = Turn(
+            service=valves.url,
+            connections=connections,
+            groups=await group_names(user),
+            owned=owned,
+            offered=offered,
+            bound=[],
+            by_name=functions_by_name(owned, offered),
+            running=disclosing_functions(registry, owned),
+        )
+        for name in itertools.islice(owned, MARKED):
+            registry[name][TURN] = turn
+        return turn
+
+    async def _narrow(self, valves: FilterValves, body: Body, user: Body, metadata: Body, request: Any) -> str | None:
         """Narrows `body["tools"]`; returns the status line at a turn's first model call."""
         tools, registry = body.get("tools"), metadata.get("tools")
         params = metadata.get("params")
@@ -715,38 +1072,33 @@ class Filter:
             return None
         if isinstance(params, dict) and params.get("function_calling") == LEGACY_MODE:
             return None
-        # What came over MCP was narrowed when it was listed.
-        every = await connections_of(valves, request)
-        connections = {tool_id: path for tool_id, path in every.items() if not tool_id.startswith(MCP_PREFIX)}
-        owned = owned_functions(registry, connections)
-        if not owned:
-            return None
-
-        present = [function_name(tool) for tool in tools]
-        # Open WebUI's own tool search, where it is switched on, holds definitions back: those are on offer, too.
-        running = disclosing_functions(registry, owned)
-        first = mark_offered(registry, owned, [*present, *(metadata.get("deferred_tools") or [])])
-        offered = [name for name in owned if registry[name].get(OFFERED)]
-        foreign = [name for name in present if name and name not in owned]
+        present = function_names(tools)
         messages = body.get("messages") or []
+        turn = turn_of(registry, valves.url)
+        first = turn is None
+        if turn is None:
+            turn = await self._turn(valves, registry, present, user, metadata, request)
+        if turn is None:
+            return await self._unmatched(valves, registry, request) if is_first_call(messages) else None
 
+        owned, by_name = turn.owned, turn.by_name
         said = conversation(messages, metadata.get("base_user_prompt"), owned)
-        question = await question_about(valves, connections, said, user, metadata, body.get("model"))
+        question = question_about(valves, turn.connections, said, user, turn.groups, metadata, body.get("model"))
         question["tool_ids"] = list(metadata.get("tool_ids") or [])
-        published = [name for name in offered if DISCLOSED not in registry[name]]
-        question["tools"] = list(dict.fromkeys([*(owned[name] for name in published), *foreign]))
+        foreign = [name for name in present if name and name not in owned]
+        names = list(dict.fromkeys([*(owned[name] for name in turn.offered), *foreign]))
         found_names, unloaded = found_and_unloaded(messages)
-        if running:
-            disclosed = [name for name in offered if DISCLOSED in registry[name]]
-            hidden = [name for name in called_functions(messages) if name not in registry]
-            known = dict.fromkeys([*hidden, *disclosed, *found_names])
+        called = called_functions(messages)
+        if turn.running:
+            hidden = [name for name in called if name not in registry]
+            known = dict.fromkeys([*hidden, *turn.bound, *found_names])
             question["disclose"] = [name for name in known if name not in unloaded][:MOST_DISCLOSED]
-        found = with_published_names(found_names, owned, offered)
+        found = with_published_names(found_names, by_name)
         try:
-            answer = await ask(valves, question, user)
-            offered += disclose(registry, owned, answer.definitions, running)
-            found = with_published_names(found_names, owned, offered)
-            answered = with_published_names(answer.names, owned, offered)
+            answer = await self._ask(valves, question, user, names)
+            bind(registry, turn, answer.definitions)
+            found = with_published_names(found_names, by_name)
+            answered = with_published_names(answer.names, by_name)
         except Exception as error:
             if first or set(found) <= set(present):
                 raise
@@ -754,16 +1106,17 @@ class Filter:
             note(error)
             answered = [name for name in present if name in owned]
 
+        offered = {*turn.offered, *turn.bound}
         chosen_by_caller = function_name(body.get("tool_choice"))
         wanted = [
-            *kept_always(offered, owned, parse_list(valves.always_keep)),
+            *kept_always([*turn.offered, *turn.bound], owned, parse_list(valves.always_keep)),
             *answered,
-            *(name for name in called_functions(messages) if name in offered and owned[name] not in unloaded),
+            *(name for name in called if name in offered and owned[name] not in unloaded),
             *([chosen_by_caller] if chosen_by_caller in offered else []),
             *found,
         ]
-        fresh = first or set(offered) <= set(present)
-        kept = narrowed_tools(tools, registry, owned, wanted, fresh=fresh)
+        fresh = first or offered <= set(present)
+        kept = narrowed_tools(zip(present, tools, strict=True), registry, owned, wanted, fresh=fresh)
         if kept:
             body["tools"] = kept
         else:  # Some providers refuse an empty list, and these two without a list.
@@ -771,3 +1124,28 @@ class Filter:
                 body.pop(key, None)
         ours = sum(function_name(tool) in owned for tool in kept)
         return f"{ours} of {len(offered)} tools" if first else None
+
+    async def _unmatched(self, valves: FilterValves, registry: Body, request: Any) -> str | None:
+        """
+        Where tool servers are on offer and the settings name none of Open WebUI's: what to set, once in the log, and as
+        a status line.
+        """
+        settings, servers = (valves.url, valves.connections), tool_servers_of(registry)
+        if not servers or self._fitting == settings:
+            return None
+        configured = await configured_connections(request)
+        known = {connection_id(one, index) for index, one in enumerate(configured) if isinstance(one, Mapping)}
+        if (await connections_of(valves, request)).keys() & known:
+            self._fitting = settings
+            return None
+        valve = "connections" if valves.connections.strip() else "url"
+        if self._unfitting != settings:
+            self._unfitting = settings
+            log.warning(
+                "Toolsieve filter: nothing is narrowed, because the valve '%s' names no tool server of Open WebUI. Set "
+                "'url' to the address that Toolsieve's connection has in Open WebUI, or 'connections' to "
+                '{"%s": "/"}',
+                valve,
+                servers[0],
+            )
+        return f"Toolsieve narrows nothing: its valve '{valve}' names no tool server of Open WebUI"

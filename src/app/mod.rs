@@ -47,6 +47,7 @@ use crate::service::mcp_sessions::McpSessions;
 use crate::service::message_selections::MessageSelections;
 use crate::service::meta_tokens::MetaTokens;
 use crate::service::meters::{CacheKind, Meters};
+use crate::service::offers::Offers;
 use crate::service::passthrough::Passthrough;
 use crate::service::policies::{Policies, PolicyError};
 use crate::service::ports::{IndexError, Store, StoreError, ToolServers};
@@ -279,6 +280,7 @@ impl Application {
             public_url: start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
             select,
             message_selections: MessageSelections::default(),
+            offers: Offers::default(),
             sessions,
             toolsets,
             loading,

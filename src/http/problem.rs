@@ -16,6 +16,7 @@ use crate::service::execute::ExecuteError;
 use crate::service::keys::KeyError;
 use crate::service::limits::Limited;
 use crate::service::loading::LoadError;
+use crate::service::offers::OfferError;
 use crate::service::policies::PolicyError;
 use crate::service::ports::{CallError, StoreError};
 use crate::service::secrets::{CredentialError, SecretError};
@@ -73,6 +74,7 @@ codes! {
     Conflict           "conflict"           CONFLICT               Caller "It is there already",
     NothingToLoadInto  "nothing_to_load_into" CONFLICT              Caller "There is nothing that tools could be loaded into",
     NotLoaded          "not_loaded"          CONFLICT               Caller "It is not loaded",
+    OfferUnknown       "offer_unknown"       CONFLICT               Caller "The offer is not known",
     InitialToolset     "initial_toolset"     CONFLICT               Caller "It was there from the beginning",
     PreconditionFailed "precondition_failed" PRECONDITION_FAILED   Caller "It was changed meanwhile",
     BodyTooLarge       "body_too_large"      PAYLOAD_TOO_LARGE      Caller "The body is too large",
@@ -214,6 +216,16 @@ impl From<Limited> for Problem {
     fn from(limited: Limited) -> Self {
         let seconds = whole_seconds(limited.retry_after);
         Self { retry_after: Some(seconds), ..Self::new(Code::RateLimited, format!("{limited}. Try again in {seconds} s.")) }
+    }
+}
+
+impl From<OfferError> for Problem {
+    fn from(error: OfferError) -> Self {
+        let detail = sentence(&error.to_string());
+        match error {
+            OfferError::Unknown => Self::new(Code::OfferUnknown, format!("{detail} Send the names in tools beside it.")),
+            OfferError::Malformed | OfferError::LineBreak | OfferError::Different => Self::new(Code::InvalidRequest, detail),
+        }
     }
 }
 

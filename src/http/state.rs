@@ -19,6 +19,7 @@ use crate::service::loading::Loading;
 use crate::service::mcp_sessions::McpSessions;
 use crate::service::message_selections::MessageSelections;
 use crate::service::meters::Meters;
+use crate::service::offers::Offers;
 use crate::service::passthrough::Passthrough;
 use crate::service::policies::Policies;
 use crate::service::publish::Publish;
@@ -54,6 +55,7 @@ pub struct State {
     pub public_url: Option<String>,
     pub select: Arc<Select>,
     pub message_selections: MessageSelections,
+    pub offers: Offers,
     pub sessions: Sessions,
     pub toolsets: Arc<Toolsets>,
     pub loading: Arc<Loading>,

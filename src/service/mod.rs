@@ -24,6 +24,7 @@ pub mod message_selections;
 pub mod meta_tokens;
 pub mod meters;
 mod offer;
+pub mod offers;
 pub mod passthrough;
 pub mod policies;
 pub mod ports;

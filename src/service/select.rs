@@ -70,7 +70,7 @@ pub struct SelectRequest {
     /// Our tool ids, with the path of the document that each publishes.
     pub connections: IndexMap<String, String>,
     pub tool_ids: Option<Vec<String>>,
-    pub offered: Option<Vec<Offered>>,
+    pub offered: Option<Arc<[Offered]>>,
     /// Published names that the model found. With them the chat's tools that are not on offer are disclosed; `None`: nothing is.
     pub disclose: Option<Vec<String>>,
     /// Whether foreign definitions are judged too.

@@ -15,6 +15,7 @@ mod dynamic;
 mod embedders;
 mod encoder;
 mod filter_api;
+mod filter_offers;
 mod fuzz;
 mod harness;
 mod http_api;

@@ -102,7 +102,7 @@ class TestRequest:
         assert Turn(plugin, service).names() == ["weather", "search_chats", "time__now", "find_tools"]
 
     def test_drops_what_the_service_takes_for_foreign(self, plugin: ModuleType, service: Service) -> None:
-        """A removed server's tool, as long as Open WebUI has the former document: each message showed it to the model."""
+        """A removed server's tool, while Open WebUI has the former document: each message showed it to the model."""
         answer = selection("time__now", "find_tools")
         answer["tools"][1] = {"name": "find_tools", "score": None, "reason": "search tool"}
         answer["tools"] += [
@@ -301,8 +301,9 @@ class TestRequest:
         service.answer = lambda question: selection(wanted[question["chat_id"]])
         service.delay = 0.05
 
+        turns = [Turn(plugin, service) for _ in wanted]
+
         async def all_at_once() -> list[list[str] | None]:
-            turns = [Turn(plugin, service) for _ in wanted]
             shared = turns[0].filter
             for turn, chat_id in zip(turns, wanted, strict=True):
                 turn.filter = shared
@@ -314,7 +315,10 @@ class TestRequest:
 
         assert asyncio.run(all_at_once()) == [[*OTHERS, name] for name in wanted.values()]
         # What one message wrote must not be found on the instance by the next.
-        assert vars(plugin.Filter()).keys() == {"valves"}
+        kept = vars(turns[0].filter)
+        assert kept.keys() == {"valves", "_links", "_fitting", "_unfitting"}
+        for link in kept["_links"].values():
+            assert not any(wrote in repr(vars(link)) for wrote in ("chat-1", "u@example.com", "what time is it"))
 
 
 META = ["find_tools", "describe_tools", "run_tool"]

@@ -183,7 +183,8 @@ class TestFunctions:
             "two_find_tools": "find_tools",
             "b__y": "b__y",
         }
-        assert plugin.with_published_names(["b__y", "find_tools", "a__x", "gone__z", "b__y"], owned, owned) == [
+        by_name = plugin.functions_by_name(owned, owned)
+        assert plugin.with_published_names(["b__y", "find_tools", "a__x", "gone__z", "b__y"], by_name) == [
             "b__y",
             "find_tools",
             "two_find_tools",
@@ -337,10 +338,10 @@ class TestTheAnswer:
 
     def test_with_fields_of_later_versions_is_read(self, plugin: ModuleType) -> None:
         answer = plugin.parse_answer({"tools": [{"name": "a", "new": 1}], "tool_ids": ["server:a"], "new": {}})
-        assert answer == (["a"], ["server:a"], [])
+        assert answer == (["a"], ["server:a"], [], None)
 
     def test_without_tool_ids_where_none_were_sent(self, plugin: ModuleType) -> None:
-        assert plugin.parse_answer({"tools": []}) == ([], None, [])
+        assert plugin.parse_answer({"tools": []}) == ([], None, [], None)
 
 
 class TestNarrowing:
@@ -352,12 +353,16 @@ class TestNarrowing:
     def tools(self, *names: str) -> list[dict[str, Any]]:
         return [{"type": "function", "function": {"name": name}} for name in names]
 
+    def named(self, tools: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+        return [(tool.get("function", {}).get("name", ""), tool) for tool in tools]
+
     def names(self, plugin: ModuleType, *args: Any, fresh: bool) -> list[str]:
-        return [plugin.function_name(tool) for tool in plugin.narrowed_tools(*args, fresh=fresh)]
+        tools, *rest = args
+        return [plugin.function_name(tool) for tool in plugin.narrowed_tools(self.named(tools), *rest, fresh=fresh)]
 
     def test_others_stay_and_ours_follow_in_the_answers_order(self, plugin: ModuleType) -> None:
         tools = [*self.tools("a__1", "b__2", "builtin", "c__3"), {"type": "web_search"}]
-        kept = plugin.narrowed_tools(tools, self.REGISTRY, self.OWNED, ["c__3", "a__1", "c__3"], fresh=True)
+        kept = plugin.narrowed_tools(self.named(tools), self.REGISTRY, self.OWNED, ["c__3", "a__1", "c__3"], fresh=True)
         assert kept == [tools[2], tools[4], tools[3], tools[0]]
 
     def test_later_calls_only_append(self, plugin: ModuleType) -> None:
@@ -373,5 +378,5 @@ class TestNarrowing:
     def test_the_list_is_a_new_one(self, plugin: ModuleType) -> None:
         tools = self.tools("a__1", "b__2")
         before = list(tools)
-        assert plugin.narrowed_tools(tools, self.REGISTRY, self.OWNED, ["a__1"], fresh=True) is not tools
+        assert plugin.narrowed_tools(self.named(tools), self.REGISTRY, self.OWNED, ["a__1"], fresh=True) is not tools
         assert tools == before

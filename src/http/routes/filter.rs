@@ -49,6 +49,10 @@ struct FilterBody {
     #[serde(default)]
     #[schema(value_type = Vec<Object>)]
     tools: Option<Vec<OfferedTool>>,
+    /// `sha256:` and the SHA-256 in hexadecimal digits of the names among `tools`, in their order, joined by line feeds. A caller who
+    /// sends it together with the names sends it in their place from then on. Definitions go along each time.
+    #[serde(default)]
+    offer: Option<String>,
     /// Names that the model found with the meta-tools. They, and what the chat was offered before, are answered with their
     /// definitions where they are not on offer. Absent: nothing but what is on offer is answered.
     #[serde(default)]
@@ -118,6 +122,9 @@ struct FilterAnswer {
     definitions: Vec<DefinitionBody>,
     tokens: TokensBody,
     warnings: Vec<String>,
+    /// The offer whose names the service remembers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offer: Option<String>,
     took_ms: f64,
 }
 
@@ -164,6 +171,7 @@ struct TokensBody {
         (status = 200, description = "The selection", body = FilterAnswer),
         (status = 400, description = "Not JSON"),
         (status = 401, description = "No key, or a wrong one"),
+        (status = 409, description = "The names of this offer are not known: send them beside it"),
         (status = 413, description = "The body is too large"),
         (status = 422, description = "No messages, or a value that does not fit"),
         (status = 429, description = "Over limits.selections_per_minute")
@@ -171,18 +179,26 @@ struct TokensBody {
 )]
 #[post("/v1/filter")]
 pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
-    let body: FilterBody = read_json(&body.0)?;
+    let mut body: FilterBody = read_json(&body.0)?;
+    let offer = body.offer.take();
     let (advisors, warnings) = llm_keys::advisors(&request);
     // Where functions are named, they are listed already.
-    let lists_over_mcp = body.tools.is_none() && body.connections.iter().flatten().any(|(_, path)| above_mcp(path).is_some());
+    let lists_over_mcp =
+        body.tools.is_none() && offer.is_none() && body.connections.iter().flatten().any(|(_, path)| above_mcp(path).is_some());
     let user = body.user.as_ref().and_then(person);
     let mut asked = SelectRequest { advisors, ..body.into_request()? };
     if asked.chat.is_none() {
         asked.chat = context(&caller, &request).chat;
     }
-    let request = asked;
+    let mut request = asked;
     let principal = state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone());
     state.limits.selection(&principal)?;
+    let mut remembered = None;
+    if let Some(offer) = offer {
+        let known = state.offers.of(&caller.0, &offer, request.offered.take().unwrap_or_default())?;
+        remembered = known.is_remembered.then_some(offer);
+        request.offered = Some(known.offered);
+    }
     let request = SelectRequest { sessions: sessions(&state, &request, &principal).await?, ..request };
     let message = request.message.clone().filter(|_| lists_over_mcp);
     let mut selection = state.select.select(request, &principal).await;
@@ -190,7 +206,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
         state.message_selections.remember(&principal, &message, selection.tools.iter().map(|tool| tool.name.clone()));
     }
     selection.warnings.extend(warnings);
-    Ok(HttpResponse::Ok().json(FilterAnswer::from(selection)))
+    Ok(HttpResponse::Ok().json(FilterAnswer { offer: remembered, ..FilterAnswer::from(selection) }))
 }
 
 /// What a body asks for, before anything is known of its caller.
@@ -343,6 +359,7 @@ impl From<Selection> for FilterAnswer {
             tool_ids: selection.tool_ids,
             tokens: TokensBody { before: selection.tokens_before, after: selection.tokens_after },
             warnings: selection.warnings,
+            offer: None,
             took_ms: (selection.took.as_secs_f64() * 1e6).round() / 1e3,
         }
     }
