@@ -6,16 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use async_trait::async_trait;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use super::contents::CanonicalContents;
 use super::generation::{self, Generation, LARGE};
+use super::lists::Words;
+use super::room;
 use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
 
 const PREFIX: &str = "gen-";
+/// How often it is looked whether there is room again.
+const ROOM_PAUSE: Duration = Duration::from_secs(2);
+const NO_ROOM: &str = "the disk has no room for the index";
+const NO_ROOM_WARNING: &str = "ranked by words alone: the disk has no room for the index";
 
 /// Where the index lies and who is told about a build.
 pub struct EmbeddedIndexOptions {
@@ -54,14 +60,22 @@ pub struct EmbeddedIndex {
 struct Shared {
     options: EmbeddedIndexOptions,
     current: ArcSwap<Generation>,
+    /// What is searched in its place while the disk has no room.
+    words: ArcSwapOption<WithoutRoom>,
     /// Keeps other processes out; released when the file is closed.
     _lock: File,
+}
+
+struct WithoutRoom {
+    words: Words,
+    /// Bytes that the generation needs.
+    needed: u64,
 }
 
 impl EmbeddedIndex {
     /// Opens the folder and loads the newest complete generation, so that searches work before anything is rebuilt.
     /// Everything else there is removed: folders without a marker, older ones, and those that can't be loaded.
-    /// Without a generation the index is empty until [`ToolIndex::replace`]. Blocks: about 50 ms for 2,000 tools.
+    /// On a full disk nothing is loaded and everything stays. Without a generation the index is empty until [`ToolIndex::replace`]. Blocks: about 50 ms for 2,000 tools.
     ///
     /// # Errors
     /// [`IndexError::Io`] when the folder can't be created or read, with kind `WouldBlock` when another process
@@ -70,7 +84,14 @@ impl EmbeddedIndex {
         fs::create_dir_all(&options.folder)?;
         let lock = lock(&options.folder)?;
         let mut loaded = None;
-        for (_, folder) in generations(&options.folder)?.into_iter().rev() {
+        let found = match room::check(&options.folder, room::TO_LOAD) {
+            Ok(()) => generations(&options.folder)?,
+            Err(error) => {
+                tracing::warn!(%error, "the index is not loaded");
+                Vec::new()
+            }
+        };
+        for (_, folder) in found.into_iter().rev() {
             if loaded.is_none() {
                 loaded = try_load(&folder, &options.model);
                 if loaded.is_some() {
@@ -80,7 +101,10 @@ impl EmbeddedIndex {
             generation::remove(&folder);
         }
         let current = ArcSwap::from_pointee(loaded.unwrap_or_else(Generation::empty));
-        Ok(Arc::new(Self { shared: Arc::new(Shared { options, current, _lock: lock }), builder: Arc::default() }))
+        Ok(Arc::new(Self {
+            shared: Arc::new(Shared { options, current, words: ArcSwapOption::empty(), _lock: lock }),
+            builder: Arc::default(),
+        }))
     }
 }
 
@@ -97,6 +121,9 @@ impl ToolIndex for EmbeddedIndex {
     }
 
     async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
+        if let Some(waiting) = &*self.shared.words.load() {
+            return Ok(IndexAnswer { warning: Some(NO_ROOM_WARNING), ..waiting.words.search(request) });
+        }
         let (size, state) = {
             let current = self.shared.current.load();
             (current.len(), current.state())
@@ -111,8 +138,21 @@ impl ToolIndex for EmbeddedIndex {
         Ok(IndexAnswer { warning: unembedded(request, state.documents, state.embedded), ..answer })
     }
 
+    async fn needs_contents(&self) {
+        loop {
+            tokio::time::sleep(ROOM_PAUSE).await;
+            let waiting = self.shared.words.load_full();
+            if waiting.is_some_and(|waiting| room::check(&self.shared.options.folder, waiting.needed).is_ok()) {
+                return;
+            }
+        }
+    }
+
     fn state(&self) -> IndexState {
-        self.shared.current.load().state()
+        match &*self.shared.words.load() {
+            Some(waiting) => IndexState { documents: waiting.words.len(), error: Some(NO_ROOM), ..IndexState::default() },
+            None => self.shared.current.load().state(),
+        }
     }
 }
 
@@ -129,12 +169,27 @@ impl Shared {
     fn replace(&self, contents: IndexContents) -> Result<(), IndexError> {
         let contents = CanonicalContents::of(contents);
         if self.current.load().holds(contents.fingerprint) {
+            self.words.store(None);
             return Ok(());
         }
-        let number = generations(&self.options.folder)?.last().map_or(1, |(number, _)| number + 1);
+        let needed = room::to_build(&contents);
+        if let Err(error) = room::check(&self.options.folder, needed) {
+            tracing::warn!(%error, needed, "{NO_ROOM}: tools are found by their words until there is room");
+            self.words.store(Some(Arc::new(WithoutRoom { words: Words::of(&contents), needed })));
+            return Ok(());
+        }
+        let former = generations(&self.options.folder)?;
+        let number = former.last().map_or(1, |(number, _)| number + 1);
         let folder = self.options.folder.join(format!("{PREFIX}{number}"));
         let next = Generation::build(&folder, &contents, &*self.options.progress)?;
         self.current.swap(Arc::new(next)).retire();
+        if self.words.swap(None).is_some() {
+            tracing::info!("the disk has room for the index again");
+        }
+        // Those that were left alone while there was no room.
+        for (_, folder) in former {
+            generation::remove(&folder);
+        }
         Ok(())
     }
 }

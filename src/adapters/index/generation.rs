@@ -119,7 +119,7 @@ impl Generation {
 
     pub(super) fn state(&self) -> IndexState {
         let embedded = if self.comparable { self.directory.embedded() } else { 0 };
-        IndexState { documents: self.len(), embedded, qdrant: None }
+        IndexState { documents: self.len(), embedded, ..IndexState::default() }
     }
 
     /// Number of documents.

@@ -13,6 +13,8 @@
 //! | `remote` | the port, on a cluster; the only folder that names types of `qdrant-client` |
 //! | `contents` | the documents in one canonical order, and the hash of them |
 //! | `directory` | which tools and servers there are and who may see them |
+//! | `room` | whether the disk has room for a generation |
+//! | `lists` | the lexical half in memory: for the weights of terms, and for when there is nothing else |
 //! | `merged` | the lists of all texts of a search, by tool |
 //!
 //! A server is a point like a tool, with a vector of another name: what is asked for tools never meets it.
@@ -26,9 +28,11 @@ mod directory;
 mod embedded;
 mod engine;
 mod generation;
+mod lists;
 mod marker;
 mod merged;
 mod remote;
+mod room;
 
 pub use embedded::{EmbeddedIndex, EmbeddedIndexOptions, IndexProgress};
 pub use remote::{RemoteIndex, RemoteIndexOptions, Spread, Timing};

@@ -124,6 +124,9 @@ pub struct IndexState {
     pub documents: usize,
     /// How many of them are searched by a dense vector.
     pub embedded: usize,
+    /// Why tools are found by their words alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'static str>,
     /// Only of an index on a Qdrant server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qdrant: Option<QdrantState>,

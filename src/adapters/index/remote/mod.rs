@@ -5,14 +5,12 @@
 //! | `nodes` | who answers, and who is asked instead |
 //! | `collections` | building a collection, switching to it, removing old ones |
 //! | `wire` | requests and answers |
-//! | `lists` | the lexical half in memory: for the weights of terms, and for when nobody answers |
 //! | `fault` | why a call failed |
 //!
 //! Types of `qdrant-client` stay in this folder.
 
 mod collections;
 mod fault;
-mod lists;
 mod nodes;
 mod wire;
 
@@ -32,13 +30,13 @@ use uuid::Uuid;
 
 use self::collections::Names;
 use self::fault::Fault;
-use self::lists::TermLists;
 use self::nodes::Nodes;
 pub use self::wire::Spread;
 use super::contents::CanonicalContents;
 use super::directory::{Directory, Restriction};
 use super::embedded::{IndexProgress, unembedded};
 use super::generation::LARGE;
+use super::lists::{TermLists, by_words};
 use super::merged::{Merged, Scored};
 use crate::domain::canonical::Fingerprint;
 use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
@@ -199,9 +197,9 @@ impl ToolIndex for RemoteIndex {
         match searched {
             Some(collection) => {
                 let directory = &collection.documents.directory;
-                IndexState { documents: directory.len(), embedded: directory.embedded(), qdrant }
+                IndexState { documents: directory.len(), embedded: directory.embedded(), qdrant, ..IndexState::default() }
             }
-            None => IndexState { documents: self.shared.latest.load().directory.len(), embedded: 0, qdrant },
+            None => IndexState { documents: self.shared.latest.load().directory.len(), qdrant, ..IndexState::default() },
         }
     }
 }
@@ -271,7 +269,10 @@ impl Shared {
                 Some(fault) if !self.nodes.any_answers() => fault.warning(),
                 _ => "ranked by words alone: the index is being built",
             };
-            return IndexAnswer { warning: (latest.directory.len() > 0).then_some(warning), ..by_words(&latest, request) };
+            return IndexAnswer {
+                warning: (latest.directory.len() > 0).then_some(warning),
+                ..by_words(&latest.directory, &latest.terms, request)
+            };
         };
         let deadline = Instant::now() + self.timing.search;
         let mut found = if current.is_lost.load(Ordering::Relaxed) {
@@ -295,7 +296,10 @@ impl Shared {
                 let warning = unembedded(request, directory.len(), directory.embedded());
                 IndexAnswer { candidates, servers: directory.server_scores(found.servers, request.visibility), warning }
             }
-            Err(fault) => IndexAnswer { warning: Some(fault.warning()), ..by_words(&self.latest.load(), request) },
+            Err(fault) => {
+                let latest = self.latest.load();
+                IndexAnswer { warning: Some(fault.warning()), ..by_words(&latest.directory, &latest.terms, request) }
+            }
         }
     }
 
@@ -391,15 +395,4 @@ enum List {
 struct Found {
     tools: Merged,
     servers: Vec<Scored>,
-}
-
-/// The lexical candidates, from memory.
-fn by_words(documents: &Documents, request: &IndexQuery<'_>) -> IndexAnswer {
-    let mut merged = Merged::new(request.texts.len(), documents.directory.len(), request.limit.min(documents.directory.len()));
-    for (position, text) in request.texts.iter().enumerate() {
-        let weighted = documents.terms.weighted(&text.sparse);
-        let visible = |point| documents.directory.is_visible(point, request.visibility);
-        merged.add_lexical(position, documents.terms.best(&weighted, visible, request.limit));
-    }
-    IndexAnswer { candidates: documents.directory.candidates(&merged, request.visibility), ..IndexAnswer::default() }
 }

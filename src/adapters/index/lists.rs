@@ -1,14 +1,46 @@
 //! The lexical half of the index in memory: inverted lists, with the scores that an engine would compute.
 //!
-//! They answer alone when Qdrant does not. When it does, they weigh the terms of a query: Qdrant itself counts
+//! They answer alone when Qdrant does not, or the disk has no room for an index. When Qdrant answers, they weigh the terms of a query: Qdrant itself counts
 //! document frequencies shard by shard, which would score a tool by where it happens to lie.
 
 use ahash::AHashMap;
 
-use super::super::contents::canonical_sparse;
-use super::super::merged::Scored;
+use super::contents::{CanonicalContents, canonical_sparse};
+use super::directory::Directory;
+use super::merged::{Merged, Scored};
 use crate::domain::relevance::SparseVector;
-use crate::service::ports::IndexDocument;
+use crate::service::ports::{IndexAnswer, IndexDocument, IndexQuery};
+
+/// Tools that are found by their words alone.
+pub(super) struct Words {
+    directory: Directory,
+    terms: TermLists,
+}
+
+impl Words {
+    pub(super) fn of(contents: &CanonicalContents) -> Self {
+        Self { directory: Directory::of(contents), terms: TermLists::of(&contents.documents) }
+    }
+
+    /// Number of documents.
+    pub(super) fn len(&self) -> usize {
+        self.directory.len()
+    }
+
+    pub(super) fn search(&self, request: &IndexQuery<'_>) -> IndexAnswer {
+        by_words(&self.directory, &self.terms, request)
+    }
+}
+
+/// The lexical candidates, from memory.
+pub(super) fn by_words(directory: &Directory, terms: &TermLists, request: &IndexQuery<'_>) -> IndexAnswer {
+    let mut merged = Merged::new(request.texts.len(), directory.len(), request.limit.min(directory.len()));
+    for (position, text) in request.texts.iter().enumerate() {
+        let weighted = terms.weighted(&text.sparse);
+        merged.add_lexical(position, terms.best(&weighted, |point| directory.is_visible(point, request.visibility), request.limit));
+    }
+    IndexAnswer { candidates: directory.candidates(&merged, request.visibility), ..IndexAnswer::default() }
+}
 
 /// For every term the documents that have it.
 #[derive(Default)]
