@@ -82,6 +82,7 @@ pub(super) fn listen(
             .map(|app| {
                 app.app_data(state.clone())
                     .app_data(web::PayloadConfig::new(body_limit))
+                    .wrap(middleware::from_fn(http::finish::finish))
                     .wrap(middleware::from_fn(http::caller::admit))
                     .wrap(middleware::from_fn(http::meter::count))
                     .wrap(http::cors(&origins, as_mcpo))

@@ -2,6 +2,7 @@
 
 pub mod body;
 pub mod caller;
+pub mod finish;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod llm_keys;

@@ -135,14 +135,7 @@ impl Policies {
         keys: Arc<Keys>,
         live: &LiveSettings,
     ) -> Result<Self, PolicyError> {
-        let given = match store.policy().await? {
-            Some(stored) => {
-                let body = serde_json::from_str(&stored.body).map_err(|error| PolicyError::Unreadable(error.to_string()))?;
-                let read = read(&body).map_err(|error| PolicyError::Unreadable(error.to_string()))?;
-                Given { version: stored.version, ..read }
-            }
-            None => Given::default(),
-        };
+        let given = stored(store.as_ref()).await?;
         let parts = Parts { settings: live.policy.clone(), groups: live.groups.clone(), given };
         for problem in contradictions(&parts.rules(&parts.given)) {
             tracing::warn!("policy: {problem}; the first one holds");
@@ -187,13 +180,18 @@ impl Policies {
             return Err(PolicyError::Changed(version));
         }
         let stored = Body { default: given.default, rules: given.rules.iter().map(|rule| to_value(&rule.rule)).collect() };
-        let Some(version) = self.store.save_policy(version, &to_value(&stored).to_string()).await? else {
-            return Err(PolicyError::Changed(version));
-        };
+        match self.store.save_policy(version, &to_value(&stored).to_string()).await? {
+            Some(version) => Ok(self.put_in_force(Given { version, ..given })),
+            // Somebody else changed it: what they gave holds, here too.
+            None => Err(PolicyError::Changed(self.put_in_force(self::stored(self.store.as_ref()).await?).version)),
+        }
+    }
+
+    fn put_in_force(&self, given: Given) -> PolicyView {
         let mut parts = self.parts.write();
-        parts.given = Given { version, ..given };
+        parts.given = given;
         self.current.set_policy(parts.policy(&parts.given));
-        Ok(parts.view(&parts.given, &self.current))
+        parts.view(&parts.given, &self.current)
     }
 
     /// Who may call what, and which rule says so. Changes nothing.
@@ -321,6 +319,14 @@ impl Parts {
             warnings: warnings(&self.policy(given).with_toolsets(current.toolsets()), &current.snapshot()),
         }
     }
+}
+
+/// What was given last.
+async fn stored(store: &dyn Store) -> Result<Given, PolicyError> {
+    let Some(stored) = store.policy().await? else { return Ok(Given::default()) };
+    let body = serde_json::from_str(&stored.body).map_err(|error| PolicyError::Unreadable(error.to_string()))?;
+    let given = read(&body).map_err(|error| PolicyError::Unreadable(error.to_string()))?;
+    Ok(Given { version: stored.version, ..given })
 }
 
 /// Reads what is given over the API. All rules that are wrong are told together.

@@ -1,0 +1,70 @@
+//! A change that was begun is finished, whoever still listens.
+//!
+//! A handler ends with its connection, so that a call is cancelled when its caller leaves. A change must not end between the store and
+//! what memory holds of it, nor before the audit log has it: so requests that change something run as tasks of their own.
+
+use actix_web::Error;
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::Method;
+use actix_web::middleware::Next;
+use actix_web::rt;
+
+use crate::http::place::Below;
+use crate::http::problem::{Code, Problem};
+
+/// Below these paths every method but GET and HEAD changes what is kept.
+const CHANGES: [&str; 5] = ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/toolsets/", "/v1/feedback"];
+
+/// Lets a request pass; one that changes what is kept goes on to its end when its caller leaves.
+///
+/// # Errors
+/// Those of the routes. A panic is an internal error.
+pub async fn finish(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<impl MessageBody + 'static>, Error> {
+    if !is_change(request.method(), request.path()) {
+        return next.call(request).await;
+    }
+    rt::spawn(async move { next.call(request).await }).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a change ended early");
+        Err(Problem::new(Code::Internal, "The service failed while it changed this: read again what holds now.").into())
+    })
+}
+
+fn is_change(method: &Method, path: &str) -> bool {
+    let path = Below::split(path).map_or(path, |(_, path)| path);
+    !matches!(*method, Method::GET | Method::HEAD) && CHANGES.iter().any(|change| path.starts_with(change))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::Method;
+
+    use super::is_change;
+
+    #[test]
+    fn changes_are_told_from_calls_and_from_reading() {
+        for (method, path) in [
+            (Method::PUT, "/v1/admin/policy"),
+            (Method::DELETE, "/v1/admin/keys/x"),
+            (Method::POST, "/v1/sessions"),
+            (Method::DELETE, "/v1/sessions/x"),
+            (Method::POST, "/s/abc/v1/toolsets/load"),
+            (Method::PUT, "/toolsets/mail/v1/secrets/a/b"),
+            (Method::POST, "/v1/feedback"),
+        ] {
+            assert!(is_change(&method, path), "{method} {path}");
+        }
+        for (method, path) in [
+            (Method::GET, "/v1/admin/policy"),
+            (Method::POST, "/v1/filter"),
+            (Method::POST, "/v1/tools/call"),
+            (Method::POST, "/github/create_issue"),
+            (Method::POST, "/mcp"),
+        ] {
+            assert!(!is_change(&method, path), "{method} {path}");
+        }
+    }
+}
