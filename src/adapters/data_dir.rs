@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::adapters::installation::InstallationFile;
+
 /// How long a locked folder is waited for, and between two attempts.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -17,6 +19,7 @@ const DATABASE_FILE: &str = "toolsieve.db";
 const INDEX_FOLDER: &str = "index";
 const OAUTH_FOLDER: &str = "oauth";
 const FILES_FOLDER: &str = "files";
+const INSTALLATION_FILE: &str = "installation";
 
 /// A locked data folder. Dropping it releases the lock: keep it as long as anything in it is open.
 #[derive(Debug)]
@@ -69,7 +72,10 @@ impl DataDir {
             }
             Err(TryLockError::Error(source)) => return Err(DataDirError::NoLocks { path: path.to_owned(), source }),
         }
-        write_process(&mut lock).map_err(not_writable)?;
+        // On a full disk the message of whoever finds the folder locked says less.
+        if let Err(error) = write_process(&mut lock) {
+            tracing::warn!(%error, "the number of the process was not written");
+        }
         // From here on the path must not change its meaning with the working directory.
         let path = fs::canonicalize(path).map_err(not_writable)?;
         Ok(Self { path, _lock: lock })
@@ -85,6 +91,12 @@ impl DataDir {
     #[must_use]
     pub fn database(&self) -> PathBuf {
         database(&self.path)
+    }
+
+    /// Which installation the folder belongs to.
+    #[must_use]
+    pub fn installation(&self) -> InstallationFile {
+        InstallationFile::new(self.path.join(INSTALLATION_FILE))
     }
 
     /// The folder of the OAuth tokens of MCP servers. It is made when the first one is kept.

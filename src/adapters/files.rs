@@ -68,6 +68,10 @@ impl FileFolder {
             let head = head_of(&entry.path()).ok();
             match (id, head) {
                 (Some(id), Some(head)) => kept.add(head.expires, id, entry.metadata()?.len()),
+                // Not ours, and no reason to stay away.
+                _ if entry.file_type()?.is_dir() => {
+                    tracing::warn!(folder = %entry.path().display(), "a folder among the files is left alone");
+                }
                 // Left over from a process that was killed while it wrote.
                 _ => fs::remove_file(entry.path())?,
             }

@@ -5,6 +5,7 @@ pub mod data_dir;
 pub mod embed;
 pub mod files;
 pub mod index;
+pub mod installation;
 pub mod llm;
 pub mod mcp;
 pub mod openwebui;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::Stopper;
 use crate::adapters::signals::{Hangup, Hangups, Stops};
 use crate::adapters::watch::FileWatch;
+use crate::service::cleaning::Cleaning;
 use crate::service::keys::Keys;
 use crate::service::mcp_sessions::McpSessions;
 use crate::service::ports::{Store, recovered};
@@ -72,6 +73,10 @@ pub(super) fn end_sessions(keys: Arc<Keys>, sessions: Arc<McpSessions>, stop: Ca
             sessions.close_without(|key| keys.is_good(key));
         }
     })
+}
+
+pub(super) fn clean(cleaning: Cleaning, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move { cleaning.follow(stop).await })
 }
 
 pub(super) fn keep_indexed(indexing: Indexing, stop: CancellationToken) -> JoinHandle<()> {

@@ -1,12 +1,14 @@
 //! The composition root: settings → adapters → services → a running application. Only this module sees everything.
 
 mod background;
+mod installation;
 mod listening;
 mod parts;
 mod progress;
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -18,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use self::background::{end_sessions, follow_changes, follow_stops, keep_indexed, reseal, teach};
+use self::background::{clean, end_sessions, follow_changes, follow_stops, keep_indexed, reseal, teach};
 use self::listening::{SHUTDOWN_SECONDS, admission, bind, listen};
 pub use self::parts::publish_options;
 use self::parts::{apply, apply_to_tools, enrichment, files, mcp_options, open_index};
@@ -29,10 +31,12 @@ use crate::adapters::signals::{Hangups, Stops};
 use crate::adapters::store::{OpenError, SqliteStore};
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{embed, process};
+use crate::domain::installation::Mismatch;
 use crate::domain::relevance::LexicalModel;
 use crate::http::state::State;
 use crate::service::audit::Audit;
 use crate::service::chats::Chats;
+use crate::service::cleaning::Cleaning;
 use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::definitions::Definitions;
 use crate::service::describe::Describe;
@@ -91,7 +95,7 @@ impl StartError {
     /// Whether the configuration is wrong: another start would fail too.
     #[must_use]
     pub fn is_invalid_configuration(&self) -> bool {
-        matches!(self, Self::Embedder(embed::OpenError::Folder { .. }))
+        matches!(self, Self::Embedder(embed::OpenError::Folder { .. }) | Self::OtherStore { .. } | Self::Installation { .. })
     }
 }
 
@@ -101,6 +105,15 @@ pub enum StartError {
     DataDir(#[from] DataDirError),
     #[error(transparent)]
     Store(#[from] OpenError),
+    #[error(
+        "{} names an installation that had rules or keys, and toolsieve.db beside it is not its database: {reason}. Starting would let \
+         everybody use what those rules blocked. Restore toolsieve.db from a backup. To use this database all the same, and go on without \
+         those rules and keys, delete {}",
+        file.display(), file.display()
+    )]
+    OtherStore { file: PathBuf, reason: Mismatch },
+    #[error("{} can't be read: restore it from a backup, or delete it if toolsieve.db beside it is the right database", file.display())]
+    Installation { file: PathBuf, source: io::Error },
     #[error("callers can't be told: {0}")]
     Keys(StoreError),
     #[error("the toolsets can't be read: {0}")]
@@ -137,7 +150,10 @@ impl Application {
         let (listener, address) = bind(&settings.start.http)?;
         let (start, live) = (settings.start.clone(), settings.live.clone());
         let data_dir = DataDir::open(&start.store.data_dir)?;
-        let sqlite = Arc::new(SqliteStore::open(&data_dir.database()).await?);
+        let sqlite = SqliteStore::open(&data_dir.database()).await?;
+        sqlite.make_shrinkable().await;
+        let mark = installation::settled(&sqlite, data_dir.installation()).await?;
+        let sqlite = Arc::new(sqlite.with_mark(mark));
         let store: Arc<dyn Store> = Arc::clone(&sqlite) as _;
         let meters = Arc::new(Meters::new(start.metrics.per_tool));
         let embedder = embed::open_metered(&start.embedder, meters.cache(CacheKind::Vectors))?;
@@ -155,6 +171,15 @@ impl Application {
         let facts = Arc::new(Facts::start(Arc::clone(&store), rebuilds.clone(), &live).await.map_err(StartError::ToolFacts)?);
         let definitions = Definitions::start(Arc::clone(&store), live.definitions).await.map_err(StartError::ToolFacts)?;
         let definitions = Arc::new(definitions);
+        let cleaning = Cleaning {
+            store: Arc::clone(&store),
+            keys: Arc::clone(&keys),
+            facts: Arc::clone(&facts),
+            definitions: Arc::clone(&definitions),
+            keys_kept: start.store.key_retention,
+            definitions_kept: start.store.definition_retention,
+        };
+        let cleaning = clean(cleaning, stop.clone());
         let beside = Beside { facts: Arc::clone(&facts), definitions: Arc::clone(&definitions), rebuilds: requests };
         let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), Arc::clone(&count_tokens), catalog_changes, beside)
             .with_tool_tokens(start.documents.tool_tokens);
@@ -331,6 +356,7 @@ impl Application {
                 subscribing,
                 stopping,
                 auditing,
+                cleaning,
                 resealing,
                 following,
                 indexing,

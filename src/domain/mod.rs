@@ -18,6 +18,7 @@ pub mod feedback;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hidden_text;
+pub mod installation;
 pub mod intent;
 pub mod json;
 pub mod judgement;

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use moka::future::Cache;
 use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::principal::PrincipalId;
 use crate::domain::tool::ToolId;
 use crate::service::current::LiveSelection;
 use crate::service::ports::{Store, StoredChat};
@@ -21,8 +23,15 @@ const QUEUE: usize = 4_096;
 /// How long a change may wait for more of them before it is written.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// How often a set is put together with what others wrote before it is left to the next change.
+/// How often a set is put together with what others wrote before it has to wait.
 const ATTEMPTS: usize = 5;
+/// When sets that the store did not take are tried again: twice as long after each failure.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// Failures after which the others wait without being tried.
+const FAILURES: usize = 3;
+/// Sets that may wait.
+const WAITING: usize = 10_000;
 
 type Entry = Arc<Mutex<Held>>;
 
@@ -37,6 +46,8 @@ struct Held {
     is_changed: bool,
     /// What was taken out since it was written last: it does not come back with what another process wrote.
     removed: HashSet<ToolId>,
+    /// Whether its owner is gone: it is written no more.
+    is_gone: bool,
 }
 
 /// What became of a chat's set.
@@ -62,7 +73,8 @@ impl Chats {
     #[must_use]
     pub fn start(store: Arc<dyn Store>, settings: LiveSelection, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (changed, queue) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(write(Arc::clone(&store), queue, stop));
+        let writer = Writer { store: Arc::clone(&store), waiting: HashMap::new(), pause: FIRST_PAUSE, retry: None };
+        let task = tokio::spawn(writer.run(queue, stop));
         let held = Cache::builder().max_capacity(HELD).time_to_idle(IDLE).build();
         (Self { store, held, changed, settings }, task)
     }
@@ -84,11 +96,11 @@ impl Chats {
         let dropped = held.set.update(offered, called, budget);
         held.removed.retain(|tool| !offered.contains(tool) && !called.contains(tool));
         let set = held.set.clone();
-        if set != before {
-            held.is_changed = true;
-        }
+        held.is_changed |= set != before;
+        let is_changed = held.is_changed;
         drop(held);
-        if set != before && self.changed.try_send((key.clone(), entry)).is_err() {
+        // One that found no place in the queue is queued with the next message.
+        if is_changed && self.changed.try_send((key.clone(), entry)).is_err() {
             warning = Some("the chat's set is kept in memory only: the store does not keep up".to_owned());
         }
         Updated { set, dropped, warning }
@@ -122,6 +134,15 @@ impl Chats {
         }
         Some((set, was_there))
     }
+
+    /// Takes out of memory what is gone from the store with its owner, and writes none of it again.
+    pub async fn forget(&self, owner: &PrincipalId) {
+        let theirs: Vec<(Arc<ChatKey>, Entry)> = self.held.iter().filter(|(key, _)| key.principal == *owner).collect();
+        for (key, entry) in theirs {
+            entry.lock().await.is_gone = true;
+            self.held.invalidate(&*key).await;
+        }
+    }
 }
 
 impl Held {
@@ -133,7 +154,7 @@ impl Held {
         match store.chat(key).await {
             Ok(stored) => {
                 let StoredChat { set, version } = stored.unwrap_or_default();
-                *self = Self { set, version, is_known: true, is_changed: false, removed: HashSet::new() };
+                *self = Self { set, version, is_known: true, is_changed: false, removed: HashSet::new(), is_gone: self.is_gone };
             }
             Err(error) => tracing::warn!(error = %error, "a chat's set could not be read"),
         }
@@ -141,40 +162,111 @@ impl Held {
     }
 }
 
-async fn write(store: Arc<dyn Store>, mut queue: mpsc::Receiver<(ChatKey, Entry)>, stop: CancellationToken) {
-    let mut changed = Vec::new();
-    loop {
-        tokio::select! {
-            biased;
-            count = queue.recv_many(&mut changed, QUEUE) => if count == 0 { return },
-            () = stop.cancelled() => {
-                queue.close();
-                if queue.recv_many(&mut changed, QUEUE).await == 0 {
-                    return;
+/// Writes sets behind the messages that changed them. What the store does not take waits until it does.
+struct Writer {
+    store: Arc<dyn Store>,
+    waiting: HashMap<ChatKey, Entry>,
+    /// How long, and until when, what waits is left alone. `None`: nothing waits.
+    pause: Duration,
+    retry: Option<Instant>,
+}
+
+impl Writer {
+    async fn run(mut self, mut queue: mpsc::Receiver<(ChatKey, Entry)>, stop: CancellationToken) {
+        let mut changed = Vec::new();
+        loop {
+            let is_stopping = stop.is_cancelled();
+            tokio::select! {
+                biased;
+                count = queue.recv_many(&mut changed, QUEUE) => if count == 0 {
+                    return self.retry().await;
+                },
+                () = until(self.retry) => {
+                    self.retry().await;
+                    continue;
+                }
+                () = stop.cancelled(), if !is_stopping => {
+                    queue.close();
+                    continue;
                 }
             }
+            tokio::select! {
+                () = tokio::time::sleep(GATHER) => {}
+                () = stop.cancelled() => {}
+            }
+            while let Ok(more) = queue.try_recv() {
+                changed.push(more);
+            }
+            // A chat that changed several times is written once, as it is now.
+            let changed: HashMap<ChatKey, Entry> = changed.drain(..).collect();
+            if self.retry.is_some() {
+                self.wait(changed).await;
+            } else {
+                self.save(changed).await;
+            }
         }
-        tokio::select! {
-            () = tokio::time::sleep(GATHER) => {}
-            () = stop.cancelled() => {}
-        }
-        while let Ok(more) = queue.try_recv() {
-            changed.push(more);
-        }
-        // A chat that changed several times is written once, as it is now.
-        let changed: HashMap<ChatKey, Entry> = changed.drain(..).collect();
+    }
+
+    async fn retry(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.retry = None;
+        self.save(waiting).await;
+    }
+
+    async fn save(&mut self, changed: HashMap<ChatKey, Entry>) {
+        let mut failed = HashMap::new();
         for (key, entry) in changed {
-            save(store.as_ref(), &key, &entry).await;
+            // One that fails by itself keeps no other from the store, and a store that fails is not asked for each of thousands.
+            if failed.len() >= FAILURES || !save(self.store.as_ref(), &key, &entry).await {
+                failed.insert(key, entry);
+            }
+        }
+        if failed.is_empty() {
+            self.pause = FIRST_PAUSE;
+            return;
+        }
+        tracing::warn!(chats = failed.len(), pause = ?self.pause, "sets of chats were not stored; they are tried again");
+        self.retry = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.wait(failed).await;
+    }
+
+    /// Over the limit sets are let go: what the store has holds again.
+    async fn wait(&mut self, changed: HashMap<ChatKey, Entry>) {
+        let mut lost = 0;
+        for (key, entry) in changed {
+            if self.waiting.len() < WAITING || self.waiting.contains_key(&key) {
+                self.waiting.insert(key, entry);
+            } else {
+                entry.lock().await.is_changed = false;
+                lost += 1;
+            }
+        }
+        if lost > 0 {
+            tracing::warn!(chats = lost, "sets of chats were lost: the store fails, and too many wait for it");
         }
     }
 }
 
-/// Writes a set; where another process was quicker, with what that one wrote.
-async fn save(store: &dyn Store, key: &ChatKey, entry: &Entry) {
-    let failed = |error| tracing::warn!(error = %error, "a chat's set was not stored");
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Writes a set; where another process was quicker, with what that one wrote. Returns whether the store has it.
+async fn save(store: &dyn Store, key: &ChatKey, entry: &Entry) -> bool {
+    let failed = |error| {
+        tracing::warn!(error = %error, "a chat's set was not stored");
+        false
+    };
     for _ in 0..ATTEMPTS {
         let (set, version) = {
             let held = entry.lock().await;
+            if held.is_gone {
+                return true;
+            }
             (held.set.clone(), held.version)
         };
         match store.save_chat(key, &set, version).await {
@@ -186,7 +278,7 @@ async fn save(store: &dyn Store, key: &ChatKey, entry: &Entry) {
                 if !held.is_changed {
                     held.removed.clear();
                 }
-                return;
+                return true;
             }
             Ok(None) => match store.chat(key).await {
                 Ok(stored) => {
@@ -203,4 +295,5 @@ async fn save(store: &dyn Store, key: &ChatKey, entry: &Entry) {
             Err(error) => return failed(error),
         }
     }
+    false
 }

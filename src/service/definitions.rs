@@ -61,6 +61,7 @@ pub struct DefinitionCounts {
 pub struct Definitions {
     store: Arc<dyn Store>,
     state: RwLock<State>,
+    /// One change at a time.
     approving: tokio::sync::Mutex<()>,
 }
 
@@ -249,6 +250,32 @@ impl Definitions {
             }
         }
         counts
+    }
+
+    /// Forgets the definitions of tools that no server has listed since then; returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn forget_unseen_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        let _one = self.approving.lock().await;
+        let present: Vec<(ServerName, Vec<Arc<str>>)> = {
+            let state = self.state.read();
+            let names = |present: &Present| present.fingerprints.keys().cloned().collect();
+            state.present.iter().map(|(server, present)| (server.clone(), names(present))).collect()
+        };
+        let now = SystemTime::now();
+        for (server, tools) in &present {
+            self.store.note_definitions_seen(server, tools, now).await?;
+        }
+        let gone = self.store.forget_definitions_before(time).await?;
+        let mut state = self.state.write();
+        for tool in &gone {
+            if let Some(known) = state.known.get_mut(&tool.server) {
+                known.remove(&tool.name);
+            }
+        }
+        state.known.retain(|_, known| !known.is_empty());
+        Ok(gone.len() as u64)
     }
 
     /// What differs between the definition that a tool is held against and what its server sends; `None`: there is none.

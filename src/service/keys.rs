@@ -173,18 +173,38 @@ impl Keys {
         Ok((key, secret))
     }
 
-    /// Ends a key for good. Doing it again changes nothing.
+    /// Ends a key for good, and removes from the store what was kept under its name. Doing it again changes nothing; returns whether
+    /// this did.
     ///
     /// # Errors
     /// [`KeyError`]
-    pub async fn revoke(&self, id: &KeyId) -> Result<ApiKey, KeyError> {
+    pub async fn revoke(&self, id: &KeyId) -> Result<(ApiKey, bool), KeyError> {
         let _one = self.changing.lock().await;
         let mut key = self.get(id)?;
-        if key.revoked_at.is_none() {
+        let is_good = key.revoked_at.is_none();
+        if is_good {
             key.revoked_at = Some(SystemTime::now());
-            self.save(key.clone()).await?;
+            self.store.revoke_api_key(&key).await?;
+            self.take(&key);
         }
-        Ok(key)
+        Ok((key, is_good))
+    }
+
+    /// Forgets keys that were revoked or expired before then; returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn forget_ended_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        let _one = self.changing.lock().await;
+        let gone = self.store.forget_keys_ended_before(time).await?;
+        if !gone.is_empty() {
+            self.table.rcu(|table| {
+                let mut table = Table::clone(table);
+                table.retain(|id, _| !gone.contains(id));
+                table
+            });
+        }
+        Ok(gone.len() as u64)
     }
 
     fn get(&self, id: &KeyId) -> Result<ApiKey, KeyError> {
@@ -193,13 +213,17 @@ impl Keys {
 
     async fn save(&self, key: ApiKey) -> Result<(), StoreError> {
         self.store.save_api_key(&key).await?;
+        self.take(&key);
+        Ok(())
+    }
+
+    fn take(&self, key: &ApiKey) {
         self.table.rcu(|table| {
             let mut table = Table::clone(table);
             table.insert(key.id.clone(), Entry::of(key.clone()));
             table
         });
         self.changed.send_replace(());
-        Ok(())
     }
 }
 

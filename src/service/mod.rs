@@ -4,6 +4,7 @@ pub mod audit;
 mod behind;
 mod breaker;
 pub mod chats;
+pub mod cleaning;
 pub mod current;
 pub mod definitions;
 pub mod describe;

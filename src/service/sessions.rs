@@ -92,7 +92,7 @@ impl Sessions {
     ) -> (Self, JoinHandle<()>) {
         let (used, queue) = mpsc::channel(QUEUE);
         let noting = tokio::spawn(note_uses(Arc::clone(&store), queue, stop));
-        let held = Cache::builder().max_capacity(HELD).time_to_live(REMEMBERED).build();
+        let held = Cache::builder().max_capacity(HELD).time_to_live(REMEMBERED).support_invalidation_closures().build();
         let noted = Cache::builder().max_capacity(HELD).time_to_live(USED).build();
         (Self { current, select, store, settings, held, noted, used }, noting)
     }
@@ -223,6 +223,14 @@ impl Sessions {
         let removed = self.store.remove_session(&id).await?;
         self.held.invalidate(&id).await;
         Ok(removed)
+    }
+
+    /// Takes out of memory what is gone from the store with its owner.
+    pub fn forget(&self, owner: &PrincipalId) {
+        let owner = owner.clone();
+        if self.held.invalidate_entries_if(move |_, session| session.owner == owner).is_err() {
+            self.held.invalidate_all();
+        }
     }
 
     /// The tools for a task, best first, by the same retrieval and the same cut as those for a message.

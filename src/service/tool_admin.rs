@@ -223,7 +223,7 @@ impl ToolAdmin {
             return Err(FactsError::NotFound);
         }
         self.facts.replace(id, facts, expected).await?;
-        self.show(id).await?.ok_or(FactsError::NotFound)
+        self.changed(id).await.ok_or(FactsError::NotFound)
     }
 
     /// Approves what a tool says now; see [`Definitions::approve`].
@@ -234,7 +234,15 @@ impl ToolAdmin {
         let tool = self.tool(id).ok_or(ApproveError::NotFound)?;
         self.definitions.approve(&tool, looked_at).await?;
         self.rebuilds.of(&id.server).await;
-        self.show(id).await?.ok_or(ApproveError::NotFound)
+        self.changed(id).await.ok_or(ApproveError::NotFound)
+    }
+
+    /// A tool after a change, which has succeeded whatever can be read now.
+    async fn changed(&self, id: &ToolId) -> Option<ToolView> {
+        self.show(id).await.unwrap_or_else(|error| {
+            tracing::warn!(tool = %id, %error, "the difference of a definition could not be read");
+            Some(self.view(id, self.tool(id).as_ref(), &self.facts.book()))
+        })
     }
 
     /// Looks at the words of all tools: a tenth of a second for thousands of them.

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use parking_lot::RwLock;
@@ -11,7 +12,7 @@ use parking_lot::RwLock;
 use crate::domain::policy::Tagging;
 use crate::domain::tool::{ServerName, ToolId};
 use crate::domain::tool_facts::{FactBook, FactsProblem, WrittenFacts};
-use crate::service::ports::{Store, StoreError};
+use crate::service::ports::{Store, StoreError, StoredToolFacts};
 use crate::service::rebuild::Rebuilds;
 use crate::settings::LiveSettings;
 
@@ -78,27 +79,50 @@ impl Facts {
     /// [`FactsError`]; then nothing has changed.
     pub async fn replace(&self, tool: &ToolId, facts: Option<WrittenFacts>, expected: Option<u64>) -> Result<(), FactsError> {
         let facts = facts.map(WrittenFacts::checked).transpose()?;
-        {
+        let changed = {
             let _one = self.changing.lock().await;
             let version = self.version(tool);
             if expected.is_some_and(|expected| expected != version) {
                 return Err(FactsError::Changed(version));
             }
-            let Some(version) = self.store.save_tool_facts(tool, version, facts.as_ref()).await? else {
-                return Err(FactsError::Changed(version));
-            };
-            self.versions.write().insert(tool.clone(), version);
-            self.book.rcu(|book| {
-                let mut book = FactBook::clone(book);
-                match &facts {
-                    Some(facts) => book.written.insert(tool.clone(), facts.clone()),
-                    None => book.written.remove(tool),
-                };
-                book
-            });
-        }
+            if let Some(version) = self.store.save_tool_facts(tool, version, facts.as_ref()).await? {
+                self.take(StoredToolFacts { tool: tool.clone(), version, facts });
+                Ok(())
+            } else {
+                // Somebody else wrote: what they wrote holds, here too.
+                let stored = self.store.tool_facts().await?;
+                stored.into_iter().filter(|stored| stored.tool == *tool).for_each(|stored| self.take(stored));
+                Err(FactsError::Changed(self.version(tool)))
+            }
+        };
         self.rebuilds.of(&tool.server).await;
-        Ok(())
+        changed
+    }
+
+    /// Forgets that something was taken back before then; returns of how many tools.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn forget_taken_back_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        let _one = self.changing.lock().await;
+        let gone = self.store.forget_tool_facts_before(time).await?;
+        let mut versions = self.versions.write();
+        for tool in &gone {
+            versions.remove(tool);
+        }
+        Ok(gone.len() as u64)
+    }
+
+    fn take(&self, StoredToolFacts { tool, version, facts }: StoredToolFacts) {
+        self.versions.write().insert(tool.clone(), version);
+        self.book.rcu(|book| {
+            let mut book = FactBook::clone(book);
+            match &facts {
+                Some(facts) => book.written.insert(tool.clone(), facts.clone()),
+                None => book.written.remove(&tool),
+            };
+            book
+        });
     }
 }
 

@@ -16,6 +16,10 @@ pub struct StoreSettings {
     pub usage_retention: Duration,
     /// Of vectors and token counts, since the tool was listed last.
     pub unused_retention: Duration,
+    /// Of API keys, since they were revoked or expired.
+    pub key_retention: Duration,
+    /// Of the definition that a tool is held against, since a server listed the tool last.
+    pub definition_retention: Duration,
 }
 
 impl StoreSettings {
@@ -31,6 +35,8 @@ impl StoreSettings {
             audit_retention: reader.days("store.audit_retention_days", 1..=3650),
             usage_retention: reader.days("store.usage_retention_days", 1..=3650),
             unused_retention: reader.days("store.unused_retention_days", 1..=3650),
+            key_retention: reader.days("store.key_retention_days", 1..=3650),
+            definition_retention: reader.days("store.definition_retention_days", 1..=3650),
         }
     }
 }

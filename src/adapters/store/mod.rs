@@ -7,4 +7,4 @@
 mod encoding;
 mod sqlite;
 
-pub use sqlite::{OpenError, SqliteStore};
+pub use sqlite::{BackupError, OpenError, SqliteStore, back_up};

@@ -4,7 +4,8 @@
 //! has taken it, so a killed process loses nothing that was acknowledged. A power cut or a crash of the operating
 //! system can lose the last commits, never the file's integrity; everything kept here is derived (listings, vectors,
 //! counts) or costs a warning when it is lost (chats, events), so it is not worth one disk flush per commit. What people
-//! write (keys, the policy, toolsets, words about tools, approvals) is flushed.
+//! write or are promised (keys, the policy, toolsets, words about tools, approvals, secrets, sessions and what they load,
+//! feedback) is flushed.
 //!
 //! **Connections.** One writes, a few read; in write-ahead mode they do not wait for each other. Each has a thread
 //! and a page cache of its own, so both are kept small. Another process may have the file open: it is waited for.
@@ -16,6 +17,8 @@ mod enrichments;
 mod errors;
 mod events;
 mod feedback;
+mod file;
+mod installation;
 mod keys;
 mod listings;
 mod policy;
@@ -24,22 +27,22 @@ mod session_figures;
 mod sessions;
 mod tool_facts;
 mod toolsets;
+mod transaction;
 mod usage;
 mod vectors;
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use sqlx::migrate::Migrator;
-use sqlx::pool::PoolConnection;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Sqlite, SqliteConnection, Transaction};
+use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, ConnectOptions, SqliteConnection};
+use uuid::Uuid;
 
+use crate::adapters::installation::AccessMark;
 use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::canonical::Fingerprint;
 use crate::domain::chat::{ChatKey, ChatSet};
@@ -57,7 +60,11 @@ use crate::service::ports::{
     StoredAuditEntry, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts, Usage, UsageQuery,
 };
 
+use self::errors::GoneError;
+use self::file::Identity;
+use self::transaction::{Durability, Write};
 pub use errors::OpenError;
+pub use file::{BackupError, back_up};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/sqlite");
 
@@ -71,6 +78,11 @@ const CACHE_KIB: &str = "-512";
 const LOG_LIMIT_BYTES: &str = "4194304";
 /// Rows that a query may be ahead of its reader: with few of them, two threads wait for each other at every step.
 const ROW_BUFFER: usize = CHUNK;
+/// Pages that are given back in one transaction, 4 MiB, and how often in one go.
+const SHRINK_PAGES: u32 = 1_000;
+const SHRINK_ROUNDS: usize = 256;
+/// The largest file that is written anew at the start, to make it one that can shrink: half a second.
+const REWRITTEN_BYTES: u64 = 256 << 20;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Values of one `IN (…)` list and rows of one `INSERT`: far below SQLite's limit of bound values.
 const CHUNK: usize = 250;
@@ -79,6 +91,9 @@ const CHUNK: usize = 250;
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
+    /// Of the file that was opened: a name can come to mean another one.
+    identity: Identity,
+    mark: Option<AccessMark>,
     writer: SqlitePool,
     readers: SqlitePool,
 }
@@ -91,7 +106,9 @@ impl SqliteStore {
     /// # Errors
     /// [`OpenError`], which says what to do.
     pub async fn open(path: &Path) -> Result<Self, OpenError> {
-        create_private(path).map_err(|source| OpenError::Create { path: path.to_owned(), source })?;
+        let uncreated = |source| OpenError::Create { path: path.to_owned(), source };
+        file::create_private(path).map_err(uncreated)?;
+        let identity = Identity::of(path).map_err(uncreated)?;
         let options = SqliteConnectOptions::new()
             .filename(path)
             .busy_timeout(BUSY_TIMEOUT)
@@ -101,6 +118,8 @@ impl SqliteStore {
             .disable_statement_logging();
         let writing = options
             .clone()
+            // Of a new file. What is free can be given back, a few pages at a time.
+            .auto_vacuum(SqliteAutoVacuum::Incremental)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Normal)
             .pragma("journal_size_limit", LOG_LIMIT_BYTES);
@@ -112,7 +131,34 @@ impl SqliteStore {
         }
         MIGRATIONS.run(&writer).await.map_err(|source| OpenError::of_migration(path, source))?;
         let readers = pool(READERS).connect_lazy_with(options.read_only(true));
-        Ok(Self { path: path.to_owned(), writer, readers })
+        Ok(Self { path: path.to_owned(), identity, mark: None, writer, readers })
+    }
+
+    /// Writes a file of a version before anew, so that it can shrink, where that is quick and there is room. Meanwhile nobody can
+    /// write, so this comes before the service.
+    pub async fn make_shrinkable(&self) {
+        let rewrite = async {
+            let mode: i64 = sqlx::query_scalar("PRAGMA auto_vacuum").fetch_one(&self.writer).await?;
+            let size = std::fs::metadata(&self.path).map_or(0, |file| file.len());
+            if mode == 0 && size <= REWRITTEN_BYTES {
+                sqlx::raw_sql("PRAGMA auto_vacuum = INCREMENTAL; VACUUM").execute(&self.writer).await?;
+            }
+            Ok(mode == 0 && size > REWRITTEN_BYTES)
+        };
+        match rewrite.await {
+            Ok(false) => {}
+            Ok(true) => tracing::info!(
+                "{0} does not shrink: to make it one that does, stop the service and run: sqlite3 {0} 'PRAGMA auto_vacuum = 2; VACUUM'",
+                self.path.display()
+            ),
+            Err::<_, sqlx::Error>(error) => tracing::warn!(%error, "the database keeps room that it does not need"),
+        }
+    }
+
+    /// Notes beside the file that there are rules or keys, before the first of them is kept.
+    #[must_use]
+    pub fn with_mark(self, mark: AccessMark) -> Self {
+        Self { mark: Some(mark), ..self }
     }
 
     /// Waits for what is under way, moves the write-ahead log into the file and closes it. Without it the next
@@ -122,17 +168,51 @@ impl SqliteStore {
         self.writer.close().await;
     }
 
-    /// A transaction that has the right to write from its start, so that it can't fail half way because another
-    /// process began to write.
-    async fn write(&self) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
-        self.writer.begin_with("BEGIN IMMEDIATE").await
+    /// Writes in one transaction. On an error nothing has changed.
+    async fn write<T>(
+        &self,
+        action: &'static str,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, StoreError> {
+        self.transact(Durability::Process, action, work).await
     }
 
-    /// The connection that writes, so set that what it commits is on the disk. Is given back with [`as_usual`].
-    async fn durably(&self) -> Result<PoolConnection<Sqlite>, sqlx::Error> {
-        let mut connection = self.writer.acquire().await?;
-        sqlx::query("PRAGMA synchronous = FULL").execute(&mut *connection).await?;
-        Ok(connection)
+    /// The same for what a person was promised: it is on the disk when this returns.
+    async fn keep<T>(
+        &self,
+        action: &'static str,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, StoreError> {
+        self.transact(Durability::Disk, action, work).await
+    }
+
+    async fn transact<T>(
+        &self,
+        durability: Durability,
+        action: &'static str,
+        work: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
+    ) -> Result<T, StoreError> {
+        self.is_there().map_err(|gone| StoreError::Failed { action, source: gone.into() })?;
+        let write = async {
+            let mut transaction = Write::begin(&self.writer, durability).await?;
+            let done = work(&mut transaction).await?;
+            transaction.commit().await?;
+            Ok(done)
+        };
+        write.await.map_err(self.failed(action))
+    }
+
+    /// The file is named first, so that the mark never says more than the file.
+    async fn mark(&self) -> Result<(), StoreError> {
+        let Some((mark, id)) = self.mark.as_ref().and_then(|mark| Some((mark, mark.missing()?))) else { return Ok(()) };
+        self.set_installation(id).await?;
+        mark.set().map_err(|error| StoreError::Failed { action: "note that there are rules or keys", source: error.into() })
+    }
+
+    /// What is written into a file that was removed meanwhile is gone with the process.
+    fn is_there(&self) -> Result<(), GoneError> {
+        let is_same = Identity::of(&self.path).is_ok_and(|found| found == self.identity);
+        if is_same { Ok(()) } else { Err(GoneError { path: self.path.clone() }) }
     }
 
     fn failed(&self, action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
@@ -143,16 +223,24 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
+    async fn installation(&self) -> Result<Option<Uuid>, StoreError> {
+        installation::id(&self.readers).await.map_err(self.failed("read which installation it belongs to"))
+    }
+
+    async fn set_installation(&self, id: Uuid) -> Result<(), StoreError> {
+        self.keep("note which installation it belongs to", async |to| installation::set(to, id).await).await
+    }
+
     async fn listings(&self) -> Result<Vec<ServerListing>, StoreError> {
         listings::all(&self.readers).await.map_err(self.failed("read the listings"))
     }
 
     async fn save_listing(&self, listing: &ServerListing) -> Result<(), StoreError> {
-        listings::save(&self.writer, listing).await.map_err(self.failed("save a listing"))
+        self.write("save a listing", async |to| listings::save(to, listing).await).await
     }
 
     async fn remove_listing(&self, server: &ServerName) -> Result<(), StoreError> {
-        listings::remove(&self.writer, server).await.map_err(self.failed("remove a listing"))
+        self.write("remove a listing", async |to| listings::remove(to, server).await).await
     }
 
     async fn vectors(&self, model: &str, texts: &[Fingerprint]) -> Result<HashMap<Fingerprint, Arc<[f32]>>, StoreError> {
@@ -160,12 +248,7 @@ impl Store for SqliteStore {
     }
 
     async fn save_vectors(&self, model: &str, vectors: &[(Fingerprint, Arc<[f32]>)]) -> Result<(), StoreError> {
-        let save = async {
-            let mut transaction = self.write().await?;
-            vectors::save(&mut transaction, model, vectors).await?;
-            transaction.commit().await
-        };
-        save.await.map_err(self.failed("save vectors"))
+        self.write("save vectors", async |to| vectors::save(to, model, vectors).await).await
     }
 
     async fn token_counts(&self, definitions: &[Fingerprint]) -> Result<HashMap<Fingerprint, u32>, StoreError> {
@@ -173,12 +256,7 @@ impl Store for SqliteStore {
     }
 
     async fn save_token_counts(&self, counts: &[(Fingerprint, u32)]) -> Result<(), StoreError> {
-        let save = async {
-            let mut transaction = self.write().await?;
-            vectors::save_token_counts(&mut transaction, counts).await?;
-            transaction.commit().await
-        };
-        save.await.map_err(self.failed("save token counts"))
+        self.write("save token counts", async |to| vectors::save_token_counts(to, counts).await).await
     }
 
     async fn forget_unused(
@@ -188,14 +266,12 @@ impl Store for SqliteStore {
         definitions: &[Fingerprint],
         since: SystemTime,
     ) -> Result<u64, StoreError> {
-        let forget = async {
-            let mut transaction = self.write().await?;
-            vectors::mark_used(&mut transaction, model, texts, definitions).await?;
-            let gone = vectors::delete_unused(&mut transaction, since).await?;
-            transaction.commit().await?;
+        let work = async |to: &mut SqliteConnection| {
+            vectors::mark_used(&mut *to, model, texts, definitions).await?;
+            let gone = vectors::delete_unused(&mut *to, since).await?;
             Ok(gone)
         };
-        forget.await.map_err(self.failed("forget unused vectors and counts"))
+        self.write("forget unused vectors and counts", work).await
     }
 
     async fn enrichments(&self, model: Option<&str>, tools: &[Fingerprint]) -> Result<HashMap<Fingerprint, Written>, StoreError> {
@@ -203,34 +279,23 @@ impl Store for SqliteStore {
     }
 
     async fn save_enrichment(&self, tool: &Fingerprint, written: &Written) -> Result<(), StoreError> {
-        let save = async {
-            if written.author != Author::Admin {
-                return enrichments::save(&mut *self.writer.acquire().await?, tool, written).await;
-            }
-            // What an admin writes exists nowhere else.
-            let mut connection = self.durably().await?;
-            let saved = enrichments::save(&mut connection, tool, written).await;
-            as_usual(&mut connection).await?;
-            saved
-        };
-        save.await.map_err(self.failed("save what is written about a tool"))
+        // What an admin writes exists nowhere else.
+        let durability = if written.author == Author::Admin { Durability::Disk } else { Durability::Process };
+        let work = async |to: &mut SqliteConnection| enrichments::save(to, tool, written).await;
+        self.transact(durability, "save what is written about a tool", work).await
     }
 
     async fn remove_enrichment(&self, tool: &Fingerprint, author: &Author) -> Result<bool, StoreError> {
-        enrichments::remove(&self.writer, tool, author).await.map_err(self.failed("remove what is written about a tool"))
+        self.keep("remove what is written about a tool", async |to| enrichments::remove(to, tool, author).await).await
     }
 
     async fn forget_unused_enrichments(&self, model: Option<&str>, tools: &[Fingerprint], since: SystemTime) -> Result<u64, StoreError> {
-        let forget = async {
-            let mut transaction = self.write().await?;
-            let gone = enrichments::forget_unused(&mut transaction, model, tools, since).await?;
-            transaction.commit().await?;
-            Ok(gone)
-        };
-        forget.await.map_err(self.failed("forget what is written about tools that are gone"))
+        self.write("forget what is written about tools that are gone", async |to| enrichments::forget_unused(to, model, tools, since).await)
+            .await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
+        self.is_there().map_err(|gone| StoreError::Failed { action: "answer", source: gone.into() })?;
         sqlx::query("SELECT 1 FROM listing LIMIT 1").execute(&self.readers).await.map(drop).map_err(self.failed("answer"))
     }
 
@@ -239,18 +304,17 @@ impl Store for SqliteStore {
     }
 
     async fn save_chat(&self, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, StoreError> {
-        chats::save(&self.writer, key, set, expected).await.map_err(self.failed("save a chat"))
+        self.write("save a chat", async |to| chats::save(to, key, set, expected).await).await
     }
 
     async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError> {
-        let record = async {
-            let mut transaction = self.write().await?;
-            events::insert(&mut transaction, events).await?;
-            usage::add(&mut transaction, events).await?;
-            session_figures::add(&mut transaction, events).await?;
-            transaction.commit().await
+        let work = async |to: &mut SqliteConnection| {
+            events::insert(&mut *to, events).await?;
+            usage::add(&mut *to, events).await?;
+            session_figures::add(&mut *to, events).await?;
+            Ok(())
         };
-        record.await.map_err(self.failed("record events"))
+        self.write("record events", work).await
     }
 
     async fn selection(&self, principal: &str, named: &SelectionName) -> Result<Option<String>, StoreError> {
@@ -258,7 +322,7 @@ impl Store for SqliteStore {
     }
 
     async fn save_feedback(&self, feedback: &Feedback) -> Result<(), StoreError> {
-        feedback::save(&self.writer, feedback).await.map_err(self.failed("save feedback"))
+        self.keep("save feedback", async |to| feedback::save(to, feedback).await).await
     }
 
     async fn usage(&self, query: &UsageQuery) -> Result<Usage, StoreError> {
@@ -270,13 +334,9 @@ impl Store for SqliteStore {
     }
 
     async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError> {
-        let forget = async {
-            let mut transaction = self.write().await?;
-            let gone = usage::delete_before(&mut transaction, time).await? + session_figures::delete_before(&mut transaction, time).await?;
-            transaction.commit().await?;
-            Ok(gone)
-        };
-        forget.await.map_err(self.failed("forget old usage"))
+        let work =
+            async |to: &mut SqliteConnection| Ok(usage::delete_before(to, time).await? + session_figures::delete_before(to, time).await?);
+        self.write("forget old usage", work).await
     }
 
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
@@ -284,17 +344,23 @@ impl Store for SqliteStore {
     }
 
     async fn save_api_key(&self, key: &ApiKey) -> Result<(), StoreError> {
-        let save = async {
-            let mut connection = self.durably().await?;
-            let saved = keys::save(&mut connection, key).await;
-            as_usual(&mut connection).await?;
-            saved
+        self.mark().await?;
+        self.keep("save an API key", async |to| keys::save(to, key).await).await
+    }
+
+    async fn revoke_api_key(&self, key: &ApiKey) -> Result<(), StoreError> {
+        let owner = PrincipalId::of_key(&key.name);
+        let work = async |to: &mut SqliteConnection| {
+            keys::save(to, key).await?;
+            secrets::remove_all(to, &owner).await?;
+            sessions::remove_all(to, &owner).await?;
+            chats::remove_all(to, &owner).await
         };
-        save.await.map_err(self.failed("save an API key"))
+        self.keep("revoke an API key", work).await
     }
 
     async fn touch_api_key(&self, id: &KeyId, at: SystemTime) -> Result<(), StoreError> {
-        keys::touch(&self.writer, id, at).await.map_err(self.failed("note the use of an API key"))
+        self.write("note the use of an API key", async |to| keys::touch(to, id, at).await).await
     }
 
     async fn policy(&self) -> Result<Option<StoredPolicy>, StoreError> {
@@ -302,13 +368,8 @@ impl Store for SqliteStore {
     }
 
     async fn save_policy(&self, expected: u64, body: &str) -> Result<Option<u64>, StoreError> {
-        let save = async {
-            let mut connection = self.durably().await?;
-            let saved = policy::save(&mut connection, expected, body).await;
-            as_usual(&mut connection).await?;
-            saved
-        };
-        save.await.map_err(self.failed("save the policy"))
+        self.mark().await?;
+        self.keep("save the policy", async |to| policy::save(to, expected, body).await).await
     }
 
     async fn toolsets(&self) -> Result<Vec<Toolset>, StoreError> {
@@ -316,23 +377,11 @@ impl Store for SqliteStore {
     }
 
     async fn save_toolset(&self, name: &ToolsetName, definition: &Definition) -> Result<(), StoreError> {
-        let save = async {
-            let mut connection = self.durably().await?;
-            let saved = toolsets::save(&mut connection, name, definition).await;
-            as_usual(&mut connection).await?;
-            saved
-        };
-        save.await.map_err(self.failed("save a toolset"))
+        self.keep("save a toolset", async |to| toolsets::save(to, name, definition).await).await
     }
 
     async fn remove_toolset(&self, name: &ToolsetName) -> Result<bool, StoreError> {
-        let remove = async {
-            let mut connection = self.durably().await?;
-            let removed = toolsets::remove(&mut connection, name).await;
-            as_usual(&mut connection).await?;
-            removed
-        };
-        remove.await.map_err(self.failed("remove a toolset"))
+        self.keep("remove a toolset", async |to| toolsets::remove(to, name).await).await
     }
 
     async fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
@@ -344,17 +393,11 @@ impl Store for SqliteStore {
     }
 
     async fn save_session(&self, session: &Session, caps: SessionCaps) -> Result<SessionSaved, StoreError> {
-        let save = async {
-            let mut transaction = self.write().await?;
-            let saved = sessions::insert(&mut transaction, session, caps).await?;
-            transaction.commit().await?;
-            Ok(saved)
-        };
-        save.await.map_err(self.failed("save a session"))
+        self.keep("save a session", async |to| sessions::insert(to, session, caps).await).await
     }
 
     async fn touch_session(&self, id: &SessionId, at: SystemTime) -> Result<(), StoreError> {
-        sessions::touch(&self.writer, id, at).await.map_err(self.failed("note the use of a session"))
+        self.write("note the use of a session", async |to| sessions::touch(to, id, at).await).await
     }
 
     async fn session_groups(&self, id: &SessionId) -> Result<Vec<Group>, StoreError> {
@@ -362,20 +405,15 @@ impl Store for SqliteStore {
     }
 
     async fn load_session_groups(&self, id: &SessionId, groups: &[Group]) -> Result<(), StoreError> {
-        let save = async {
-            let mut transaction = self.write().await?;
-            sessions::load_groups(&mut transaction, id, groups).await?;
-            transaction.commit().await
-        };
-        save.await.map_err(self.failed("save what is loaded into a session"))
+        self.keep("save what is loaded into a session", async |to| sessions::load_groups(to, id, groups).await).await
     }
 
     async fn unload_session_group(&self, id: &SessionId, group: &Group) -> Result<bool, StoreError> {
-        sessions::unload_group(&self.writer, id, group).await.map_err(self.failed("unload from a session"))
+        self.keep("unload from a session", async |to| sessions::unload_group(to, id, group).await).await
     }
 
     async fn remove_session(&self, id: &SessionId) -> Result<bool, StoreError> {
-        sessions::remove(&self.writer, id).await.map_err(self.failed("remove a session"))
+        self.keep("remove a session", async |to| sessions::remove(to, id).await).await
     }
 
     async fn tool_facts(&self) -> Result<Vec<StoredToolFacts>, StoreError> {
@@ -383,13 +421,7 @@ impl Store for SqliteStore {
     }
 
     async fn save_tool_facts(&self, tool: &ToolId, expected: u64, facts: Option<&WrittenFacts>) -> Result<Option<u64>, StoreError> {
-        let save = async {
-            let mut connection = self.durably().await?;
-            let saved = tool_facts::save(&mut connection, tool, expected, facts).await;
-            as_usual(&mut connection).await?;
-            saved
-        };
-        save.await.map_err(self.failed("save what is written about a tool"))
+        self.keep("save what is written about a tool", async |to| tool_facts::save(to, tool, expected, facts).await).await
     }
 
     async fn definitions(&self) -> Result<Vec<StoredDefinition>, StoreError> {
@@ -401,26 +433,15 @@ impl Store for SqliteStore {
     }
 
     async fn add_definitions(&self, new: &[(StoredDefinition, String)]) -> Result<(), StoreError> {
-        let add = async {
-            let mut transaction = self.write().await?;
-            definitions::add(&mut transaction, new).await?;
-            transaction.commit().await
-        };
-        add.await.map_err(self.failed("keep the definitions of new tools"))
+        self.write("keep the definitions of new tools", async |to| definitions::add(to, new).await).await
     }
 
     async fn note_definition(&self, tool: &ToolId, other: &Fingerprint, at: SystemTime) -> Result<(), StoreError> {
-        definitions::note(&self.writer, tool, other, at).await.map_err(self.failed("note that the definition of a tool has changed"))
+        self.write("note that the definition of a tool has changed", async |to| definitions::note(to, tool, other, at).await).await
     }
 
     async fn approve_definition(&self, tool: &ToolId, definition: &Fingerprint, json: &str, at: SystemTime) -> Result<(), StoreError> {
-        let approve = async {
-            let mut connection = self.durably().await?;
-            let approved = definitions::approve(&mut connection, tool, definition, json, at).await;
-            as_usual(&mut connection).await?;
-            approved
-        };
-        approve.await.map_err(self.failed("approve the definition of a tool"))
+        self.keep("approve the definition of a tool", async |to| definitions::approve(to, tool, definition, json, at).await).await
     }
 
     async fn listing_times(&self) -> Result<HashMap<ServerName, SystemTime>, StoreError> {
@@ -436,78 +457,84 @@ impl Store for SqliteStore {
     }
 
     async fn save_secret(&self, secret: &SealedSecret) -> Result<(), StoreError> {
-        let save = async {
-            let mut connection = self.durably().await?;
-            let saved = secrets::save(&mut connection, secret).await;
-            as_usual(&mut connection).await?;
-            saved
-        };
-        save.await.map_err(self.failed("save a secret"))
+        self.keep("save a secret", async |to| secrets::save(to, secret).await).await
     }
 
     async fn reseal_secret(&self, former: &SealedSecret, new: &SealedSecret) -> Result<bool, StoreError> {
-        let reseal = async {
-            let mut connection = self.durably().await?;
-            let resealed = secrets::reseal(&mut connection, former, new).await;
-            as_usual(&mut connection).await?;
-            resealed
-        };
-        reseal.await.map_err(self.failed("seal a secret with another key"))
+        self.keep("seal a secret with another key", async |to| secrets::reseal(to, former, new).await).await
     }
 
     async fn remove_secret(&self, place: &SecretPlace) -> Result<bool, StoreError> {
-        let remove = async {
-            let mut connection = self.durably().await?;
-            let removed = secrets::remove(&mut connection, place).await;
-            as_usual(&mut connection).await?;
-            removed
-        };
-        remove.await.map_err(self.failed("remove a secret"))
+        self.keep("remove a secret", async |to| secrets::remove(to, place).await).await
     }
 
     async fn remove_secrets(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
-        let remove = async {
-            let mut connection = self.durably().await?;
-            let removed = secrets::remove_all(&mut connection, owner).await;
-            as_usual(&mut connection).await?;
-            removed
-        };
-        remove.await.map_err(self.failed("remove a caller's secrets"))
+        self.keep("remove a caller's secrets", async |to| secrets::remove_all(to, owner).await).await
     }
 
     async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
-        let save = async {
-            let mut transaction = self.write().await?;
-            audit::insert(&mut transaction, entries).await?;
-            transaction.commit().await
-        };
-        save.await.map_err(self.failed("save the audit log"))
+        self.write("save the audit log", async |to| audit::insert(to, entries).await).await
     }
 
     async fn audit(&self, query: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError> {
         audit::find(&self.readers, query).await.map_err(self.failed("read the audit log"))
     }
 
+    async fn forget_keys_ended_before(&self, time: SystemTime) -> Result<Vec<KeyId>, StoreError> {
+        let work = async |to: &mut SqliteConnection| {
+            for name in keys::expired_before(to, time).await? {
+                let owner = PrincipalId::of_key(&name);
+                secrets::remove_all(to, &owner).await?;
+                sessions::remove_all(to, &owner).await?;
+                chats::remove_all(to, &owner).await?;
+            }
+            keys::delete_before(to, time).await
+        };
+        self.write("forget keys that ended", work).await
+    }
+
+    async fn note_definitions_seen(&self, server: &ServerName, tools: &[Arc<str>], at: SystemTime) -> Result<(), StoreError> {
+        self.write("note which tools there are", async |to| definitions::note_seen(to, server, tools, at).await).await
+    }
+
+    async fn forget_definitions_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError> {
+        self.write("forget definitions of tools", async |to| definitions::delete_before(to, time).await).await
+    }
+
+    async fn forget_tool_facts_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError> {
+        self.write("forget what was taken back about tools", async |to| tool_facts::delete_before(to, time).await).await
+    }
+
+    async fn forget_sessions_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        self.write("forget sessions that are over", async |to| sessions::delete_before(to, time).await).await
+    }
+
+    async fn shrink(&self) -> Result<(), StoreError> {
+        for _ in 0..SHRINK_ROUNDS {
+            let free: i64 = sqlx::query_scalar("PRAGMA freelist_count").fetch_one(&self.readers).await.map_err(self.failed("shrink"))?;
+            if free == 0 {
+                break;
+            }
+            let statement = format!("PRAGMA incremental_vacuum({SHRINK_PAGES})");
+            let work = async |to: &mut SqliteConnection| sqlx::raw_sql(AssertSqlSafe(statement)).execute(to).await.map(drop);
+            self.write("shrink", work).await?;
+        }
+        Ok(())
+    }
+
     async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError> {
-        audit::delete_before(&self.writer, time).await.map_err(self.failed("forget old entries of the audit log"))
+        self.write("forget old entries of the audit log", async |to| audit::delete_before(to, time).await).await
     }
 
     async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError> {
-        let forget = async {
-            let mut transaction = self.write().await?;
-            let chats = chats::delete_before(&mut transaction, chats).await?;
-            let feedback = feedback::delete_before(&mut transaction, events).await?;
-            let events = events::delete_before(&mut transaction, events).await?;
-            transaction.commit().await?;
+        let work = async |to: &mut SqliteConnection| {
+            let chats = chats::delete_before(&mut *to, chats).await?;
+            let feedback = feedback::delete_before(&mut *to, events).await?;
+            let events = events::delete_before(&mut *to, events).await?;
             Ok(chats + events + feedback)
         };
-        forget.await.map_err(self.failed("forget old chats and events"))
+        self.write("forget old chats and events", work).await
     }
-}
-
-/// Ends what [`SqliteStore::durably`] began. Where that does not happen, commits are slower and no less safe.
-async fn as_usual(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
-    sqlx::query("PRAGMA synchronous = NORMAL").execute(connection).await.map(drop)
 }
 
 fn pool(connections: u32) -> SqlitePoolOptions {
@@ -518,19 +545,6 @@ fn pool(connections: u32) -> SqlitePoolOptions {
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
-}
-
-/// Creates the file so that SQLite need not, which would leave the access rights to the umask. Its log files get
-/// the rights of the file from SQLite.
-fn create_private(path: &Path) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !path.is_dir() => Ok(()),
-        other => other.map(drop),
-    }
 }
 
 /// An empty file becomes ours, one with tables must be ours.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use uuid::Uuid;
 
 use crate::domain::api_key::{ApiKey, KeyId};
 use crate::domain::canonical::Fingerprint;
@@ -26,10 +27,15 @@ use crate::service::ports::{AuditEntry, AuditQuery, SelectionEvent, SelectionNam
 /// What must survive a restart. Everything else is a cache.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// The last good listing of every server.
+    /// Which installation the store belongs to; `None`: it was never told.
     ///
     /// # Errors
-    /// [`StoreError`], as every method here.
+    /// [`StoreError`], as every method here. On an error of a write nothing has changed.
+    async fn installation(&self) -> Result<Option<Uuid>, StoreError>;
+
+    async fn set_installation(&self, id: Uuid) -> Result<(), StoreError>;
+
+    /// The last good listing of every server.
     async fn listings(&self) -> Result<Vec<ServerListing>, StoreError>;
 
     async fn save_listing(&self, listing: &ServerListing) -> Result<(), StoreError>;
@@ -102,6 +108,10 @@ pub trait Store: Send + Sync {
 
     /// Adds a key, or replaces the one with its id. What was acknowledged survives a power cut.
     async fn save_api_key(&self, key: &ApiKey) -> Result<(), StoreError>;
+
+    /// Saves a key that is revoked now, and removes what was kept under its name with it: secrets, sessions and chats. The next key of
+    /// this name is somebody else's. What was acknowledged survives a power cut.
+    async fn revoke_api_key(&self, key: &ApiKey) -> Result<(), StoreError>;
 
     /// Notes when a key was used last. Changes nothing else, and nothing where there is no such key.
     async fn touch_api_key(&self, id: &KeyId, at: SystemTime) -> Result<(), StoreError>;
@@ -197,6 +207,24 @@ pub trait Store: Send + Sync {
 
     /// Entries of the audit log, newest first.
     async fn audit(&self, query: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError>;
+
+    /// Removes keys that were revoked or expired before then, and what is still kept under the names of the latter; returns which.
+    async fn forget_keys_ended_before(&self, time: SystemTime) -> Result<Vec<KeyId>, StoreError>;
+
+    /// Notes which tools a server lists now. What was noted within the last day is left alone.
+    async fn note_definitions_seen(&self, server: &ServerName, tools: &[Arc<str>], at: SystemTime) -> Result<(), StoreError>;
+
+    /// Removes the definitions of tools that were not noted since then; returns which.
+    async fn forget_definitions_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError>;
+
+    /// Removes that something was taken back about tools before then; returns about which.
+    async fn forget_tool_facts_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError>;
+
+    /// Removes sessions whose time was over then; returns how many.
+    async fn forget_sessions_before(&self, time: SystemTime) -> Result<u64, StoreError>;
+
+    /// Gives room that is not needed back to the file system, as far as that is quick.
+    async fn shrink(&self) -> Result<(), StoreError>;
 
     /// Removes the entries before then; returns how many went.
     async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError>;

@@ -182,8 +182,13 @@ impl Secrets {
     /// [`StoreError`]
     pub async fn forget(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
         let removed = self.store.remove_secrets(owner).await?;
-        self.servers.disconnect(owner, None, Parting::AtOnce);
+        self.disconnect(owner);
         Ok(removed)
+    }
+
+    /// Ends the connections of an owner whose secrets are gone.
+    pub fn disconnect(&self, owner: &PrincipalId) {
+        self.servers.disconnect(owner, None, Parting::AtOnce);
     }
 
     /// Seals with the present key what former ones have sealed, and tells of what none opens.

@@ -87,7 +87,7 @@ pub(super) async fn find(readers: &SqlitePool, wanted: &AuditQuery) -> Result<Ve
     rows.into_iter().map(Row::into_entry).collect()
 }
 
-pub(super) async fn delete_before(writer: &SqlitePool, time: SystemTime) -> Result<u64, sqlx::Error> {
+pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {
     let done = sqlx::query("DELETE FROM audit WHERE at < ?").bind(to_millis(time)).execute(writer).await?;
     Ok(done.rows_affected())
 }

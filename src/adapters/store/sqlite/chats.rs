@@ -6,6 +6,7 @@ use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::to_millis;
 use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::principal::PrincipalId;
 use crate::service::ports::StoredChat;
 
 pub(super) async fn load(readers: &SqlitePool, key: &ChatKey) -> Result<Option<StoredChat>, sqlx::Error> {
@@ -22,7 +23,7 @@ pub(super) async fn load(readers: &SqlitePool, key: &ChatKey) -> Result<Option<S
 }
 
 /// One statement decides, so that of two changes of one version the second finds itself too late.
-pub(super) async fn save(writer: &SqlitePool, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, sqlx::Error> {
+pub(super) async fn save(writer: &mut SqliteConnection, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, sqlx::Error> {
     let tools = serde_json::to_string(set).map_err(|error| sqlx::Error::Encode(error.into()))?;
     let version: Option<i64> = sqlx::query_scalar(
         "INSERT INTO chat_set (principal, chat, tools, updated_at, version) \
@@ -39,6 +40,10 @@ pub(super) async fn save(writer: &SqlitePool, key: &ChatKey, set: &ChatSet, expe
     .fetch_optional(writer)
     .await?;
     Ok(version.map(i64::unsigned_abs))
+}
+
+pub(super) async fn remove_all(writer: &mut SqliteConnection, owner: &PrincipalId) -> Result<(), sqlx::Error> {
+    sqlx::query("DELETE FROM chat_set WHERE principal = ?").bind(owner.as_str()).execute(writer).await.map(drop)
 }
 
 pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {

@@ -1,13 +1,15 @@
 //! The definitions of tools as they were seen first or approved last.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use super::CHUNK;
+use super::vectors::DAY;
 use crate::adapters::store::encoding::{fingerprint_from_bytes, from_millis, to_millis};
 use crate::domain::canonical::Fingerprint;
-use crate::domain::tool::ToolId;
+use crate::domain::tool::{ServerName, ToolId};
 use crate::service::ports::StoredDefinition;
 
 #[derive(FromRow)]
@@ -41,14 +43,16 @@ pub(super) async fn text(readers: &SqlitePool, tool: &ToolId) -> Result<Option<S
 
 pub(super) async fn add(writer: &mut SqliteConnection, new: &[(StoredDefinition, String)]) -> Result<(), sqlx::Error> {
     for new in new.chunks(CHUNK) {
-        let mut query = QueryBuilder::<Sqlite>::new("INSERT INTO definition (server, tool, fingerprint, body, is_new, first_seen) ");
+        let mut query =
+            QueryBuilder::<Sqlite>::new("INSERT INTO definition (server, tool, fingerprint, body, is_new, first_seen, seen_at) ");
         query.push_values(new, |mut row, (definition, body)| {
             row.push_bind(definition.tool.server.as_str())
                 .push_bind(&*definition.tool.name)
                 .push_bind(&definition.fingerprint.as_bytes()[..])
                 .push_bind(body)
                 .push_bind(definition.is_new)
-                .push_bind(to_millis(definition.first_seen));
+                .push_bind(to_millis(definition.first_seen))
+                .push_bind(to_millis(SystemTime::now()));
         });
         query.push(" ON CONFLICT (server, tool) DO NOTHING");
         query.build().persistent(false).execute(&mut *writer).await?;
@@ -56,7 +60,7 @@ pub(super) async fn add(writer: &mut SqliteConnection, new: &[(StoredDefinition,
     Ok(())
 }
 
-pub(super) async fn note(writer: &SqlitePool, tool: &ToolId, other: &Fingerprint, at: SystemTime) -> Result<(), sqlx::Error> {
+pub(super) async fn note(writer: &mut SqliteConnection, tool: &ToolId, other: &Fingerprint, at: SystemTime) -> Result<(), sqlx::Error> {
     sqlx::query("UPDATE definition SET noticed = ?, noticed_at = ? WHERE server = ? AND tool = ?")
         .bind(&other.as_bytes()[..])
         .bind(to_millis(at))
@@ -75,18 +79,43 @@ pub(super) async fn approve(
     at: SystemTime,
 ) -> Result<(), sqlx::Error> {
     sqlx::query(
-        "INSERT INTO definition (server, tool, fingerprint, body, is_new, first_seen, approved_at) VALUES (?1, ?2, ?3, ?4, 0, ?5, ?5) \
+        "INSERT INTO definition (server, tool, fingerprint, body, is_new, first_seen, approved_at, seen_at) VALUES (?1, ?2, ?3, ?4, 0, ?5, ?5, ?6) \
          ON CONFLICT (server, tool) DO UPDATE SET fingerprint = excluded.fingerprint, body = excluded.body, is_new = 0, \
-         noticed = NULL, noticed_at = NULL, approved_at = excluded.approved_at",
+         noticed = NULL, noticed_at = NULL, approved_at = excluded.approved_at, seen_at = excluded.seen_at",
     )
     .bind(tool.server.as_str())
     .bind(&*tool.name)
     .bind(&definition.as_bytes()[..])
     .bind(body)
     .bind(to_millis(at))
+    .bind(to_millis(SystemTime::now()))
     .execute(writer)
     .await?;
     Ok(())
+}
+
+pub(super) async fn note_seen(
+    writer: &mut SqliteConnection,
+    server: &ServerName,
+    tools: &[Arc<str>],
+    at: SystemTime,
+) -> Result<(), sqlx::Error> {
+    let tools = serde_json::to_string(tools).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let at = to_millis(at);
+    sqlx::query("UPDATE definition SET seen_at = ? WHERE seen_at < ? AND server = ? AND tool IN (SELECT value FROM json_each(?))")
+        .bind(at)
+        .bind(at - DAY)
+        .bind(server.as_str())
+        .bind(tools)
+        .execute(writer)
+        .await
+        .map(drop)
+}
+
+pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<Vec<ToolId>, sqlx::Error> {
+    let gone: Vec<(String, String)> =
+        sqlx::query_as("DELETE FROM definition WHERE seen_at < ? RETURNING server, tool").bind(to_millis(time)).fetch_all(writer).await?;
+    Ok(gone.into_iter().map(|(server, tool)| ToolId::new(server.as_str(), tool)).collect())
 }
 
 impl Row {

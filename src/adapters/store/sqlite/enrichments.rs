@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use sqlx::{Connection, QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
+use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use super::CHUNK;
 use super::vectors::{DAY, push_list};
@@ -43,10 +43,9 @@ pub(super) async fn load(
     Ok(found)
 }
 
-pub(super) async fn save(connection: &mut SqliteConnection, tool: &Fingerprint, written: &Written) -> Result<(), sqlx::Error> {
+pub(super) async fn save(writer: &mut SqliteConnection, tool: &Fingerprint, written: &Written) -> Result<(), sqlx::Error> {
     let queries = serde_json::to_string(&written.enrichment.queries).map_err(|error| sqlx::Error::Encode(error.into()))?;
     let now = to_millis(SystemTime::now());
-    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query(
         "INSERT INTO enrichment (tool_hash, model, context, queries, written_at, used_at) VALUES (?, ?, ?, ?, ?, ?) \
          ON CONFLICT (tool_hash, model) DO UPDATE SET context = excluded.context, queries = excluded.queries, \
@@ -58,12 +57,12 @@ pub(super) async fn save(connection: &mut SqliteConnection, tool: &Fingerprint, 
     .bind(queries)
     .bind(now)
     .bind(now)
-    .execute(&mut *transaction)
-    .await?;
-    transaction.commit().await
+    .execute(writer)
+    .await
+    .map(drop)
 }
 
-pub(super) async fn remove(writer: &SqlitePool, tool: &Fingerprint, author: &Author) -> Result<bool, sqlx::Error> {
+pub(super) async fn remove(writer: &mut SqliteConnection, tool: &Fingerprint, author: &Author) -> Result<bool, sqlx::Error> {
     let delete = sqlx::query("DELETE FROM enrichment WHERE tool_hash = ? AND model = ?");
     let done = delete.bind(tool.as_bytes().as_slice()).bind(name(author)).execute(writer).await?;
     Ok(done.rows_affected() > 0)

@@ -17,8 +17,11 @@ pub enum OpenError {
     #[error("{} can't be created or opened: check that the folder exists and may be written", path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
-        "{0} is damaged or not a database: restore a backup, or move {0}, {0}-wal and {0}-shm away; a new file is \
-         made and everything but the chats' sets and the record of use is fetched again",
+        "{0} is damaged or not a database. Stop the service and restore a backup (`toolsieve backup` makes one), or save what can be \
+         read: sqlite3 {0} .recover | sqlite3 {0}.new, then put {0}.new in its place and remove {0}-wal and {0}-shm. To begin anew \
+         instead, move {0}, {0}-wal and {0}-shm away, and `installation` in the same folder: tools, documents and vectors come \
+         again by themselves, but named keys, rules, toolsets, approvals, what was written about tools, users' secrets, sessions, \
+         chats, usage and the audit log are lost",
         path.display()
     )]
     Damaged { path: PathBuf, source: sqlx::Error },
@@ -42,6 +45,17 @@ pub enum OpenError {
     Failed { path: PathBuf, source: sqlx::Error },
     #[error("the tables of {} could not be brought to this version", path.display())]
     Migrate { path: PathBuf, source: MigrateError },
+}
+
+/// What was written now would be lost at the next start.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} was removed or replaced while the service runs: nothing is written any more; put the file back or restore a backup, and start \
+     the service again",
+    path.display()
+)]
+pub(super) struct GoneError {
+    pub(super) path: PathBuf,
 }
 
 impl OpenError {

@@ -2,12 +2,12 @@
 
 use std::time::SystemTime;
 
-use sqlx::{SqliteConnection, SqlitePool};
+use sqlx::SqliteConnection;
 
 use crate::adapters::store::encoding::to_millis;
 use crate::service::ports::Feedback;
 
-pub(super) async fn save(writer: &SqlitePool, feedback: &Feedback) -> Result<(), sqlx::Error> {
+pub(super) async fn save(writer: &mut SqliteConnection, feedback: &Feedback) -> Result<(), sqlx::Error> {
     sqlx::query(
         "INSERT INTO feedback (selection, server, tool, principal, at, verdict) VALUES (?, ?, ?, ?, ?, ?) \
          ON CONFLICT (selection, server, tool) DO UPDATE SET principal = excluded.principal, at = excluded.at, verdict = excluded.verdict",

@@ -57,9 +57,23 @@ pub(super) async fn save(writer: &mut SqliteConnection, key: &ApiKey) -> Result<
     Ok(())
 }
 
-pub(super) async fn touch(writer: &SqlitePool, id: &KeyId, at: SystemTime) -> Result<(), sqlx::Error> {
+pub(super) async fn touch(writer: &mut SqliteConnection, id: &KeyId, at: SystemTime) -> Result<(), sqlx::Error> {
     sqlx::query("UPDATE api_key SET last_used_at = ? WHERE id = ?").bind(to_millis(at)).bind(id.as_str()).execute(writer).await?;
     Ok(())
+}
+
+/// The names of keys that expired before then and were not revoked.
+pub(super) async fn expired_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar("SELECT name FROM api_key WHERE revoked_at IS NULL AND expires_at < ?").bind(to_millis(time)).fetch_all(writer).await
+}
+
+/// Removes those that were revoked or expired before then.
+pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<Vec<KeyId>, sqlx::Error> {
+    let gone: Vec<String> = sqlx::query_scalar("DELETE FROM api_key WHERE coalesce(revoked_at, expires_at) < ? RETURNING id")
+        .bind(to_millis(time))
+        .fetch_all(writer)
+        .await?;
+    Ok(gone.into_iter().map(KeyId::new).collect())
 }
 
 impl Row {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use sqlx::SqlitePool;
+use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::{from_millis, to_millis};
 use crate::domain::tool::ServerName;
@@ -28,7 +28,7 @@ pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<ServerListing>, sqlx
     Ok(rows.into_iter().filter_map(decode).collect())
 }
 
-pub(super) async fn save(writer: &SqlitePool, listing: &ServerListing) -> Result<(), sqlx::Error> {
+pub(super) async fn save(writer: &mut SqliteConnection, listing: &ServerListing) -> Result<(), sqlx::Error> {
     sqlx::query(
         "INSERT INTO listing (server, title, program, version, instructions, tools, skipped, fetched_at) \
          VALUES (?, ?, ?, ?, ?, ?, ?, ?) \
@@ -49,7 +49,7 @@ pub(super) async fn save(writer: &SqlitePool, listing: &ServerListing) -> Result
     Ok(())
 }
 
-pub(super) async fn remove(writer: &SqlitePool, server: &ServerName) -> Result<(), sqlx::Error> {
+pub(super) async fn remove(writer: &mut SqliteConnection, server: &ServerName) -> Result<(), sqlx::Error> {
     sqlx::query("DELETE FROM listing WHERE server = ?").bind(server.as_str()).execute(writer).await?;
     Ok(())
 }

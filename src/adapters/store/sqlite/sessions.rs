@@ -42,7 +42,7 @@ pub(super) async fn of(readers: &SqlitePool, owner: Option<&PrincipalId>, now: S
 
 /// In one transaction, so that no two of them go over a cap together.
 pub(super) async fn insert(writer: &mut SqliteConnection, session: &Session, caps: SessionCaps) -> Result<SessionSaved, sqlx::Error> {
-    sqlx::query("DELETE FROM session WHERE expires_at <= ?").bind(to_millis(session.created_at)).execute(&mut *writer).await?;
+    delete_before(writer, session.created_at).await?;
     let (own, all): (i64, i64) =
         sqlx::query_as("SELECT (SELECT count(*) FROM session WHERE principal = ?), (SELECT count(*) FROM session)")
             .bind(session.owner.as_str())
@@ -74,14 +74,23 @@ pub(super) async fn insert(writer: &mut SqliteConnection, session: &Session, cap
     Ok(SessionSaved::Saved { gone: gone.iter().filter_map(|id| SessionId::read(id)).collect() })
 }
 
-pub(super) async fn touch(writer: &SqlitePool, id: &SessionId, at: SystemTime) -> Result<(), sqlx::Error> {
+pub(super) async fn touch(writer: &mut SqliteConnection, id: &SessionId, at: SystemTime) -> Result<(), sqlx::Error> {
     sqlx::query("UPDATE session SET used_at = ? WHERE id = ?").bind(to_millis(at)).bind(id.as_str()).execute(writer).await?;
     Ok(())
 }
 
-pub(super) async fn remove(writer: &SqlitePool, id: &SessionId) -> Result<bool, sqlx::Error> {
+pub(super) async fn remove(writer: &mut SqliteConnection, id: &SessionId) -> Result<bool, sqlx::Error> {
     let done = sqlx::query("DELETE FROM session WHERE id = ?").bind(id.as_str()).execute(writer).await?;
     Ok(done.rows_affected() > 0)
+}
+
+pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query("DELETE FROM session WHERE expires_at <= ?").bind(to_millis(time)).execute(writer).await?;
+    Ok(done.rows_affected())
+}
+
+pub(super) async fn remove_all(writer: &mut SqliteConnection, owner: &PrincipalId) -> Result<(), sqlx::Error> {
+    sqlx::query("DELETE FROM session WHERE principal = ?").bind(owner.as_str()).execute(writer).await.map(drop)
 }
 
 /// What is loaded, in the order in which it was.
@@ -111,7 +120,7 @@ pub(super) async fn load_groups(writer: &mut SqliteConnection, id: &SessionId, g
     Ok(())
 }
 
-pub(super) async fn unload_group(writer: &SqlitePool, id: &SessionId, group: &Group) -> Result<bool, sqlx::Error> {
+pub(super) async fn unload_group(writer: &mut SqliteConnection, id: &SessionId, group: &Group) -> Result<bool, sqlx::Error> {
     let done = sqlx::query("DELETE FROM session_group WHERE session = ? AND kind = ? AND name = ?")
         .bind(id.as_str())
         .bind(group.kind().name())

@@ -42,3 +42,13 @@ pub(super) async fn save(
     .await?;
     Ok(version.map(i64::unsigned_abs))
 }
+
+/// Removes what was taken back before then.
+pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<Vec<ToolId>, sqlx::Error> {
+    let gone: Vec<(String, String)> =
+        sqlx::query_as("DELETE FROM tool_facts WHERE facts IS NULL AND changed_at < ? RETURNING server, tool")
+            .bind(to_millis(time))
+            .fetch_all(writer)
+            .await?;
+    Ok(gone.into_iter().map(|(server, tool)| ToolId::new(server.as_str(), tool)).collect())
+}

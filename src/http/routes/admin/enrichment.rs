@@ -11,7 +11,7 @@ use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::state::State;
-use crate::service::ports::{AuditAction, AuditEntry, StoreError};
+use crate::service::ports::{AuditAction, AuditEntry};
 
 const MOST: usize = 1_000;
 
@@ -56,7 +56,7 @@ struct EnrichmentBody {
 pub async fn list(_caller: Administrator, state: web::Data<State>, part: Option<web::Query<Part>>) -> Result<HttpResponse, Problem> {
     let part = part.filter(|part| (1..=MOST).contains(&part.limit));
     let part = part.ok_or_else(|| Problem::new(Code::InvalidRequest, format!("limit is 1 to {MOST}, offset a whole number from 0.")))?;
-    Ok(HttpResponse::Ok().json(state.enrichment.list(part.offset, part.limit).await.map_err(|error| failed(&error))?))
+    Ok(HttpResponse::Ok().json(state.enrichment.list(part.offset, part.limit).await?))
 }
 
 /// What is written about one tool.
@@ -71,7 +71,7 @@ pub async fn list(_caller: Administrator, state: web::Data<State>, part: Option<
 )]
 #[get("/v1/admin/enrichment/{server}/{tool:.+}")]
 pub async fn show(_caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
-    let entry = state.enrichment.get(&id(path)).await.map_err(|error| failed(&error))?;
+    let entry = state.enrichment.get(&id(path)).await?;
     entry.map(|entry| HttpResponse::Ok().json(entry)).ok_or_else(nothing)
 }
 
@@ -100,7 +100,7 @@ pub async fn replace(
     let enrichment = Enrichment::new(&context, &queries, MOST_QUERIES)
         .map_err(|problem| Problem::new(Code::InvalidRequest, format!("The body has {problem}.")))?;
     let id = id(path);
-    let entry = state.enrichment.put(&id, enrichment).await.map_err(|error| failed(&error))?.ok_or_else(Problem::not_found)?;
+    let entry = state.enrichment.put(&id, enrichment).await?.ok_or_else(Problem::not_found)?;
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::EnrichmentReplace, id.to_string()));
     Ok(HttpResponse::Ok().json(entry))
 }
@@ -119,7 +119,7 @@ pub async fn replace(
 #[delete("/v1/admin/enrichment/{server}/{tool:.+}")]
 pub async fn remove(caller: Administrator, state: web::Data<State>, path: web::Path<(String, String)>) -> Result<HttpResponse, Problem> {
     let id = id(path);
-    if !state.enrichment.remove(&id).await.map_err(|error| failed(&error))? {
+    if !state.enrichment.remove(&id).await? {
         return Err(nothing());
     }
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::EnrichmentRemove, id.to_string()));
@@ -133,8 +133,4 @@ fn id(path: web::Path<(String, String)>) -> ToolId {
 
 fn nothing() -> Problem {
     Problem::new(Code::NotFound, "Nothing is written about such a tool. GET /v1/admin/enrichment lists what there is.")
-}
-
-fn failed(error: &StoreError) -> Problem {
-    Problem::new(Code::Internal, error.to_string())
 }

@@ -184,11 +184,16 @@ pub async fn rotate(state: web::Data<State>, caller: Administrator, id: web::Pat
 )]
 #[delete("/v1/admin/keys/{id}")]
 pub async fn revoke(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Result<HttpResponse, Problem> {
-    let key = state.keys.revoke(&KeyId::new(id.into_inner())).await?;
-    // The next key of this name is somebody else's.
-    state.secrets.forget(&PrincipalId::of_key(&key.name)).await?;
-    tracing::info!(key = key.id.as_str(), name = key.name, "API key revoked");
-    state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRevoke, key.name.clone()));
+    let (key, is_new) = state.keys.revoke(&KeyId::new(id.into_inner())).await?;
+    // Later it may be the name of another key, which keeps what is its own.
+    if is_new {
+        let owner = PrincipalId::of_key(&key.name);
+        state.secrets.disconnect(&owner);
+        state.sessions.forget(&owner);
+        state.loading.chats.forget(&owner).await;
+        tracing::info!(key = key.id.as_str(), name = key.name, "API key revoked");
+        state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRevoke, key.name.clone()));
+    }
     Ok(HttpResponse::Ok().json(KeyBody::from(&key)))
 }
 

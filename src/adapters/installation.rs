@@ -1,0 +1,82 @@
+//! The file beside the store that says which installation the two are.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use uuid::Uuid;
+
+use crate::domain::installation::Installation;
+
+/// `DATA/installation`.
+#[derive(Clone, Debug)]
+pub struct InstallationFile(PathBuf);
+
+impl InstallationFile {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// `None`: there is none yet.
+    ///
+    /// # Errors
+    /// Those of the file system, and `InvalidData`.
+    pub fn read(&self) -> io::Result<Option<Installation>> {
+        match fs::read(&self.0) {
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// It is on the disk when this returns, and the former one stays until then.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn write(&self, installation: &Installation) -> io::Result<()> {
+        let draft = self.0.with_extension("new");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&draft)?;
+        writeln!(file, "{}", serde_json::to_string(installation)?)?;
+        file.sync_all()?;
+        fs::rename(&draft, &self.0)?;
+        self.0.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    }
+}
+
+/// Notes in the file that the store holds rules or keys, before the first of them is kept.
+#[derive(Debug)]
+pub struct AccessMark {
+    file: InstallationFile,
+    id: Uuid,
+    is_set: AtomicBool,
+}
+
+impl AccessMark {
+    #[must_use]
+    pub fn new(file: InstallationFile, id: Uuid, is_set: bool) -> Self {
+        Self { file, id, is_set: AtomicBool::new(is_set) }
+    }
+
+    /// What the store must be named before the mark is set; `None`: it is set.
+    pub(super) fn missing(&self) -> Option<Uuid> {
+        (!self.is_set.load(Ordering::Relaxed)).then_some(self.id)
+    }
+
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn set(&self) -> io::Result<()> {
+        self.file.write(&Installation { id: self.id, had_rules_or_keys: true })?;
+        self.is_set.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! The transaction of a write, and the only way to write.
+//!
+//! The commit belongs to the write. A statement with `RETURNING` brings its row before it is committed, so the row alone
+//! proves nothing: with a full disk or a failing flush it came, and the commit failed.
+
+use std::ops::{Deref, DerefMut};
+
+use sqlx::pool::PoolConnection;
+use sqlx::sqlite::SqlitePool;
+use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection, raw_sql};
+
+/// When a write counts as done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// When the operating system has it: survives a killed process.
+    Process,
+    /// When the disk has it: survives a power cut.
+    Disk,
+}
+
+/// A transaction that has the right to write from its start, so that it can't fail half way because another process
+/// began to write. Dropped before its end, it takes everything back.
+pub(super) struct Write {
+    connection: PoolConnection<Sqlite>,
+    is_over: bool,
+}
+
+impl Write {
+    pub(super) async fn begin(writer: &SqlitePool, durability: Durability) -> Result<Self, sqlx::Error> {
+        let flush = match durability {
+            Durability::Process => "NORMAL",
+            Durability::Disk => "FULL",
+        };
+        let connection = writer.acquire().await?;
+        let mut write = Self { connection, is_over: false };
+        write.run(&format!("PRAGMA synchronous = {flush}; BEGIN IMMEDIATE")).await?;
+        Ok(write)
+    }
+
+    pub(super) async fn commit(mut self) -> Result<(), sqlx::Error> {
+        let committed = self.run("COMMIT").await;
+        if committed.is_err() {
+            self.take_back().await;
+        }
+        self.is_over = committed.is_ok();
+        committed
+    }
+
+    /// What failed to be flushed lies in the log as if it were committed, and a process that is killed now would find it
+    /// there at its next start. So another write takes its place in the log, and the log is moved into the file: after a
+    /// failed flush nobody knows which of its pages the disk has.
+    async fn take_back(&mut self) {
+        for statements in
+            ["ROLLBACK", "PRAGMA synchronous = NORMAL; UPDATE installation SET refused = refused + 1", "PRAGMA wal_checkpoint(TRUNCATE)"]
+        {
+            if let Err(error) = self.run(statements).await {
+                tracing::debug!(%error, statements, "after a failed commit");
+            }
+        }
+    }
+
+    async fn run(&mut self, statements: &str) -> Result<(), sqlx::Error> {
+        raw_sql(AssertSqlSafe(statements)).execute(&mut *self.connection).await.map(drop)
+    }
+}
+
+impl Deref for Write {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Write {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.connection
+    }
+}
+
+/// Closing takes back what was not committed, whatever state SQLite left the transaction in: some errors end it, others
+/// leave it open.
+impl Drop for Write {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.connection.close_on_drop();
+        }
+    }
+}

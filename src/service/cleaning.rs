@@ -1,0 +1,59 @@
+//! Forgets what is over, so that nothing grows without end: keys that ended long ago, definitions of tools that no server lists any
+//! more, what was taken back about tools, and sessions whose time is over. Then gives the room back to the file system.
+//!
+//! Chats, events, usage and the audit log are forgotten by those who write them.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::service::definitions::Definitions;
+use crate::service::keys::Keys;
+use crate::service::ports::{Store, StoreError};
+use crate::service::tool_facts::Facts;
+
+const HOUR: Duration = Duration::from_hours(1);
+
+pub struct Cleaning {
+    pub store: Arc<dyn Store>,
+    pub keys: Arc<Keys>,
+    pub facts: Arc<Facts>,
+    pub definitions: Arc<Definitions>,
+    /// Of keys, after they ended.
+    pub keys_kept: Duration,
+    /// Of definitions, and of what was taken back about tools.
+    pub definitions_kept: Duration,
+}
+
+impl Cleaning {
+    /// Cleans every hour until `stop`. Not at the start: which tools there are is known when the servers have listed them.
+    pub async fn follow(&self, stop: CancellationToken) {
+        let mut hours = interval_at(Instant::now() + HOUR, HOUR);
+        hours.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(hours.tick()).await.is_some() {
+            self.clean().await;
+        }
+    }
+
+    /// Once.
+    pub async fn clean(&self) {
+        let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        done("API keys", self.keys.forget_ended_before(before(self.keys_kept)).await);
+        done("definitions of tools", self.definitions.forget_unseen_before(before(self.definitions_kept)).await);
+        done("words taken back about tools", self.facts.forget_taken_back_before(before(self.definitions_kept)).await);
+        done("sessions", self.store.forget_sessions_before(SystemTime::now()).await);
+        if let Err(error) = self.store.shrink().await {
+            tracing::warn!(%error, "the store keeps room that it does not need");
+        }
+    }
+}
+
+fn done(what: &'static str, outcome: Result<u64, StoreError>) {
+    match outcome {
+        Ok(0) => {}
+        Ok(rows) => tracing::info!(rows, what, "what is over was removed"),
+        Err(error) => tracing::warn!(%error, what, "what is over was not removed"),
+    }
+}
