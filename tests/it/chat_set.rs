@@ -297,3 +297,42 @@ async fn of_two_processes_at_the_same_time_neither_loses_the_others_tools() {
     let stored = two.stores[1].chat(&key).await.unwrap().unwrap();
     assert_eq!(stored.set.tools().len(), 40);
 }
+
+/// A user saw: after the store was busy for a while, a chat whose tools were forgotten at the next start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_that_the_store_did_not_take_is_tried_again_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, away) = (folder.path().join("toolsieve.db"), folder.path().join("away.db"));
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).await.unwrap());
+    let stop = CancellationToken::new();
+    let settings = Arc::new(ArcSwap::from_pointee(Settings::defaults().unwrap().live.selection));
+    let (chats, writing) = Chats::start(Arc::clone(&store), settings, stop.clone());
+    let tool = ToolId::new("server", "tool");
+    std::fs::rename(&path, &away).unwrap();
+    for number in 0..10 {
+        chats.update(&chat("me", &number.to_string()), std::slice::from_ref(&tool), &[]).await;
+    }
+    // Long enough for the first attempts to fail: nothing tells of them.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    std::fs::rename(&away, &path).unwrap();
+    let begun = Instant::now();
+    for number in 0..10 {
+        while store.chat(&chat("me", &number.to_string())).await.unwrap().is_none() {
+            assert!(begun.elapsed() < LONG, "the set of chat {number} is never stored");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+    // And another process that changes it is heard again.
+    let key = chat("me", "0");
+    let stored = store.chat(&key).await.unwrap().unwrap();
+    let mut changed = stored.set.clone();
+    changed.update(&[ToolId::new("server", "other")], &[], 24);
+    let begun = Instant::now();
+    store.save_chat(&key, &changed, stored.version).await.unwrap().unwrap();
+    while chats.read(&key).await.unwrap() != changed {
+        assert!(begun.elapsed() < LONG, "the store is not read any more");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    stop.cancel();
+    writing.await.unwrap();
+}

@@ -277,6 +277,43 @@ async fn the_command_line_creates_lists_rotates_and_revokes() {
     assert!(code == Some(1) && error.contains("does not take this admin key"), "{error}");
 }
 
+/// A user saw: with a new key of a former one's name, the sessions of whoever had that.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_revoked_key_go_its_sessions_and_chats_and_a_later_key_keeps_its_own() {
+    let service = start(&[]).await;
+    let message = |text: &str| json!({"messages": [{"role": "user", "content": text}], "chat_id": "chat"});
+    let filter = async |key: &str, text: &str| -> Value {
+        let response = with_key(&service, Method::POST, "/v1/filter", key).json(&message(text)).send().await.unwrap();
+        response.json().await.unwrap()
+    };
+    let sessions = async |key: &str| -> Value {
+        let response = with_key(&service, Method::GET, "/v1/sessions", key).send().await.unwrap();
+        response.json::<Value>().await.unwrap()["sessions"].clone()
+    };
+    let begin = async |key: &str| -> String {
+        let response = with_key(&service, Method::POST, "/v1/sessions", key).json(&json!({"servers": ["time"]})).send().await.unwrap();
+        response.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned()
+    };
+    let revoke = async |id: &str| administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await.0;
+    let has_clock = |answer: &Value| answer["tools"].to_string().contains("get_current_time");
+
+    let (first, key) = create(&service, json!({"name": "bot"})).await;
+    let session = begin(&key).await;
+    assert!(has_clock(&filter(&key, "what time is it in Tokyo").await));
+    assert!(has_clock(&filter(&key, "thanks!").await), "the chat keeps it");
+    assert_eq!(revoke(&first).await, StatusCode::OK);
+
+    let (_, key) = create(&service, json!({"name": "bot"})).await;
+    let document = with_key(&service, Method::GET, &format!("/s/{session}/openapi.json"), &key).send().await.unwrap();
+    assert_eq!(document.status(), StatusCode::NOT_FOUND);
+    assert_eq!(sessions(&key).await, json!([]));
+    assert!(!has_clock(&filter(&key, "thanks!").await), "another one's chat");
+
+    let own = begin(&key).await;
+    assert_eq!(revoke(&first).await, StatusCode::OK, "a second time");
+    assert_eq!(sessions(&key).await[0]["id"], own, "the later key keeps its own");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_survives_a_kill() {
     let folder = tempfile::tempdir().unwrap();

@@ -11,11 +11,15 @@ mod conformance;
 mod credentials;
 mod definitions;
 mod deploy;
+#[cfg(target_os = "linux")]
+mod durability;
 mod dynamic;
 mod embedders;
 mod encoder;
 mod filter_api;
 mod filter_offers;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod fuzz;
 mod harness;
 mod http_api;
@@ -23,6 +27,7 @@ mod index_contract;
 mod index_embedded;
 mod index_remote;
 mod indexing;
+mod installation;
 mod keys;
 mod leaks;
 mod limits;

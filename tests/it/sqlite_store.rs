@@ -1,15 +1,24 @@
 //! The SQLite store: the contract of the port, and what is particular to a file.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use serde_json::json;
 use tempfile::TempDir;
-use toolsieve::adapters::store::{OpenError, SqliteStore};
+use tokio_util::sync::CancellationToken;
+use toolsieve::adapters::store::{BackupError, OpenError, SqliteStore, back_up};
+use toolsieve::domain::api_key::ApiKey;
 use toolsieve::domain::enrichment::Author;
+use toolsieve::domain::tool::{ServerName, ToolId};
+use toolsieve::service::definitions::Definitions;
+use toolsieve::service::keys::{Keys, NewKey};
 use toolsieve::service::ports::Store;
+use toolsieve::settings::DefinitionChanges;
 
 use crate::store_contract::{chat, events, listing, set, store_contract, text, vector, written};
 
@@ -144,6 +153,28 @@ fn written_number(line: &str) -> Option<usize> {
 }
 
 #[tokio::test]
+async fn a_copy_of_a_store_in_use_holds_everything_and_takes_no_files_place() {
+    let (store, folder) = empty_store().await;
+    let (path, copy) = (folder.path().join("toolsieve.db"), folder.path().join("backup.db"));
+    store.save_listing(&listing("alpha", 3)).await.unwrap();
+    back_up(&path, &copy).await.unwrap();
+    store.save_listing(&listing("beta", 1)).await.unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let before = fs::read(&copy).unwrap();
+    assert!(matches!(back_up(&path, &copy).await, Err(BackupError::Exists(_))));
+    assert_eq!(fs::read(&copy).unwrap(), before);
+    assert!(matches!(back_up(&folder.path().join("none.db"), &folder.path().join("b.db")).await, Err(BackupError::NoDatabase(_))));
+    fs::write(folder.path().join("odd.db"), "no database at all, and longer than the head of one would be".repeat(9)).unwrap();
+    assert!(matches!(back_up(&folder.path().join("odd.db"), &folder.path().join("b.db")).await, Err(BackupError::Copy { .. })));
+    assert!(!folder.path().join("b.db").exists(), "what failed leaves nothing");
+    assert_eq!(SqliteStore::open(&copy).await.unwrap().listings().await.unwrap(), [listing("alpha", 3)]);
+}
+
+#[tokio::test]
 async fn a_file_that_is_no_database_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("toolsieve.db");
@@ -151,7 +182,10 @@ async fn a_file_that_is_no_database_says_what_to_do() {
     let error = SqliteStore::open(&path).await.unwrap_err();
     assert!(matches!(error, OpenError::Damaged { .. }), "{error:?}");
     let message = error.to_string();
-    assert!(message.contains(path.to_str().unwrap()) && message.contains("move"), "{message}");
+    // What is lost is told, and how to lose nothing.
+    for words in [path.to_str().unwrap(), "backup", ".recover", "move", "keys, rules", "secrets"] {
+        assert!(message.contains(words), "{message}");
+    }
 }
 
 #[tokio::test]
@@ -299,6 +333,89 @@ async fn what_is_written_about_tools_that_are_gone_goes() {
     assert_eq!(store.enrichments(Some("now"), &[text(1), text(2)]).await.unwrap(), [(text(1), written("admin", "a"))].into());
     store.remove_enrichment(&text(1), &Author::Admin).await.unwrap();
     assert_eq!(store.enrichments(Some("now"), &[text(1)]).await.unwrap(), [(text(1), written("now", "a"))].into());
+}
+
+#[tokio::test]
+async fn what_is_over_goes_after_its_time_and_no_sooner() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    let (keys, stopped) = Keys::start(Arc::new(SqliteStore::open(&path).await.unwrap()), CancellationToken::new()).await.unwrap();
+    for name in ["good", "revoked", "revoked-lately", "expired"] {
+        keys.create(NewKey { name: name.to_owned(), ..NewKey::default() }).await.unwrap();
+    }
+    let id = |name: &str| keys.list().into_iter().find(|key| key.name == name).unwrap().id;
+    keys.revoke(&id("revoked")).await.unwrap();
+    keys.revoke(&id("revoked-lately")).await.unwrap();
+    change(&path, "UPDATE api_key SET revoked_at = 5 WHERE name = 'revoked'").await;
+    change(&path, "UPDATE api_key SET expires_at = 5 WHERE name = 'expired'").await;
+    change(&path, "INSERT INTO chat_set (principal, chat, tools, updated_at) VALUES ('key:expired', 'c', '[]', 9e12)").await;
+    let month_ago = SystemTime::now() - Duration::from_hours(30 * 24);
+    assert_eq!(keys.forget_ended_before(month_ago).await.unwrap(), 2);
+    let names = |keys: Vec<ApiKey>| keys.into_iter().map(|key| key.name).collect::<BTreeSet<_>>();
+    let expected = BTreeSet::from(["good".to_owned(), "revoked-lately".to_owned()]);
+    assert_eq!((names(keys.list()), names(store.api_keys().await.unwrap())), (expected.clone(), expected));
+    assert!(store.chat(&chat("key:expired", "c")).await.unwrap().is_none(), "its name is free, and what was kept under it gone");
+    drop(stopped);
+
+    let (one, other) = (ToolId::new("server", "one"), ToolId::new("server", "other"));
+    for tool in [&one, &other] {
+        store.save_tool_facts(tool, 0, None).await.unwrap();
+    }
+    change(&path, "UPDATE tool_facts SET changed_at = 5 WHERE tool = 'one'").await;
+    assert_eq!(store.forget_tool_facts_before(month_ago).await.unwrap(), [one]);
+    assert_eq!(store.tool_facts().await.unwrap().len(), 1);
+}
+
+/// An approval holds as long as some server lists the tool, however long ago it was given.
+#[tokio::test]
+async fn a_definition_is_forgotten_long_after_its_tool_was_listed_last() {
+    let (_, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    let store = Arc::new(SqliteStore::open(&path).await.unwrap());
+    let definitions = Definitions::start(store, DefinitionChanges::Flag).await.unwrap();
+    let (server, tool) = (ServerName::from("server"), ToolId::new("server", "tool"));
+    let raw = Arc::new(json!({"name": "tool", "inputSchema": {"type": "object"}}));
+    definitions.observe(&server, std::iter::once(&raw)).await;
+    let month_ago = SystemTime::now() - Duration::from_hours(30 * 24);
+    for _ in 0..2 {
+        change(&path, "UPDATE definition SET seen_at = 5").await;
+        assert_eq!(definitions.forget_unseen_before(month_ago).await.unwrap(), 0, "it is listed");
+    }
+    definitions.forget_present(&server);
+    assert_eq!(definitions.forget_unseen_before(month_ago).await.unwrap(), 0, "it was listed lately");
+    assert!(definitions.known(&tool).is_some());
+    change(&path, "UPDATE definition SET seen_at = 5").await;
+    assert_eq!(definitions.forget_unseen_before(month_ago).await.unwrap(), 1);
+    assert!(definitions.known(&tool).is_none());
+}
+
+/// A user saw: a file that only ever grew.
+#[tokio::test]
+async fn a_file_gives_back_what_it_does_not_need_any_more() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    store.close().await;
+    let mut connection = connect(&path).await;
+    // As the version before made it.
+    sqlx::raw_sql("PRAGMA auto_vacuum = NONE; VACUUM").execute(&mut connection).await.unwrap();
+    sqlx::Connection::close(connection).await.unwrap();
+    assert_eq!(read(&path, "SELECT CAST(auto_vacuum AS TEXT) FROM pragma_auto_vacuum").await, ["0"]);
+
+    let store = SqliteStore::open(&path).await.unwrap();
+    store.make_shrinkable().await;
+    for number in 0..50 {
+        store.save_listing(&listing(&number.to_string(), 500)).await.unwrap();
+    }
+    store.close().await;
+    let full = fs::metadata(&path).unwrap().len();
+    let store = SqliteStore::open(&path).await.unwrap();
+    for number in 0..50 {
+        store.remove_listing(&ServerName::from(number.to_string().as_str())).await.unwrap();
+    }
+    store.shrink().await.unwrap();
+    store.close().await;
+    let shrunk = fs::metadata(&path).unwrap().len();
+    assert!(shrunk * 4 < full, "{full} bytes, then {shrunk}");
 }
 
 #[tokio::test]

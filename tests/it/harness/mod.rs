@@ -1,5 +1,7 @@
 //! The real application in this process, on a free port, with real MCP servers of our own.
 
+#[cfg(target_os = "linux")]
+pub(crate) mod disk;
 pub(crate) mod process;
 
 use std::path::PathBuf;
