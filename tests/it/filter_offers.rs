@@ -1,10 +1,11 @@
 //! `POST /v1/filter` with the hash of the names on offer in their place.
 
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::harness::{Running, Start, stdio};
+use crate::harness::{Running, stdio};
+use crate::keys::{KEY, create, start_on, with_key};
 
 const OFFERED: [&str; 5] = ["time__get_current_time", "mail__send_email", "files__write_file", "find_tools", "their_function"];
 
@@ -95,19 +96,15 @@ async fn a_wrong_hash_is_refused_and_nothing_is_remembered() {
 /// What one caller offers says which functions there are for it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_offer_belongs_to_its_key_and_not_to_its_user() {
-    let environment = vec![("TOOLSIEVE_ACCESS__ADMIN_KEY", "admin-secret")];
-    let service = Start { servers: servers(), key: Some("service-secret"), environment, ..Start::default() }.start().await;
-    service.settled().await;
-    let new_key = json!({"name": "webui", "trusted": true});
-    let made = service.client.post(format!("{}/v1/admin/keys", service.url)).bearer_auth("admin-secret").json(&new_key).send().await;
-    let key = made.unwrap().json::<Value>().await.unwrap()["key"].as_str().unwrap().to_owned();
+    let service = start_on(servers(), &[]).await;
+    let (_, key) = create(&service, json!({"name": "webui", "trusted": true})).await;
     let status = async |key: &str, more: Value| {
-        let sent = service.client.post(format!("{}/v1/filter", service.url)).bearer_auth(key).json(&question(&more)).send().await;
+        let sent = with_key(&service, Method::POST, "/v1/filter", key).json(&question(&more)).send().await;
         sent.unwrap().status()
     };
     let offer = hash(&OFFERED);
     let anna = json!({"id": "anna", "role": "user"});
     assert_eq!(status(&key, json!({"offer": offer, "tools": OFFERED, "user": anna})).await, StatusCode::OK);
     assert_eq!(status(&key, json!({"offer": offer, "user": {"id": "berta", "role": "user"}})).await, StatusCode::OK);
-    assert_eq!(status("service-secret", json!({"offer": offer})).await, StatusCode::CONFLICT);
+    assert_eq!(status(KEY, json!({"offer": offer})).await, StatusCode::CONFLICT);
 }
