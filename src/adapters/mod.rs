@@ -2,6 +2,7 @@
 //! system tells: signals and changed files.
 
 pub mod data_dir;
+pub mod descriptors;
 pub mod embed;
 pub mod files;
 pub mod index;

@@ -1,18 +1,30 @@
 //! The address that is listened on, who gets in, and what is behind it.
 
+use std::future::poll_fn;
 use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroUsize;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
 
-use actix_web::dev::Server;
-use actix_web::{App, HttpServer, middleware, web};
+use actix_http::{HttpService, Protocol};
+use actix_service::{IntoServiceFactory as _, Service, ServiceFactory, ServiceFactoryExt as _, fn_factory, fn_service, map_config};
+use actix_web::dev::{AppConfig, Server};
+use actix_web::{App, middleware, web};
 use arc_swap::ArcSwap;
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 use utoipa_actix_web::AppExt;
 
 use super::StartError;
+use crate::adapters::descriptors::{self, Descriptors};
 use crate::http;
 use crate::http::caller::{Access, Admission};
+use crate::http::connections::{Connection, ConnectionLimits, Connections, Io, KEEP_ALIVE};
 use crate::http::state::State;
 use crate::service::keys::Keys;
 use crate::settings::{HttpSettings, LiveSettings, StartSettings};
@@ -21,6 +33,18 @@ use crate::settings::{HttpSettings, LiveSettings, StartSettings};
 pub(super) const SHUTDOWN_SECONDS: u64 = 5;
 /// Connections that the system keeps for us until they are accepted.
 const BACKLOG: u32 = 2048;
+/// How long the first head of a connection may take. Of later ones [`Connections`] takes care.
+const FIRST_HEAD: Duration = Duration::from_secs(5);
+/// How long a peer that is sent away with its request half read may take to hear it.
+const LINGER: Duration = Duration::from_secs(1);
+/// The most connections, whatever the system grants.
+const MOST: usize = 51_200;
+/// The fewest; with fewer the service would not be one.
+const FEWEST: usize = 16;
+/// Connections on which nobody has shown a key. Callers have one for some milliseconds each.
+const STRANGERS: usize = 1_024;
+/// Descriptors that stay free for servers that are started later, files and the store.
+const RESERVED: u64 = 24;
 
 fn access(settings: &StartSettings) -> Access {
     let http = &settings.http;
@@ -29,7 +53,7 @@ fn access(settings: &StartSettings) -> Access {
         (Some(key), None) => Access::Key(Some(key.clone())),
         (None, _) if settings.access.admin_key.is_some() => Access::Key(None),
         (None, _) if http.insecure => Access::Everybody,
-        (None, _) => Access::Loopback { origins: http.cors_origins.clone() },
+        (None, _) => Access::Loopback,
     }
 }
 
@@ -73,33 +97,128 @@ pub(super) fn listen(
     if http.public_url.is_none() {
         tracing::warn!("http.public_url is not set: answers carry no links");
     }
+    let workers = thread::available_parallelism().map_or(2, NonZeroUsize::get);
+    let (limits, each) = connection_limits(descriptors::raised(), workers);
+    let connections = Connections::new(limits, Arc::clone(&state.meters));
+    let tls = http.tls.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.config)));
     let origins = http.cors_origins.clone();
-    let body_limit = http.max_body_bytes;
-    let server = HttpServer::new(move || {
+    let builder = Server::build()
+        .workers(workers)
+        .max_concurrent_connections(each)
+        // It would hear them only once it is polled. `Stops` does before.
+        .disable_signals()
+        .shutdown_timeout(SHUTDOWN_SECONDS);
+    let stopping = builder.graceful_shutdown_signal();
+    let builder = builder.listen("http", listener, move || {
         let layout = state.publish.layout().clone();
-        App::new()
+        let app = App::new()
             .into_utoipa_app()
             .map(|app| {
                 app.app_data(state.clone())
-                    .app_data(web::PayloadConfig::new(body_limit))
                     .wrap(middleware::from_fn(http::finish::finish))
                     .wrap(middleware::from_fn(http::caller::admit))
-                    .wrap(middleware::from_fn(http::meter::count))
                     .wrap(http::cors(&origins, as_mcpo))
+                    .wrap(middleware::from_fn(http::front::enter))
             })
             .configure(http::configure)
             .into_app()
             .configure(|config| http::configure_servers(config, &layout))
+            .into_factory()
+            .map_err(|error: actix_web::Error| error.error_response());
+        let stopping = stopping.clone();
+        let service = HttpService::build()
+            .graceful_shutdown_signal(move || {
+                let stopping = stopping.clone();
+                async move { stopping.notified().await }
+            })
+            .keep_alive(KEEP_ALIVE)
+            .client_request_timeout(FIRST_HEAD)
+            .client_disconnect_timeout(LINGER)
+            // A caller that goes away cancels its call; half-closed connections would hide that.
+            .h1_allow_half_closed(false)
+            .on_connect_ext(|io: &Io<Stream>, data| {
+                data.insert(Arc::clone(io.connection()));
+            })
+            .finish(map_config(app, |()| AppConfig::default()));
+        watched(service, tls.clone(), Arc::clone(&connections))
+    });
+    Ok(builder.map_err(failed)?.run())
+}
+
+/// How many connections there may be, and how many each worker takes before it leaves the others to the system. The rest of the
+/// descriptors is for servers, files and the store.
+fn connection_limits(descriptors: Descriptors, workers: usize) -> (ConnectionLimits, usize) {
+    let reserved = descriptors.open + (descriptors.most / 8).max(RESERVED);
+    let room = usize::try_from(descriptors.most.saturating_sub(reserved)).unwrap_or(usize::MAX);
+    let taken = room.clamp(FEWEST, MOST);
+    if room < FEWEST {
+        tracing::warn!(descriptors.most, connections = taken, "few descriptors: raise the limit (ulimit -n, LimitNOFILE)");
+    }
+    let each = taken.div_ceil(workers);
+    // A few less, so that there is always one for somebody who has a key.
+    (ConnectionLimits { most: taken - taken / 8 - 1, strangers: STRANGERS }, each)
+}
+
+/// Plain, or with TLS on it.
+type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
+
+/// Speaks HTTP on each connection, and TLS before, under the eyes of the table of connections.
+fn watched<S>(
+    service: S,
+    tls: Option<TlsAcceptor>,
+    connections: Arc<Connections>,
+) -> impl ServiceFactory<TcpStream, Config = (), Response = (), Error = (), InitError = ()>
+where
+    S: ServiceFactory<(Io<Stream>, Protocol, Option<SocketAddr>), Config = (), Response = (), InitError = ()> + 'static,
+    S::Error: 'static,
+{
+    let service = Rc::new(service);
+    fn_factory(move || {
+        let (service, tls, connections) = (Rc::clone(&service), tls.clone(), Arc::clone(&connections));
+        async move {
+            let service = Rc::new(service.new_service(()).await?);
+            Ok(fn_service(move |stream: TcpStream| {
+                let (service, tls, connections) = (Rc::clone(&service), tls.clone(), Arc::clone(&connections));
+                async move {
+                    connections.attend(|connection| speak(stream, tls, service, connection)).await;
+                    Ok::<_, ()>(())
+                }
+            }))
+        }
     })
-    // A caller that goes away cancels its call; half-closed connections would hide that.
-    .h1_allow_half_closed(false)
-    .tcp_nodelay(true)
-    // It would hear them only once it is polled. `Stops` does before.
-    .disable_signals()
-    .shutdown_timeout(SHUTDOWN_SECONDS);
-    let server = match &http.tls {
-        Some(tls) => server.listen_rustls_0_23(listener, rustls::ServerConfig::clone(&tls.config)),
-        None => server.listen(listener),
+}
+
+async fn speak<S>(stream: TcpStream, tls: Option<TlsAcceptor>, service: Rc<S>, connection: Arc<Connection>)
+where
+    S: Service<(Io<Stream>, Protocol, Option<SocketAddr>), Response = ()>,
+{
+    let _ = stream.set_nodelay(true);
+    let peer = stream.peer_addr().ok();
+    let stream = match tls {
+        None => Either::Left(stream),
+        Some(tls) => match tls.accept(stream).await {
+            Ok(stream) => Either::Right(Box::new(stream)),
+            Err(error) => return tracing::debug!(%error, "no TLS with a client"),
+        },
     };
-    Ok(server.map_err(failed)?.run())
+    if poll_fn(|context| service.poll_ready(context)).await.is_ok() {
+        // What ends a connection is the peer's business.
+        let _ = service.call((Io::new(stream, connection), Protocol::Http1, peer)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::connection_limits;
+    use crate::adapters::descriptors::Descriptors;
+
+    #[test]
+    fn connections_leave_descriptors_for_everything_else() {
+        for (most, open, workers) in [(120, 50, 2), (256, 60, 8), (1_024, 60, 2), (65_536, 60, 64)] {
+            let (limits, each) = connection_limits(Descriptors { most, open }, workers);
+            assert!(limits.most >= 13 && limits.most < each * workers, "{most}: {limits:?}");
+            assert!((each * workers) as u64 + open + 16 <= most, "{most}: {each} on each of {workers}");
+        }
+        assert!(connection_limits(Descriptors { most: 64, open: 60 }, 2).1 > 0);
+    }
 }

@@ -33,6 +33,10 @@ use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{embed, process};
 use crate::domain::installation::Mismatch;
 use crate::domain::relevance::LexicalModel;
+use crate::http::body::Bodies;
+use crate::http::methods::Methods;
+use crate::http::origin::Origins;
+use crate::http::service_document;
 use crate::http::state::State;
 use crate::service::audit::Audit;
 use crate::service::chats::Chats;
@@ -73,6 +77,7 @@ use crate::service::tool_facts::Facts;
 use crate::service::toolsets::Toolsets;
 use crate::service::usage::Usage;
 use crate::service::waiting_calls::WaitingCalls;
+use crate::service::wrong_keys::WrongKeys;
 use crate::settings::Settings;
 
 /// The service, listening.
@@ -288,14 +293,19 @@ impl Application {
             started,
             was_ready: AtomicBool::new(known > 0),
         };
+        let methods = Methods::new(&service_document(), publish.layout());
         let state = web::Data::new(State {
             admission,
             policies,
-            audit,
+            audit: audit.clone(),
             current: Arc::clone(&current),
             keys,
             secrets,
-            body_limit: start.http.max_body_bytes,
+            bodies: Bodies::new(start.http.max_body_bytes, start.http.body_timeout, start.http.max_bodies_bytes),
+            origins: Origins::new(&start.http.cors_origins, start.http.public_url.as_ref(), start.http.tls.is_some()),
+            trusted_proxies: start.http.trusted_proxies.clone(),
+            wrong_keys: WrongKeys::new(audit, Arc::clone(&meters)),
+            methods,
             publish,
             execute: Arc::clone(&execute),
             files,

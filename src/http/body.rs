@@ -1,17 +1,28 @@
-//! The body of a request, with our own words where it can't be read.
+//! The body of a request: with a limit, a clock, and a budget that the bodies of all requests share, and with our own words where
+//! it can't be read.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use actix_web::dev::Payload;
-use actix_web::error::PayloadError;
-use actix_web::web::Bytes;
-use actix_web::{FromRequest, HttpRequest, web};
+use actix_web::http::header::{self, HeaderMap};
+use actix_web::web::{Bytes, BytesMut};
+use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
+use futures::StreamExt as _;
+use tokio::time::{Instant, timeout_at};
 
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
-/// All bytes of a body, up to the configured limit.
+/// Bytes a second. A body that comes more slowly than that, past the time that every body has, is given up.
+const SLOWEST: u64 = 16 << 10;
+/// Seconds, after which there is most likely room again.
+const RETRY_AFTER: u64 = 2;
+
+/// All bytes of a body.
 pub struct Body(pub Bytes);
 
 impl FromRequest for Body {
@@ -19,13 +30,192 @@ impl FromRequest for Body {
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let limit = request.app_data::<web::Data<State>>().map_or(0, |state| state.body_limit);
-        let bytes = Bytes::from_request(request, payload);
+        let state = request.app_data::<web::Data<State>>().cloned();
+        let (request, mut payload) = (request.clone(), payload.take());
         Box::pin(async move {
-            bytes.await.map(Self).map_err(|error| match error.as_error::<PayloadError>() {
-                Some(PayloadError::Overflow) => Problem::new(Code::BodyTooLarge, format!("A body may have {limit} bytes.")),
-                _ => Problem::new(Code::NotJson, "The body could not be read to its end."),
-            })
+            let state = state.ok_or_else(|| Problem::new(Code::Internal, "The service is not set up."))?;
+            let (bytes, held) = state.bodies.read(length(request.headers()), &mut payload).await?;
+            request.extensions_mut().insert(held);
+            Ok(Self(bytes))
         })
+    }
+}
+
+/// Whether a request has a body, as its head says.
+#[must_use]
+pub fn is_announced(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::TRANSFER_ENCODING) || length(headers).is_some_and(|length| length > 0)
+}
+
+fn length(headers: &HeaderMap) -> Option<usize> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// How bodies are read.
+pub struct Bodies {
+    /// Largest body in bytes.
+    limit: usize,
+    /// How long a body may take to come, beside a second for each [`SLOWEST`] bytes.
+    patience: Duration,
+    budget: Arc<Budget>,
+}
+
+/// What the bodies of all requests may hold together.
+struct Budget {
+    most: usize,
+    held: AtomicUsize,
+}
+
+/// The share of a body in the budget, until its request is answered.
+pub struct Held {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Bodies {
+    /// `limit`: bytes of one body; `together`: of all.
+    #[must_use]
+    pub fn new(limit: usize, patience: Duration, together: usize) -> Self {
+        Self { limit, patience, budget: Arc::new(Budget { most: together, held: AtomicUsize::new(0) }) }
+    }
+
+    /// Bytes that are held now.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.budget.held.load(Ordering::Relaxed)
+    }
+
+    async fn read(&self, length: Option<usize>, payload: &mut Payload) -> Result<(Bytes, Held), Problem> {
+        if length.is_some_and(|length| length > self.limit) {
+            return Err(self.too_large());
+        }
+        let began = Instant::now();
+        let mut held = Held { budget: Arc::clone(&self.budget), bytes: 0 };
+        let mut parts = Parts::default();
+        loop {
+            let earned = Duration::from_millis(held.bytes as u64 * 1_000 / SLOWEST);
+            let Ok(next) = timeout_at(began + self.patience + earned, payload.next()).await else {
+                return Err(Problem::new(Code::BodyTooSlow, "Send the body without a pause, right behind the head."));
+            };
+            let Some(chunk) = next else { return Ok((parts.joined(), held)) };
+            let chunk = chunk.map_err(|_| Problem::new(Code::NotJson, "The body could not be read to its end."))?;
+            if held.bytes + chunk.len() > self.limit {
+                return Err(self.too_large());
+            }
+            if !held.grow(chunk.len()) {
+                let detail = format!("The service is receiving as much as it can hold. Try again in {RETRY_AFTER} s.");
+                return Err(Problem { retry_after: Some(RETRY_AFTER), ..Problem::new(Code::Overloaded, detail) });
+            }
+            parts.add(chunk, length);
+        }
+    }
+
+    fn too_large(&self) -> Problem {
+        Problem::new(Code::BodyTooLarge, format!("A body may have {} bytes.", self.limit))
+    }
+}
+
+impl Held {
+    fn grow(&mut self, bytes: usize) -> bool {
+        let before = self.budget.held.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+        before + bytes <= self.budget.most
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What has come so far. Most bodies come in one part and are not copied.
+#[derive(Default)]
+struct Parts {
+    first: Bytes,
+    all: Option<BytesMut>,
+}
+
+impl Parts {
+    fn add(&mut self, part: Bytes, length: Option<usize>) {
+        if self.first.is_empty() && self.all.is_none() {
+            self.first = part;
+            return;
+        }
+        let first = std::mem::take(&mut self.first);
+        let all = self.all.get_or_insert_default();
+        let needed = all.len() + first.len() + part.len();
+        if needed > all.capacity() {
+            // Doubled, but never past what the head announced: memory is for what has come.
+            let room = length.map_or(2 * needed, |length| length.min(2 * needed)).max(needed);
+            all.reserve(room - all.len());
+        }
+        all.extend_from_slice(&first);
+        all.extend_from_slice(&part);
+    }
+
+    fn joined(self) -> Bytes {
+        self.all.map_or(self.first, BytesMut::freeze)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use actix_web::dev::Payload;
+    use actix_web::error::PayloadError;
+    use actix_web::web::Bytes;
+    use futures::{StreamExt as _, stream};
+
+    use super::Bodies;
+    use crate::http::problem::Code;
+
+    fn payload(parts: impl futures::Stream<Item = &'static [u8]> + 'static) -> Payload {
+        let parts = parts.map(|part| Ok::<_, PayloadError>(Bytes::from_static(part)));
+        Payload::Stream { payload: Box::pin(parts) }
+    }
+
+    #[tokio::test]
+    async fn parts_are_joined_and_counted_until_they_are_dropped() {
+        let bodies = Bodies::new(100, Duration::from_secs(1), 100);
+        for (parts, length) in [(&[&b"abc"[..]][..], Some(3)), (&[b"a", b"bc"], Some(3)), (&[b"a", b"b", b"c"], None)] {
+            let (bytes, held) = bodies.read(length, &mut payload(stream::iter(parts.to_vec()))).await.unwrap();
+            assert_eq!((&bytes[..], bodies.held()), (&b"abc"[..], 3));
+            drop(held);
+            assert_eq!(bodies.held(), 0);
+        }
+    }
+
+    #[tokio::test]
+    async fn all_bodies_together_have_a_limit() {
+        let bodies = Bodies::new(100, Duration::from_secs(1), 5);
+        let first = bodies.read(None, &mut payload(stream::iter([&b"abc"[..]]))).await.unwrap();
+        let refused = bodies.read(None, &mut payload(stream::iter([&b"abc"[..]]))).await.err().unwrap();
+        assert_eq!((refused.code, refused.retry_after.is_some()), (Code::Overloaded, true));
+        assert_eq!(bodies.held(), 3, "what was refused counts no more");
+        drop(first);
+        bodies.read(None, &mut payload(stream::iter([&b"abc"[..]]))).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_body_that_stops_is_given_up() {
+        let bodies = Bodies::new(100, Duration::from_millis(10), 100);
+        let endless = stream::iter([&b"abc"[..]]).chain(stream::pending());
+        let refused = bodies.read(Some(4), &mut payload(endless)).await.err().unwrap();
+        assert_eq!((refused.code, bodies.held()), (Code::BodyTooSlow, 0));
+        let refused = bodies.read(Some(101), &mut payload(stream::pending())).await.err().unwrap();
+        assert_eq!(refused.code, Code::BodyTooLarge, "said before a byte of it came");
+    }
+
+    #[tokio::test]
+    async fn a_body_that_trickles_is_given_up() {
+        let bodies = Bodies::new(1 << 20, Duration::from_millis(50), 1 << 20);
+        let trickle = stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Some((&b"a"[..], ()))
+        });
+        let refused = bodies.read(None, &mut payload(trickle)).await.err().unwrap();
+        assert_eq!(refused.code, Code::BodyTooSlow);
     }
 }

@@ -5,14 +5,14 @@ use std::future::{Ready, ready};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
-use actix_web::http::header::{self, HeaderMap};
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::http::{Method, StatusCode, Uri};
 use actix_web::middleware::Next;
-use actix_web::{FromRequest, HttpMessage, HttpRequest, ResponseError, web};
+use actix_web::{FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, web};
 use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -23,9 +23,14 @@ use subtle::ConstantTimeEq;
 use crate::domain::api_key;
 use crate::domain::principal::{GroupTable, Principal, PrincipalKind, User};
 use crate::domain::user_token;
+use crate::http::address;
 use crate::http::body::Body;
+use crate::http::connections::Connection;
+use crate::http::meter::Refused;
+use crate::http::methods::head_as_get;
+use crate::http::origin::Standing;
 use crate::http::place::Below;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
 use crate::service::keys::Keys;
 use crate::service::publish::Place;
@@ -62,8 +67,8 @@ pub enum Access {
     Key(Option<SecretString>),
     /// As mcpo does it: whoever has the key runs tools; documents are for everybody, unless it is strict.
     Mcpo { key: SecretString, strict: bool },
-    /// Whoever reaches a loopback address, and of the web pages of other sites only these.
-    Loopback { origins: Vec<String> },
+    /// Whoever reaches a loopback address from this machine.
+    Loopback,
     /// Whoever reaches the address: the administrator asked for it.
     Everybody,
 }
@@ -75,10 +80,10 @@ const ADMINISTRATION: &str = "/v1/admin/";
 const NOWHERE: &str = "/v1/admin/-";
 /// Answers without a key where the settings want it.
 const METRICS: &str = "/metrics";
-/// What lies below is public too: a link to a file is signed.
+/// Of one file, by a link that is signed.
 const SIGNED: &str = "/v1/files/";
 
-/// Lets a request through or refuses it, before any route is looked up.
+/// Lets a request through or refuses it, before any route is looked up and before a byte of its body is read.
 ///
 /// # Errors
 /// Those of the routes.
@@ -97,13 +102,13 @@ pub async fn admit(
     if let Some((_, path)) = below {
         take_path(&mut request, path);
     }
-    // A session is its owner's, so its document is never for everybody.
-    let is_session = matches!(below, Some((Below::Session(_), _)));
-    let reads_document = matches!(*request.method(), Method::GET | Method::HEAD) && layout.is_document(request.path()) && !is_session;
-    let principal = match state.admission.decide(request.headers(), reads_document) {
-        Err(_) if PUBLIC.contains(&request.path()) || request.path().starts_with(SIGNED) => Principal::nobody(),
-        Err(_) if request.path() == METRICS && state.metrics.public => Principal::nobody(),
-        decided => decided?,
+    let principal = match let_in(&state, &request, &whole_path, matches!(below, Some((Below::Session(_), _)))) {
+        Ok(principal) => principal,
+        Err(problem) => {
+            request.extensions_mut().insert(Refused);
+            let response = without_basic(problem.error_response(), request.method());
+            return Ok(request.into_response(response).map_into_right_body());
+        }
     };
     let entered = match below {
         Some((below, _)) => below.enter(&state, &principal).await,
@@ -121,8 +126,18 @@ pub async fn admit(
         // There is nothing at such a path, whatever the method: what is answered then is what is answered here.
         take_path(&mut request, NOWHERE);
     }
-    request.extensions_mut().insert(Arc::new(principal));
-    request.extensions_mut().insert(Arc::new(place));
+    if request.method() == Method::OPTIONS
+        && let Some(response) = state.methods.options(request.path())
+    {
+        return Ok(request.into_response(response).map_into_right_body());
+    }
+    let was_head = head_as_get(&mut request);
+    {
+        let mut extensions = request.extensions_mut();
+        extensions.insert(Arc::new(principal));
+        extensions.insert(Arc::new(place));
+        was_head.map(|head| extensions.insert(head));
+    }
     let response = next.call(request).await?;
     // What the framework refuses by itself has no body; it gets one like every other error.
     let code = match response.status() {
@@ -141,6 +156,71 @@ pub async fn admit(
     Ok(response.into_response(problem).map_into_right_body())
 }
 
+/// The caller of a request, if its head is one that is served. `path`: the whole of it, below the root.
+fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool) -> Result<Principal, Problem> {
+    let headers = request.headers();
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    let standing = state.origins.of(request.method(), headers, path);
+    let asked = Asked {
+        headers,
+        // A session is its owner's, so its document is never for everybody.
+        reads_document: reads && state.publish.layout().is_document(request.path()) && !is_session,
+        takes_basic: reads && standing != Standing::Any,
+        is_own: standing == Standing::Own,
+    };
+    let decided = state.admission.decide(&asked).map_err(|refusal| match refusal {
+        Refusal::WrongKey(problem) => {
+            let client = address::client(request.peer_addr(), headers, &state.trusted_proxies);
+            state.wrong_keys.count(client).map_or(problem, too_many_wrong_keys)
+        }
+        Refusal::Other(problem) => problem,
+    });
+    let principal = match decided {
+        Err(_) if is_public(request.method(), path) => Principal::nobody(),
+        Err(_) if path == METRICS && state.metrics.public => Principal::nobody(),
+        decided => decided?,
+    };
+    if state.admission.is_known(&principal)
+        && let Some(connection) = request.conn_data::<Arc<Connection>>()
+    {
+        connection.know();
+    }
+    // A body that is larger than it looks, and one that has no end.
+    if headers.get_all(header::CONTENT_ENCODING).any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(Problem::new(Code::EncodedBody, "Send the body as it is, without Content-Encoding."));
+    }
+    if headers.get_all(header::UPGRADE).any(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket")) {
+        return Err(Problem::new(Code::NoUpgrade, "There are no WebSockets here. Leave out the header Upgrade."));
+    }
+    Ok(principal)
+}
+
+/// Asks for Basic only where it would do: a browser would ask its user again and again.
+fn without_basic(mut response: HttpResponse, method: &Method) -> HttpResponse {
+    let challenges: Vec<HeaderValue> = response.headers_mut().remove(header::WWW_AUTHENTICATE).collect();
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    for challenge in challenges.into_iter().filter(|challenge| reads || !challenge.as_bytes().starts_with(b"Basic")) {
+        response.headers_mut().append(header::WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+fn too_many_wrong_keys(retry_after: Duration) -> Problem {
+    let seconds = whole_seconds(retry_after);
+    let detail = format!("Too many wrong keys came from this address. Try again in {seconds} s, or with a right key at once.");
+    Problem { retry_after: Some(seconds), ..Problem::new(Code::RateLimited, detail) }
+}
+
+/// Whether a request is answered without a key.
+fn is_public(method: &Method, path: &str) -> bool {
+    PUBLIC.contains(&path) || (matches!(*method, Method::GET | Method::HEAD) && is_signed_link(path))
+}
+
+/// Whether a path is that of one file, whose link is its permission.
+pub(super) fn is_signed_link(path: &str) -> bool {
+    path.strip_prefix(SIGNED).is_some_and(|id| !id.is_empty() && !id.contains('/'))
+}
+
 /// Routes the request by this path, as if it had come with it.
 fn take_path(request: &mut ServiceRequest, path: &str) {
     let path_and_query = match request.uri().query() {
@@ -156,13 +236,16 @@ fn take_path(request: &mut ServiceRequest, path: &str) {
 }
 
 impl Admission {
-    /// Who sent these headers. A wrong key of whatever kind gets one and the same answer.
-    fn decide(&self, headers: &HeaderMap, reads_document: bool) -> Result<Principal, Problem> {
+    /// Who asks. A wrong key of whatever kind gets one and the same answer.
+    fn decide(&self, asked: &Asked<'_>) -> Result<Principal, Refusal> {
+        let headers = asked.headers;
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(credential);
+        // Browsers send a key that came as Basic by themselves, with whatever request a page makes them send.
+        let given = given.filter(|(scheme, _)| *scheme == Scheme::Bearer || asked.takes_basic);
         let named = match &given {
             Some((_, key)) if self.admin_key.as_ref().is_some_and(|known| is_same(key, known)) => Some(Principal::admin_key()),
             Some((_, key)) if key.starts_with(api_key::PREFIX) && !self.access.is_key(key) => {
-                let found = self.keys.find(key).ok_or_else(|| self.access.refused())?;
+                let found = self.keys.find(key).ok_or_else(|| Refusal::WrongKey(self.access.refused()))?;
                 Some(Principal::api_key(&found))
             }
             _ => None,
@@ -170,7 +253,7 @@ impl Admission {
         let principal = if let Some(principal) = named {
             principal
         } else {
-            let principal = by_configuration(&self.access, given, headers, reads_document)?;
+            let principal = by_configuration(&self.access, given, asked)?;
             Principal { vouches: self.trust_users && principal.kind == PrincipalKind::ServiceKey, ..principal }
         };
         let principal = match self.user(&principal, headers)? {
@@ -178,6 +261,15 @@ impl Admission {
             None => principal,
         };
         Ok(principal.with_model(text(headers, MODEL)?))
+    }
+
+    /// Whether this caller has shown a key, where there are any.
+    fn is_known(&self, principal: &Principal) -> bool {
+        match principal.kind {
+            PrincipalKind::Nobody => false,
+            PrincipalKind::Anyone => !matches!(self.access, Access::Mcpo { .. }),
+            _ => true,
+        }
     }
 
     /// The user for whom a trusted caller calls.
@@ -213,13 +305,38 @@ impl Admission {
     }
 }
 
-/// Who calls with what is configured.
-fn by_configuration(
-    access: &Access,
-    given: Option<(Scheme, String)>,
-    headers: &HeaderMap,
+/// What of a request tells who sent it.
+struct Asked<'a> {
+    headers: &'a HeaderMap,
     reads_document: bool,
-) -> Result<Principal, Problem> {
+    /// Whether a key may come as Basic.
+    takes_basic: bool,
+    /// Whether it is from a program, or from a page of our own.
+    is_own: bool,
+}
+
+/// Why somebody is not let in.
+enum Refusal {
+    /// A key was given, and it is none of ours.
+    WrongKey(Problem),
+    Other(Problem),
+}
+
+impl Refusal {
+    fn no_key() -> Self {
+        Self::Other(Problem::new(Code::Unauthorized, "Send the key as `Authorization: Bearer <key>`."))
+    }
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self::Other(problem)
+    }
+}
+
+/// Who calls with what is configured.
+fn by_configuration(access: &Access, given: Option<(Scheme, String)>, asked: &Asked<'_>) -> Result<Principal, Refusal> {
+    let reads_document = asked.reads_document;
     match access {
         Access::Mcpo { strict: false, .. } if reads_document => Ok(Principal::anyone()),
         Access::Mcpo { .. } => match given {
@@ -227,23 +344,22 @@ fn by_configuration(
                 if access.is_key(&given) {
                     Ok(Principal::service_key())
                 } else {
-                    Err(access.refused())
+                    Err(Refusal::WrongKey(access.refused()))
                 }
             }
-            _ => Err(Problem::new(Code::Unauthorized, "Send the key as `Authorization: Bearer <key>`.")),
+            _ => Err(Refusal::no_key()),
         },
         Access::Everybody => Ok(Principal::anyone()),
         // Whoever sits at the machine of an open service has all of it anyway; a page of another site only what it was let into.
-        Access::Loopback { origins } if is_local(headers, origins) => {
-            Ok(Principal { administers: is_local(headers, &[]), ..Principal::anyone() })
-        }
-        Access::Loopback { .. } => {
-            Err(Problem::new(Code::ForeignOrigin, "Without a key only this machine is served. Set an API key to serve other hosts."))
+        Access::Loopback if is_local(asked.headers) => Ok(Principal { administers: asked.is_own, ..Principal::anyone() }),
+        Access::Loopback => {
+            let detail = "Without a key only this machine is served. Set an API key to serve other hosts.";
+            Err(Problem::new(Code::ForeignOrigin, detail).into())
         }
         Access::Key(_) => match given {
             Some((_, given)) if access.is_key(&given) => Ok(Principal::service_key()),
-            Some(_) => Err(access.refused()),
-            None => Err(Problem::new(Code::Unauthorized, "Send the key as `Authorization: Bearer <key>`.")),
+            Some(_) => Err(Refusal::WrongKey(access.refused())),
+            None => Err(Refusal::no_key()),
         },
     }
 }
@@ -252,7 +368,7 @@ impl Access {
     fn is_key(&self, given: &str) -> bool {
         match self {
             Self::Key(Some(key)) | Self::Mcpo { key, .. } => is_same(given, key),
-            Self::Key(None) | Self::Loopback { .. } | Self::Everybody => false,
+            Self::Key(None) | Self::Loopback | Self::Everybody => false,
         }
     }
 
@@ -309,15 +425,10 @@ fn credential(value: &str) -> Option<(Scheme, String)> {
     None
 }
 
-/// A page of another site may reach a loopback address through the user's browser; its `Host` (after DNS rebinding)
-/// or its `Origin` gives it away.
-fn is_local(headers: &HeaderMap, origins: &[String]) -> bool {
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    let host = text(header::HOST).is_none_or(is_local_host);
-    let origin = text(header::ORIGIN).is_none_or(|origin| {
-        origins.iter().any(|known| known == "*" || known == origin) || origin.split_once("://").is_some_and(|(_, host)| is_local_host(host))
-    });
-    host && origin
+/// A page of another site may reach a loopback address through the user's browser under a name of its own (DNS rebinding); the
+/// `Host` gives it away.
+fn is_local(headers: &HeaderMap) -> bool {
+    headers.get(header::HOST).is_none_or(|host| is_local_host(host.to_str().unwrap_or_default()))
 }
 
 fn is_local_host(host: &str) -> bool {
@@ -358,8 +469,36 @@ impl FromRequest for Administrator {
 mod tests {
     use actix_web::http::header::HeaderMap;
 
-    use super::{Access, Scheme, by_configuration, credential, is_local_host};
+    use super::{Access, Asked, Refusal, Scheme, by_configuration, credential, is_local_host, is_public};
     use crate::domain::principal::PrincipalKind;
+
+    fn reading(headers: &HeaderMap) -> Asked<'_> {
+        Asked { headers, reads_document: true, takes_basic: true, is_own: true }
+    }
+
+    #[test]
+    fn public_is_what_the_design_says_and_nothing_else() {
+        let is = |method: &str, path| is_public(&method.parse().unwrap(), path);
+        for path in ["/healthz", "/readyz"] {
+            assert!(is("GET", path) && is("HEAD", path), "{path}");
+        }
+        assert!(is("GET", "/v1/files/abc") && is("HEAD", "/v1/files/abc"));
+        for (method, path) in [
+            ("POST", "/v1/files/abc"),
+            ("PUT", "/v1/files/abc"),
+            ("GET", "/v1/files/"),
+            ("GET", "/v1/files"),
+            ("GET", "/v1/files/a/b"),
+            ("GET", "/v1/files/../admin/keys"),
+            ("GET", "/toolsets/a/healthz"),
+            ("GET", "/s/a/v1/files/abc"),
+            ("GET", "/healthz/"),
+            ("GET", "/"),
+            ("GET", "/metrics"),
+        ] {
+            assert!(!is(method, path), "{method} {path}");
+        }
+    }
 
     #[test]
     fn keys_come_as_bearer_or_basic() {
@@ -377,8 +516,9 @@ mod tests {
         let decide = |strict, reads_document, authorization: Option<&'static str>| {
             let access = Access::Mcpo { key: "key".into(), strict };
             let given = authorization.and_then(credential);
-            by_configuration(&access, given, &HeaderMap::new(), reads_document)
-                .map_or_else(|problem| problem.code.status().as_u16(), |_| 200)
+            let headers = HeaderMap::new();
+            by_configuration(&access, given, &Asked { reads_document, ..reading(&headers) })
+                .map_or_else(|(Refusal::WrongKey(problem) | Refusal::Other(problem))| problem.code.status().as_u16(), |_| 200)
         };
         let (right, wrong) = (Some("Bearer key"), Some("Bearer kex"));
         let (basic, wrong_basic) = (Some("Basic dTprZXk="), Some("Basic dTprZXg="));
@@ -401,8 +541,9 @@ mod tests {
             let case = (strict, reads_document, authorization);
             assert_eq!(decide(strict, reads_document, authorization), status, "{case:?}");
         }
-        let open = by_configuration(&Access::Mcpo { key: "key".into(), strict: false }, None, &HeaderMap::new(), true);
-        assert_ne!(open.unwrap().kind, PrincipalKind::ServiceKey, "whoever reads a document has not shown the key");
+        let headers = HeaderMap::new();
+        let open = by_configuration(&Access::Mcpo { key: "key".into(), strict: false }, None, &reading(&headers));
+        assert_ne!(open.ok().unwrap().kind, PrincipalKind::ServiceKey, "whoever reads a document has not shown the key");
     }
 
     #[test]

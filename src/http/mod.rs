@@ -1,13 +1,19 @@
 //! The HTTP face: routes, who may call them, and how errors look.
 
+mod address;
 pub mod body;
 pub mod caller;
+pub mod connections;
 pub mod finish;
+pub mod front;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod llm_keys;
 pub mod mcp;
-pub mod meter;
+mod meter;
+pub mod methods;
+pub mod origin;
+mod pages;
 pub mod place;
 pub mod problem;
 pub mod routes;
@@ -16,6 +22,7 @@ pub mod state;
 use actix_cors::Cors;
 use actix_web::http::header;
 use actix_web::{App, guard, web};
+use serde_json::{Value, json};
 use utoipa::OpenApi;
 use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
@@ -92,7 +99,30 @@ pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
 #[must_use]
 pub fn service_document() -> String {
     let (_, document) = App::new().into_utoipa_app().openapi(ServiceApi::openapi()).configure(configure).split_for_parts();
-    document.to_pretty_json().unwrap_or_default()
+    let mut document = serde_json::to_value(document).unwrap_or_default();
+    for operation in document["paths"].as_object_mut().into_iter().flat_map(serde_json::Map::values_mut).flat_map(operations) {
+        for (status, description, needs_body) in EVERYWHERE {
+            let wanted = !needs_body || operation.get("requestBody").is_some();
+            if wanted && operation["responses"].get(status).is_none() {
+                operation["responses"][status] = json!({ "description": description });
+            }
+        }
+    }
+    format!("{document:#}")
+}
+
+/// What every route may answer, or every one that takes a body.
+const EVERYWHERE: [(&str, &str, bool); 4] = [
+    ("403", "A page of another site asks (`foreign_origin`)", false),
+    ("408", "The body did not come in time", true),
+    ("415", "The body is encoded (`Content-Encoding`)", true),
+    ("429", "Too many requests, or too many wrong keys from this address; `Retry-After` says when to try again", false),
+];
+
+fn operations(item: &mut Value) -> impl Iterator<Item = &mut Value> {
+    const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
+    let keys = item.as_object_mut().into_iter().flatten();
+    keys.filter(|(key, _)| METHODS.contains(&key.as_str())).map(|(_, operation)| operation)
 }
 
 /// Pages of these origins may call; without any, no page of another site may. Never with cookies or credentials. As mcpo
@@ -100,11 +130,12 @@ pub fn service_document() -> String {
 pub fn cors(origins: &[String], any_header: bool) -> Cors {
     const HOUR: usize = 3_600;
     let cors = Cors::default()
-        .allowed_methods(["GET", "POST", "DELETE"])
-        .allowed_headers([header::AUTHORIZATION, header::CONTENT_TYPE, header::ACCEPT])
+        .allowed_methods(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
+        .allowed_headers([header::AUTHORIZATION, header::CONTENT_TYPE, header::ACCEPT, header::IF_MATCH, header::IF_NONE_MATCH])
         .allowed_header("X-Session-Id")
         .allowed_headers(["mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "last-event-id"])
-        .expose_headers(["mcp-session-id"])
+        .expose_headers([header::ETAG, header::RETRY_AFTER])
+        .expose_headers(["mcp-session-id", "x-request-id", "x-toolsieve-repairs"])
         .max_age(HOUR);
     let cors = if any_header { cors.allow_any_header() } else { cors };
     if origins.iter().any(|origin| origin == "*") {

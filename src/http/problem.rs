@@ -77,7 +77,11 @@ codes! {
     OfferUnknown       "offer_unknown"       CONFLICT               Caller "The offer is not known",
     InitialToolset     "initial_toolset"     CONFLICT               Caller "It was there from the beginning",
     PreconditionFailed "precondition_failed" PRECONDITION_FAILED   Caller "It was changed meanwhile",
+    NoUpgrade          "no_upgrade"          BAD_REQUEST            Caller "This address speaks HTTP alone",
+    BodyTooSlow        "body_too_slow"       REQUEST_TIMEOUT        Caller "The body did not come in time",
     BodyTooLarge       "body_too_large"      PAYLOAD_TOO_LARGE      Caller "The body is too large",
+    EncodedBody        "encoded_body"        UNSUPPORTED_MEDIA_TYPE Caller "The body is encoded",
+    Overloaded         "overloaded"          SERVICE_UNAVAILABLE    Caller "Too much is being received at once",
     InvalidArguments   "invalid_arguments"   UNPROCESSABLE_ENTITY   Caller "The arguments do not fit the tool's schema",
     InvalidRequest     "invalid_request"     UNPROCESSABLE_ENTITY   Caller "The request does not fit",
     RateLimited        "rate_limited"        TOO_MANY_REQUESTS      Caller "Too many requests",
@@ -373,7 +377,7 @@ impl From<CallError> for Problem {
 }
 
 /// Rounded up: who comes back earlier comes for nothing.
-fn whole_seconds(time: Duration) -> u64 {
+pub(super) fn whole_seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 

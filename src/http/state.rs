@@ -2,8 +2,13 @@
 
 use std::sync::Arc;
 
+use ipnet::IpNet;
+
+use crate::http::body::Bodies;
 use crate::http::caller::Admission;
 use crate::http::mcp::Finished;
+use crate::http::methods::Methods;
+use crate::http::origin::Origins;
 use crate::service::audit::Audit;
 use crate::service::current::CurrentCatalog;
 use crate::service::describe::Describe;
@@ -34,13 +39,18 @@ use crate::service::tool_admin::ToolAdmin;
 use crate::service::toolsets::Toolsets;
 use crate::service::usage::Usage;
 use crate::service::waiting_calls::WaitingCalls;
+use crate::service::wrong_keys::WrongKeys;
 use crate::settings::MetricsSettings;
 
 pub struct State {
     pub admission: Arc<Admission>,
     pub current: Arc<CurrentCatalog>,
-    /// Largest request body in bytes.
-    pub body_limit: usize,
+    pub bodies: Bodies,
+    pub origins: Origins,
+    /// Whose word on the addresses of clients is believed.
+    pub trusted_proxies: Vec<IpNet>,
+    pub wrong_keys: WrongKeys,
+    pub methods: Methods,
     pub policies: Arc<Policies>,
     pub publish: Publish,
     pub execute: Arc<Execute>,

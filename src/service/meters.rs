@@ -20,6 +20,8 @@ use crate::service::ports::{CallOutcome, Verdict};
 const SELECTION_BUCKETS: [f64; 14] = [0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 /// Seconds. A tool may take as long as its server's timeout.
 const CALL_BUCKETS: [f64; 14] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0];
+/// How a wrong key is answered, and how one too many is.
+const WRONG_KEY_ANSWERS: [&str; 2] = ["refused", "limited"];
 /// Tools of which calls are counted one by one. Beyond them only their servers are.
 const MOST_TOOLS: usize = 10_000;
 
@@ -139,7 +141,7 @@ macro_rules! labels {
         struct $name { $label: &'static str })*
     };
 }
-labels!(KindLabels kind, StageLabels stage, OutcomeLabels outcome, LimitLabels limit, VerdictLabels verdict);
+labels!(AnswerLabels answer, KindLabels kind, StageLabels stage, OutcomeLabels outcome, LimitLabels limit, VerdictLabels verdict);
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -147,6 +149,8 @@ type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 #[derive(Debug)]
 pub struct Meters {
     http_requests: Family<HttpLabels, Counter>,
+    http_connections_ended: Counter,
+    wrong_keys: Family<AnswerLabels, Counter>,
     calls: Family<CallLabels, Counter>,
     call_seconds: Histograms<ServerLabels>,
     recovered_calls: Counter,
@@ -180,6 +184,8 @@ impl Meters {
     pub fn new(per_tool: bool) -> Self {
         let meters = Self {
             http_requests: Family::default(),
+            http_connections_ended: Counter::default(),
+            wrong_keys: Family::default(),
             calls: Family::default(),
             call_seconds: Family::new_with_constructor(|| Histogram::new(CALL_BUCKETS)),
             recovered_calls: Counter::default(),
@@ -205,6 +211,9 @@ impl Meters {
 
     /// Series whose labels are known are there from the start: without a first 0 the first increase is never seen.
     fn begin_at_zero(&self) {
+        for answer in WRONG_KEY_ANSWERS {
+            drop(self.wrong_keys.get_or_create(&AnswerLabels { answer }));
+        }
         for kind in SelectionKind::ALL {
             drop(self.selections.get_or_create(&KindLabels { kind: kind.name() }));
         }
@@ -228,6 +237,12 @@ impl Meters {
     /// Puts all of them where they are read. The names get the registry's prefix, and counters `_total`.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("http_requests", "Requests by route, method and class of the status", self.http_requests.clone());
+        registry.register(
+            "http_connections_ended",
+            "Connections of HTTP clients that were ended because there were too many",
+            self.http_connections_ended.clone(),
+        );
+        registry.register("wrong_keys", "Wrong keys of HTTP clients by how they were answered", self.wrong_keys.clone());
         registry.register("calls", "Calls of tools by server and how they ended", self.calls.clone());
         registry.register_with_unit("call_duration", "How long calls of tools took", Unit::Seconds, self.call_seconds.clone());
         registry.register(
@@ -261,6 +276,15 @@ impl Meters {
     /// `route` is the template of the route, never the path of a request.
     pub fn request(&self, route: String, method: &str, status: u16) {
         self.http_requests.get_or_create(&HttpLabels { route, method: method_name(method), status: status_class(status) }).inc();
+    }
+
+    pub fn connections_ended(&self, count: usize) {
+        self.http_connections_ended.inc_by(count as u64);
+    }
+
+    /// `is_limited`: whether its address had sent too many before.
+    pub fn wrong_key(&self, is_limited: bool) {
+        self.wrong_keys.get_or_create(&AnswerLabels { answer: WRONG_KEY_ANSWERS[usize::from(is_limited)] }).inc();
     }
 
     pub fn call(&self, tool: &ToolId, outcome: CallOutcome, took: Duration, recovered: bool) {

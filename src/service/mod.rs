@@ -48,3 +48,4 @@ pub mod tool_facts;
 pub mod toolsets;
 pub mod usage;
 pub mod waiting_calls;
+pub mod wrong_keys;

@@ -4,6 +4,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::settings::http::{HttpSettings, header_key};
 use crate::settings::values::Reader;
+use crate::settings::weak_key::weakness;
 
 /// HS256 wants a key as long as its hash (RFC 7518, section 3.2); half of it is where guessing ends.
 const SHORTEST_SECRET: usize = 16;
@@ -33,6 +34,11 @@ impl AccessSettings {
         let text = |key: &Option<SecretString>| key.as_ref().map(|key| key.expose_secret().to_owned());
         if self.admin_key.is_some() && text(&self.admin_key) == text(&http.api_key) {
             reader.problem("access.admin_key", "the same as http.api_key", "take another one: whoever runs tools would administer them");
+        }
+        for (name, key) in [("http.api_key", &http.api_key), ("access.admin_key", &self.admin_key)] {
+            if let Some(reason) = key.as_ref().and_then(|key| weakness(key.expose_secret())) {
+                reader.warning(name, reason, "take one that nobody thinks of: openssl rand -hex 32");
+            }
         }
         if self.trust_users && http.api_key.is_none() {
             reader.warning(

@@ -1,7 +1,9 @@
 //! Where the service listens and who may call.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
+use ipnet::IpNet;
 use secrecy::SecretString;
 use url::Url;
 
@@ -21,6 +23,12 @@ pub struct HttpSettings {
     /// Where callers reach the service, for links.
     pub public_url: Option<Url>,
     pub max_body_bytes: usize,
+    /// How much the bodies of all requests may hold together.
+    pub max_bodies_bytes: usize,
+    /// How long a body may take to come, beside what its size earns it.
+    pub body_timeout: Duration,
+    /// Proxies whose word on the addresses of clients is believed.
+    pub trusted_proxies: Vec<IpNet>,
     /// Origins as browsers send them, or `*`.
     pub cors_origins: Vec<String>,
     /// `None`: plain HTTP.
@@ -36,6 +44,9 @@ impl HttpSettings {
             insecure: reader.switch("http.insecure"),
             public_url: public_url(reader),
             max_body_bytes: reader.whole("http.max_body_bytes", 1024..=1 << 30),
+            max_bodies_bytes: reader.whole("http.max_bodies_bytes", 1024..=1 << 40),
+            body_timeout: reader.seconds("http.body_timeout_seconds", 1..=3600),
+            trusted_proxies: trusted_proxies(reader),
             cors_origins: cors_origins(reader),
             tls: Tls::read(reader),
         }
@@ -45,6 +56,12 @@ impl HttpSettings {
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.host.is_loopback()
+    }
+
+    pub(super) fn check_sizes(&self, reader: &mut Reader<'_>) {
+        if self.max_bodies_bytes < self.max_body_bytes {
+            reader.problem("http.max_bodies_bytes", "less than one body may have", "write http.max_body_bytes or more");
+        }
     }
 
     /// `has_other_key`: whether there is a key beside [`HttpSettings::api_key`].
@@ -114,6 +131,20 @@ fn public_url(reader: &mut Reader<'_>) -> Option<Url> {
         );
     }
     url
+}
+
+fn trusted_proxies(reader: &mut Reader<'_>) -> Vec<IpNet> {
+    let texts = reader.list("http.trusted_proxies");
+    let network = |text: &String| text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    let networks: Vec<IpNet> = texts.iter().filter_map(network).collect();
+    if networks.len() < texts.len() {
+        reader.problem(
+            "http.trusted_proxies",
+            "holds something that is no address and no network",
+            "write each as 10.0.0.7, 10.0.0.0/8, fd00::7 or fd00::/8",
+        );
+    }
+    networks
 }
 
 fn cors_origins(reader: &mut Reader<'_>) -> Vec<String> {

@@ -1,9 +1,14 @@
 //! `${VAR}` in the values of both files.
 //!
 //! `${VAR}` is the variable, `${VAR:-text}` the text where the variable is unset or empty, `$${` a plain `${`.
-//! `${env:VAR}`, as editors write it, is `${VAR}`. What is inserted is not looked at again.
+//! `${env:VAR}`, as editors write it, is `${VAR}`. `${file:PATH}` is what the file holds, without the line break at its end, and
+//! `${file:PATH:-text}` the text where there is no such file. What is inserted is not looked at again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::settings::secret_file::{self, SecretFileError};
 
 /// The environment variables that the configuration may use. Has no `Debug`: it is full of secrets.
 #[derive(Clone, Default)]
@@ -56,6 +61,8 @@ pub(super) enum InterpolationError {
     Input,
     #[error("a `${{…}}` inside another one")]
     Nested,
+    #[error("{path} {reason}")]
+    File { path: String, reason: String, remedy: &'static str },
 }
 
 impl InterpolationError {
@@ -67,8 +74,17 @@ impl InterpolationError {
             Self::Unclosed => "close it, or write $${ for a plain ${".to_owned(),
             Self::NotAName | Self::Input => "name an environment variable as in ${VAR}, or write $${ for a plain ${".to_owned(),
             Self::Nested => "use a plain text after `:-`".to_owned(),
+            Self::File { remedy, .. } => (*remedy).to_owned(),
         }
     }
+}
+
+/// A text with its variables replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Interpolated {
+    pub(super) text: String,
+    /// Files among them that others can read.
+    pub(super) open_files: Vec<String>,
 }
 
 pub(super) fn has_variables(text: &str) -> bool {
@@ -76,8 +92,9 @@ pub(super) fn has_variables(text: &str) -> bool {
 }
 
 /// The text with its variables replaced, or everything that keeps it from being so.
-pub(super) fn interpolate(text: &str, environment: &Environment) -> Result<String, Vec<InterpolationError>> {
+pub(super) fn interpolate(text: &str, environment: &Environment) -> Result<Interpolated, Vec<InterpolationError>> {
     let mut out = String::with_capacity(text.len());
+    let mut open_files = Vec::new();
     let mut errors = Vec::new();
     let mut rest = text;
     while let Some(start) = rest.find("${") {
@@ -95,18 +112,18 @@ pub(super) fn interpolate(text: &str, environment: &Environment) -> Result<Strin
             rest = "";
             break;
         };
-        match replace(&inside[..end], environment) {
-            Ok(value) => out.push_str(value),
+        match replace(&inside[..end], environment, &mut open_files) {
+            Ok(value) => out.push_str(&value),
             Err(error) => errors.push(error),
         }
         rest = &inside[end + 1..];
     }
     out.push_str(rest);
-    if errors.is_empty() { Ok(out) } else { Err(errors) }
+    if errors.is_empty() { Ok(Interpolated { text: out, open_files }) } else { Err(errors) }
 }
 
 /// The value of what stands between the braces.
-fn replace<'a>(inside: &'a str, environment: &'a Environment) -> Result<&'a str, InterpolationError> {
+fn replace<'a>(inside: &'a str, environment: &'a Environment, open_files: &mut Vec<String>) -> Result<Cow<'a, str>, InterpolationError> {
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inside, None),
@@ -117,14 +134,30 @@ fn replace<'a>(inside: &'a str, environment: &'a Environment) -> Result<&'a str,
     if name.starts_with("input:") {
         return Err(InterpolationError::Input);
     }
+    if let Some(path) = name.strip_prefix("file:") {
+        return contents(path, default, open_files);
+    }
     let name = name.strip_prefix("env:").unwrap_or(name);
     if !is_name(name) {
         return Err(InterpolationError::NotAName);
     }
     match (environment.get(name), default) {
-        (None | Some(""), Some(default)) => Ok(default),
-        (Some(value), _) => Ok(value),
+        (None | Some(""), Some(default)) => Ok(default.into()),
+        (Some(value), _) => Ok(value.into()),
         (None, None) => Err(InterpolationError::Missing(name.to_owned())),
+    }
+}
+
+fn contents<'a>(path: &str, default: Option<&'a str>, open_files: &mut Vec<String>) -> Result<Cow<'a, str>, InterpolationError> {
+    match (secret_file::read(Path::new(path)), default) {
+        (Ok(file), _) => {
+            if file.is_open {
+                open_files.push(path.to_owned());
+            }
+            Ok(file.text.into())
+        }
+        (Err(SecretFileError::Unreadable(error)), Some(default)) if error.kind() == std::io::ErrorKind::NotFound => Ok(default.into()),
+        (Err(error), _) => Err(InterpolationError::File { path: path.to_owned(), reason: error.to_string(), remedy: error.remedy() }),
     }
 }
 
@@ -141,7 +174,7 @@ mod tests {
     fn with(text: &str) -> Result<String, Vec<InterpolationError>> {
         let variables = [("A", "1"), ("EMPTY", ""), ("TRICKY", "${A} $${A} }")];
         let environment: Environment = variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        interpolate(text, &environment)
+        interpolate(text, &environment).map(|interpolated| interpolated.text)
     }
 
     #[test]
@@ -162,6 +195,28 @@ mod tests {
         ] {
             assert_eq!(with(text).as_deref(), Ok(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn a_file_gives_what_it_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a key");
+        let path = path.to_str().unwrap();
+        for (contents, expected) in [("k\n", "<k>"), ("k\r\n\n", "<k>"), (" k ", "< k >"), ("${A}\n", "<${A}>")] {
+            std::fs::write(path, contents).unwrap();
+            assert_eq!(with(&format!("<${{file:{path}}}>")).as_deref(), Ok(expected));
+        }
+        let reason = |path: &str| match with(&format!("${{file:{path}}}")).unwrap_err().remove(0) {
+            InterpolationError::File { path: told, reason, .. } if told == path => reason,
+            other => panic!("{other:?}"),
+        };
+        std::fs::write(path, "\n").unwrap();
+        assert_eq!(reason(path), "is empty");
+        std::fs::write(path, [0xff]).unwrap();
+        assert_eq!(reason(path), "is no text");
+        std::fs::remove_file(path).unwrap();
+        assert!(reason(path).starts_with("can't be read: "));
+        assert_eq!(with(&format!("${{file:{path}:-two}}")).as_deref(), Ok("two"));
     }
 
     #[test]

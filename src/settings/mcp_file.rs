@@ -24,6 +24,7 @@ use crate::settings::json_text::{JsonText, child, item};
 use crate::settings::mcpo::McpoSettings;
 use crate::settings::oauth::OAuthSettings;
 use crate::settings::per_user::PerUserSettings;
+use crate::settings::secret_file;
 use crate::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
 /// What this version reads of a server's entry.
@@ -170,7 +171,13 @@ impl<'a> File<'a> {
 
     /// The text with its variables replaced; `None` if that was reported as a problem.
     fn replaced(&mut self, path: &str, text: &str) -> Option<String> {
-        match interpolate::interpolate(text, self.environment) {
+        let interpolated = interpolate::interpolate(text, self.environment).map(|interpolated| {
+            for file in interpolated.open_files {
+                self.warning(path, format!("{file}: {}", secret_file::OPEN), secret_file::CLOSE);
+            }
+            interpolated.text
+        });
+        match interpolated {
             Ok(text) if text.contains('\0') => {
                 self.problem(path, "holds a NUL character", "remove it");
                 None

@@ -27,6 +27,7 @@ mod oauth;
 mod per_user;
 mod policy;
 mod reload;
+mod secret_file;
 mod secrets;
 mod selection;
 pub mod servers;
@@ -36,6 +37,7 @@ mod tags;
 mod tls;
 mod toolsets;
 mod values;
+mod weak_key;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -223,6 +225,7 @@ impl Settings {
         if sources.mcpo.is_some() {
             mcpo::add_defaults(&sources.environment, &mut values, &mut findings);
         }
+        values.add_credentials(&sources.environment, &mut findings);
         if let Some(path) = &sources.settings
             && let Some(text) = read_file(path, &mut findings)
         {
@@ -230,6 +233,7 @@ impl Settings {
         }
         values.add_environment(&sources.environment, &mut findings);
         sources.overrides.add_to(&mut values, &mut findings);
+        values.read_files(&mut findings);
 
         let mut reader = Reader::new(&mut values, &mut findings);
         let mut start = StartSettings::read(&mut reader);
@@ -290,6 +294,7 @@ impl StartSettings {
         let http = HttpSettings::read(reader);
         let access = AccessSettings::read(reader);
         access.check(&http, reader);
+        http.check_sizes(reader);
         Self {
             http,
             access,
@@ -381,6 +386,7 @@ mod tests {
     fn every_default_is_read() {
         let mut findings = Findings::default();
         let mut values = Values::defaults(&mut findings);
+        values.read_files(&mut findings);
         let mut reader = Reader::new(&mut values, &mut findings);
         StartSettings::read(&mut reader);
         CallSettings::read(&mut reader);

@@ -1,6 +1,5 @@
 //! What users keep here, and connections in their names.
 
-use std::path::Path;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
@@ -20,17 +19,9 @@ pub struct SecretSettings {
 
 impl SecretSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        let (key, file) = (reader.optional_text("secrets.key"), reader.optional_text("secrets.key_file"));
-        let former = reader.list("secrets.former_keys");
-        if key.is_some() && file.is_some() {
-            reader.problem("secrets.key_file", "beside secrets.key", "keep one of the two");
-        }
-        let is_given = key.is_some() || file.is_some();
-        let present = match (key, file) {
-            (Some(key), _) => parsed(&SecretString::from(key), "secrets.key", reader),
-            (None, Some(file)) => read_file(Path::new(&file), reader),
-            (None, None) => None,
-        };
+        let (key, former) = (reader.optional_text("secrets.key"), reader.list("secrets.former_keys"));
+        let is_given = key.is_some();
+        let present = key.and_then(|key| parsed(&SecretString::from(key), "secrets.key", reader));
         let former: Vec<SecretKey> = former
             .into_iter()
             .filter(|key| !key.is_empty())
@@ -61,34 +52,6 @@ fn parsed(text: &SecretString, key: &str, reader: &mut Reader<'_>) -> Option<Sec
         reader.problem(key, "no key", REMEDY);
     }
     parsed
-}
-
-fn read_file(path: &Path, reader: &mut Reader<'_>) -> Option<SecretKey> {
-    const KEY: &str = "secrets.key_file";
-    match std::fs::read_to_string(path) {
-        Ok(text) => {
-            if is_open(path) {
-                reader.warning(KEY, "others on this machine can read it", "take that right away: chmod 600");
-            }
-            parsed(&SecretString::from(text), KEY, reader)
-        }
-        Err(error) => {
-            reader.problem(KEY, format!("can't be read: {error}"), "check the path and its access rights");
-            None
-        }
-    }
-}
-
-/// Whether people can read it who are neither its owner nor of its group.
-#[cfg(unix)]
-fn is_open(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o007 != 0)
-}
-
-#[cfg(not(unix))]
-fn is_open(_path: &Path) -> bool {
-    false
 }
 
 /// Section `[user_connections]`.

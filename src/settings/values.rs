@@ -15,13 +15,14 @@ use crate::domain::canonical::Fingerprint;
 use crate::settings::finding::{Findings, Place, nearest, suggestion};
 use crate::settings::interpolate::{self, Environment};
 use crate::settings::json_text::line_and_column;
+use crate::settings::secret_file;
 
 /// The commented defaults: the reference of every setting.
 pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 const PREFIX: &str = "TOOLSIEVE_";
 /// Short names for what is set most often.
-const SHORT_NAMES: [(&str, &str); 13] = [
+const SHORT_NAMES: [(&str, &str); 16] = [
     ("EMBEDDER_API_KEY", "embedder.api_key"),
     ("EMBEDDER_FOLDER", "embedder.folder"),
     ("EMBEDDER_MODEL", "embedder.model"),
@@ -29,12 +30,30 @@ const SHORT_NAMES: [(&str, &str); 13] = [
     ("QDRANT_API_KEY", "index.qdrant_api_key"),
     ("QDRANT_URL", "index.qdrant_url"),
     ("TOOLSIEVE_ADMIN_KEY", "access.admin_key"),
+    ("TOOLSIEVE_ADMIN_KEY_FILE", "access.admin_key_file"),
     ("TOOLSIEVE_API_KEY", "http.api_key"),
+    ("TOOLSIEVE_API_KEY_FILE", "http.api_key_file"),
     ("TOOLSIEVE_DATA_DIR", "store.data_dir"),
     ("TOOLSIEVE_HOST", "http.host"),
     ("TOOLSIEVE_LOG", "logging.level"),
     ("TOOLSIEVE_PORT", "http.port"),
     ("TOOLSIEVE_SECRETS_KEY", "secrets.key"),
+    ("TOOLSIEVE_SECRETS_KEY_FILE", "secrets.key_file"),
+];
+/// Keys that name a file, and the keys whose values that holds.
+const FILES: [(&str, &str); 3] =
+    [("access.admin_key_file", "access.admin_key"), ("http.api_key_file", "http.api_key"), ("secrets.key_file", "secrets.key")];
+/// At the end of a variable's name: it names a file that holds the value.
+const FILE: &str = "_FILE";
+/// The folder in which systemd hands over credentials, and what they are called there.
+const CREDENTIALS_FOLDER: &str = "CREDENTIALS_DIRECTORY";
+const CREDENTIALS: [(&str, &str); 6] = [
+    ("toolsieve.admin_key", "access.admin_key"),
+    ("toolsieve.api_key", "http.api_key"),
+    ("toolsieve.embedder_api_key", "embedder.api_key"),
+    ("toolsieve.qdrant_api_key", "index.qdrant_api_key"),
+    ("toolsieve.secrets_key", "secrets.key"),
+    ("toolsieve.user_jwt_secret", "access.user_jwt_secret"),
 ];
 /// Variables that are no settings: flags of the command line (`env = …` in `cli`), and what the project's own scripts
 /// and tests hand on. A program that they start inherits them.
@@ -131,14 +150,7 @@ impl Values {
             if let (POLICY | TAG, DeValue::Array(rules)) = (name, keys.get_ref()) {
                 for rule in rules {
                     let place = place(Some(rule.span().start), Some(name));
-                    let value = any_value(rule.get_ref(), &mut |text| {
-                        interpolate::interpolate(text, environment).unwrap_or_else(|errors| {
-                            for error in errors {
-                                findings.problem(place.clone(), error.to_string(), error.remedy());
-                            }
-                            String::new()
-                        })
-                    });
+                    let value = any_value(rule.get_ref(), &mut |text| replaced(text, environment, &place, findings).unwrap_or_default());
                     let tables = if name == TAG { &mut self.tags } else { &mut self.policy };
                     tables.push((value, place));
                 }
@@ -181,12 +193,11 @@ impl Values {
             findings.problem(place, "unknown key", suggestion(name, &self.keys_of(section)));
             return;
         };
-        let mut errors = Vec::new();
+        let mut is_whole = true;
         let mut replace = |text: String| {
-            interpolate::interpolate(&text, environment).unwrap_or_else(|found| {
-                errors.extend(found);
-                String::new()
-            })
+            let text = replaced(&text, environment, &place, findings);
+            is_whole &= text.is_some();
+            text.unwrap_or_default()
         };
         let value = match (value, default) {
             (Some(Value::String(text)), Value::String(_)) => Some(Value::String(replace(text))),
@@ -207,10 +218,7 @@ impl Values {
             (Some(Value::Boolean(value)), Value::Boolean(_)) => Some(Value::Boolean(value)),
             _ => None,
         };
-        for error in &errors {
-            findings.problem(place.clone(), error.to_string(), error.remedy());
-        }
-        if errors.is_empty() {
+        if is_whole {
             self.set(key, value, place, findings);
         }
     }
@@ -222,13 +230,8 @@ impl Values {
         };
         let mut texts = Vec::new();
         for member in members {
-            match member.as_str().map(|text| interpolate::interpolate(text, environment)) {
-                Some(Ok(text)) => texts.push(text),
-                Some(Err(errors)) => {
-                    for error in errors {
-                        findings.problem(place.clone(), error.to_string(), error.remedy());
-                    }
-                }
+            match member.as_str() {
+                Some(text) => texts.extend(replaced(text, environment, &place, findings)),
                 None => findings.problem(place.clone(), "of the wrong kind", "write a list of users' ids or e-mail addresses"),
             }
         }
@@ -245,14 +248,7 @@ impl Values {
         environment: &Environment,
         findings: &mut Findings,
     ) {
-        let value = any_value(value, &mut |text| {
-            interpolate::interpolate(text, environment).unwrap_or_else(|errors| {
-                for error in errors {
-                    findings.problem(place.clone(), error.to_string(), error.remedy());
-                }
-                String::new()
-            })
-        });
+        let value = any_value(value, &mut |text| replaced(text, environment, &place, findings).unwrap_or_default());
         if section == TOOLSETS {
             self.toolsets.push((name.to_owned(), value, place));
             return;
@@ -266,8 +262,39 @@ impl Values {
         }
     }
 
-    /// Reads `TOOLSIEVE_SECTION__KEY` and the short names over what is there. An empty variable counts as unset, as
-    /// compose files and unit files leave them.
+    /// Reads the credentials that systemd hands over (`LoadCredential=`) over what is there.
+    pub(super) fn add_credentials(&mut self, environment: &Environment, findings: &mut Findings) {
+        let Some(folder) = environment.get(CREDENTIALS_FOLDER).filter(|folder| !folder.is_empty()) else { return };
+        for (name, key) in CREDENTIALS {
+            let path = Path::new(folder).join(name);
+            if path.exists() {
+                let place = Place { source: path.display().to_string(), key: Some(key.to_owned()), ..Place::default() };
+                if let Some(text) = secret(&path, &place, findings) {
+                    self.set(key, Some(Value::String(text)), place, findings);
+                }
+            }
+        }
+    }
+
+    /// Takes over what the files hold that keys name. Comes after every source.
+    pub(super) fn read_files(&mut self, findings: &mut Findings) {
+        for (file_key, key) in FILES {
+            self.read.insert(file_key.to_owned());
+            let Some(entry) = self.entries.get(file_key) else { continue };
+            let (place, path) = (entry.place.clone(), entry.value.as_str().unwrap_or_default().to_owned());
+            if path.is_empty() {
+                continue;
+            }
+            if self.entries.get(key).is_some_and(|entry| entry.value.as_str().is_some_and(|text| !text.is_empty())) {
+                findings.problem(place, format!("beside {key}"), "keep one of the two");
+            } else if let Some(text) = secret(Path::new(&path), &place, findings) {
+                self.set(key, Some(Value::String(text)), place, findings);
+            }
+        }
+    }
+
+    /// Reads `TOOLSIEVE_SECTION__KEY` and the short names over what is there, and of texts also what stands in the file that the
+    /// same name with `_FILE` names. An empty variable counts as unset, as compose files and unit files leave them.
     pub(super) fn add_environment(&mut self, environment: &Environment, findings: &mut Findings) {
         let known = || SHORT_NAMES.iter().map(|(name, key)| ((*name).to_owned(), (*key).to_owned()));
         let long_names: Vec<_> = self.defaults.keys().map(|key| (variable(key), key.clone())).collect();
@@ -279,9 +306,14 @@ impl Values {
                 let place = Place { source: name.clone(), key: Some(key.clone()), ..Place::default() };
                 self.set(key, value, place, findings);
             }
+            if self.may_come_from_file(&names, name, key) {
+                self.add_file_of_variable(name, key, environment, findings);
+            }
         }
         for (name, _) in environment.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
-            if names.iter().all(|(known, _)| known != name) && !NOT_SETTINGS.contains(&name) {
+            let of_file =
+                |(known, key): &(String, String)| name.strip_suffix(FILE) == Some(known) && self.may_come_from_file(&names, known, key);
+            if !names.iter().any(|known| known.0 == name || of_file(known)) && !NOT_SETTINGS.contains(&name) {
                 let place = Place { source: name.to_owned(), ..Place::default() };
                 // The common beginning would make every name look near.
                 let known: Vec<&str> = names.iter().filter_map(|(name, _)| name.strip_prefix(PREFIX)).collect();
@@ -291,6 +323,23 @@ impl Values {
                 };
                 findings.problem(place, "an environment variable that names no setting", remedy);
             }
+        }
+    }
+
+    /// Whether the variable with `_FILE` behind it is no other setting, and the setting a text.
+    fn may_come_from_file(&self, names: &[(String, String)], name: &str, key: &str) -> bool {
+        let is_taken = names.iter().any(|(known, _)| known.strip_suffix(FILE) == Some(name));
+        !is_taken && self.defaults.get(key).is_some_and(Value::is_str)
+    }
+
+    fn add_file_of_variable(&mut self, name: &str, key: &str, environment: &Environment, findings: &mut Findings) {
+        let of_file = format!("{name}{FILE}");
+        let Some(path) = environment.get(&of_file).filter(|path| !path.is_empty()) else { return };
+        let place = Place { source: of_file.clone(), key: Some(key.to_owned()), ..Place::default() };
+        if environment.get(name).is_some_and(|text| !text.is_empty()) {
+            findings.problem(place, format!("beside {name}"), "keep one of the two");
+        } else if let Some(text) = secret(Path::new(path), &place, findings) {
+            self.set(key, Some(Value::String(text)), place, findings);
         }
     }
 
@@ -444,6 +493,40 @@ impl<'a> Reader<'a> {
 
     fn default(&self, key: &str) -> Option<Value> {
         self.values.defaults.get(key).cloned()
+    }
+}
+
+/// The text with its variables replaced; `None` if that was reported as a problem.
+fn replaced(text: &str, environment: &Environment, place: &Place, findings: &mut Findings) -> Option<String> {
+    match interpolate::interpolate(text, environment) {
+        Ok(interpolated) => {
+            for file in interpolated.open_files {
+                findings.warning(place.clone(), format!("{file}: {}", secret_file::OPEN), secret_file::CLOSE);
+            }
+            Some(interpolated.text)
+        }
+        Err(errors) => {
+            for error in errors {
+                findings.problem(place.clone(), error.to_string(), error.remedy());
+            }
+            None
+        }
+    }
+}
+
+/// What a file of a secret holds; `None` if that was reported as a problem.
+fn secret(path: &Path, place: &Place, findings: &mut Findings) -> Option<String> {
+    match secret_file::read(path) {
+        Ok(file) => {
+            if file.is_open {
+                findings.warning(place.clone(), format!("{}: {}", path.display(), secret_file::OPEN), secret_file::CLOSE);
+            }
+            Some(file.text)
+        }
+        Err(error) => {
+            findings.problem(place.clone(), format!("{} {error}", path.display()), error.remedy());
+            None
+        }
     }
 }
 

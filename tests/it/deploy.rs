@@ -26,7 +26,7 @@ fn the_example_configurations_are_sound() {
     let sources = Sources {
         servers: ServersSource::File(root().join("deploy/mcp.example.json")),
         settings: Some(root().join("deploy/toolsieve.example.toml")),
-        environment: environment(&[("TOOLSIEVE_API_KEY", "a-key"), ("HOME", "/home/me")]),
+        environment: environment(&[("TOOLSIEVE_API_KEY", "4f2a9c1be07d5836"), ("HOME", "/home/me")]),
         ..Sources::default()
     };
     let (settings, warnings) = Settings::load(&sources).unwrap();
@@ -144,7 +144,7 @@ fn the_dockerfile_copies_what_exists_and_ends_in_a_command_that_exists() {
     let variables: Vec<(&str, &str)> =
         dockerfile.split_whitespace().filter(|word| word.starts_with("TOOLSIEVE_")).filter_map(|word| word.split_once('=')).collect();
     assert_eq!(variables.len(), 2);
-    let with_key = [variables, vec![("TOOLSIEVE_API_KEY", "a-key")]].concat();
+    let with_key = [variables, vec![("TOOLSIEVE_API_KEY", "4f2a9c1be07d5836")]].concat();
     let sources = Sources { environment: environment(&with_key), ..Sources::default() };
     let (settings, warnings) = Settings::load(&sources).unwrap();
     assert_eq!(warnings, []);

@@ -94,7 +94,8 @@ async fn a_key_works_is_rotated_and_ends_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_wrong_key_gets_the_same_answer() {
-    let service = start(&[]).await;
+    // So that they come from several addresses: too many from one get another answer.
+    let service = start(&[("TOOLSIEVE_HTTP__TRUSTED_PROXIES", "127.0.0.1")]).await;
     let (id, revoked) = create(&service, json!({"name": "revoked"})).await;
     administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await;
     let soon = jiff::Timestamp::now() + Duration::from_millis(1_500);
@@ -106,10 +107,11 @@ async fn every_wrong_key_gets_the_same_answer() {
     let wrong =
         [revoked.as_str(), &expired, &good[..good.len() - 1], &good[..16], "tsk_", "tsk_000000000000_x", "foreign", "the-admin-kex"];
     for path in ["/openapi.json", "/v1/admin/keys", "/nothing"] {
-        let expected = shape(with_key(&service, Method::GET, path, "sk-of-somebody-else")).await;
+        let asking = |key: &str| with_key(&service, Method::GET, path, key).header("x-forwarded-for", format!("10.0.0.{}", path.len()));
+        let expected = shape(asking("sk-of-somebody-else")).await;
         assert_eq!((expected.0, &expected.2["code"]), (StatusCode::UNAUTHORIZED, &json!("unauthorized")));
         for key in wrong {
-            assert_eq!(shape(with_key(&service, Method::GET, path, key)).await, expected, "{path} {key}");
+            assert_eq!(shape(asking(key)).await, expected, "{path} {key}");
         }
     }
     assert_eq!(status(&service, &good).await, StatusCode::OK);

@@ -16,6 +16,7 @@ mod durability;
 mod dynamic;
 mod embedders;
 mod encoder;
+mod exposure;
 mod filter_api;
 mod filter_offers;
 #[cfg(target_os = "linux")]

@@ -249,6 +249,8 @@ async fn who_has_no_key_gets_nowhere_and_leaves_nothing() {
     let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}});
     let response = service.client.post(format!("{}/mcp", service.url)).json(&hello).send().await.unwrap();
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    let foreign = service.request(Method::POST, "/mcp").header("origin", "https://evil.example").json(&hello).send().await.unwrap();
+    assert_eq!(foreign.status(), StatusCode::FORBIDDEN, "with the key too");
     for method in [Method::GET, Method::DELETE] {
         let response = service.request(method, "/mcp").send().await.unwrap();
         assert_eq!(

@@ -137,3 +137,63 @@ fn every_key_can_be_set_by_its_variable() {
     }
     assert!(keys > 20, "{keys}");
 }
+
+/// Keys of the configuration and of servers, each from its source, without the line break at its end.
+#[cfg(unix)]
+#[test]
+fn keys_come_from_files() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    const STRONG: &str = "4f2a9c1be07d58364f2a9c1be07d5836";
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, mode: u32| {
+        let path = folder.path().join(name);
+        fs::write(&path, format!("{STRONG}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let file = write("key", 0o600);
+    write("toolsieve.api_key", 0o400);
+    let credentials = folder.path().to_str().unwrap().to_owned();
+    let settings = folder.path().join("settings.toml");
+    let load = |text: String, variables: &[(&str, &str)]| {
+        fs::write(&settings, text).unwrap();
+        let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Settings::load(&Sources { settings: Some(settings.clone()), environment, ..Sources::default() })
+    };
+    let api_key = |loaded: &Settings| loaded.start.http.api_key.as_ref().map(|key| key.expose_secret().to_owned());
+    for (text, variables) in [
+        (format!("[http]\napi_key_file = \"{file}\""), vec![]),
+        (format!("[http]\napi_key = \"${{file:{file}}}\""), vec![]),
+        (String::new(), vec![("TOOLSIEVE_API_KEY_FILE", file.as_str())]),
+        (String::new(), vec![("TOOLSIEVE_HTTP__API_KEY_FILE", file.as_str())]),
+        (String::new(), vec![("CREDENTIALS_DIRECTORY", credentials.as_str())]),
+    ] {
+        let (loaded, warnings) = load(text.clone(), &variables).unwrap_or_else(|errors| panic!("{text} {variables:?}: {errors}"));
+        assert_eq!(api_key(&loaded).as_deref(), Some(STRONG), "{text} {variables:?}");
+        assert_eq!(warnings, [], "{text} {variables:?}");
+    }
+    let admin = load(String::new(), &[("TOOLSIEVE_ADMIN_KEY_FILE", &file)]).unwrap().0.start.access.admin_key;
+    assert_eq!(admin.unwrap().expose_secret(), STRONG);
+    let jwt = load(String::new(), &[("TOOLSIEVE_ACCESS__USER_JWT_SECRET_FILE", &file)]).unwrap().0.start.access.user_jwt_secret;
+    assert_eq!(jwt.unwrap().expose_secret(), STRONG);
+    let over = load(String::new(), &[("CREDENTIALS_DIRECTORY", &credentials), ("TOOLSIEVE_API_KEY", "another-key-1234567890")]).unwrap().0;
+    assert_eq!(api_key(&over).as_deref(), Some("another-key-1234567890"), "a variable goes before a credential");
+
+    let open = write("open", 0o644);
+    for (text, variables) in [
+        (format!("[http]\napi_key_file = \"{open}\""), vec![]),
+        (format!("[http]\napi_key = \"${{file:{open}}}\""), vec![]),
+        (String::new(), vec![("TOOLSIEVE_API_KEY_FILE", open.as_str())]),
+    ] {
+        let warnings = load(text, &variables).unwrap().1;
+        assert!(matches!(&warnings[..], [one] if one.message.ends_with("others on this machine can read it")), "{warnings:?}");
+    }
+    let servers = ServersSource::Text {
+        name: "mcp.json".into(),
+        text: format!("{{\"mcpServers\": {{\"one\": {{\"command\": \"one\", \"env\": {{\"TOKEN\": \"<${{file:{file}}}>\"}}}}}}}}"),
+    };
+    let (loaded, _) = Settings::load(&Sources { servers, ..Sources::default() }).unwrap();
+    let TransportSettings::Stdio { env, .. } = &loaded.live.servers[0].transport else { panic!("not stdio") };
+    assert_eq!(env["TOKEN"].expose_secret(), format!("<{STRONG}>"));
+}

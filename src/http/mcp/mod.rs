@@ -45,6 +45,7 @@ use crate::domain::principal::Principal;
 use crate::domain::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
+use crate::http::methods::was_head;
 use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
 use crate::http::routes::documents::mode;
@@ -152,7 +153,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     let session = if has_sessions(&headers) && !message.is_initialize() { session(&state, &headers, &caller.0, &address)? } else { None };
     match *request.method() {
         Method::POST => {}
-        Method::GET if session.is_some() => return listen(&state, &request, session),
+        Method::GET if session.is_some() && !was_head(&request) => return listen(&state, &request, session),
         Method::DELETE if session.is_some() => return Ok(end(&state, session)),
         _ => return Ok(not_allowed(&state)),
     }

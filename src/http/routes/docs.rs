@@ -7,6 +7,7 @@ use actix_web::{HttpResponse, web};
 use utoipa_swagger_ui::Config;
 
 use crate::http::caller::Caller;
+use crate::http::pages;
 use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
@@ -58,5 +59,6 @@ fn serve(file: &str, document: String) -> Result<HttpResponse, Problem> {
     if file.gzpipped {
         response.insert_header((header::CONTENT_ENCODING, "gzip"));
     }
+    response.insert_header((header::CONTENT_SECURITY_POLICY, pages::VIEWER));
     Ok(response.content_type(file.content_type).body(file.bytes.to_vec()))
 }

@@ -17,7 +17,7 @@ pub struct AuditEntry {
     pub tool: Option<ToolId>,
     /// Of a read: the server that has it.
     pub server: Option<ServerName>,
-    /// Of a change: what was changed. Of a read: the name of the prompt, or the address of the resource without its query.
+    /// Of a change: what was changed. Of a wrong key: the address of its client. Of a read: the name of the prompt, or the address of the resource without its query.
     pub subject: Option<String>,
     pub decision: Effect,
     /// The rule that decided, as it was numbered then.
@@ -49,10 +49,14 @@ pub enum AuditAction {
     SecretRemove,
     SecretsForget,
     SessionEnd,
+    /// The first wrong key of a burst from one address.
+    WrongKey,
+    /// The one with which that address went over the limit.
+    WrongKeysLimit,
 }
 
 impl AuditAction {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 20] = [
         Self::Call,
         Self::PromptGet,
         Self::ResourceRead,
@@ -71,6 +75,8 @@ impl AuditAction {
         Self::SecretRemove,
         Self::SecretsForget,
         Self::SessionEnd,
+        Self::WrongKey,
+        Self::WrongKeysLimit,
     ];
 
     #[must_use]
@@ -94,6 +100,8 @@ impl AuditAction {
             Self::SecretRemove => "secret_remove",
             Self::SecretsForget => "secrets_forget",
             Self::SessionEnd => "session_end",
+            Self::WrongKey => "wrong_key",
+            Self::WrongKeysLimit => "wrong_keys_limit",
         }
     }
 

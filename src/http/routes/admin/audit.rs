@@ -19,10 +19,10 @@ const MAX_LIMIT: usize = 1_000;
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub struct AuditParameters {
-    /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`.
+    /// `key:NAME`, `user:ID`, `service-key`, `admin`, `anyone`, or `nobody` of wrong keys.
     principal: Option<String>,
     /// `call`, `prompt_get`, `resource_read`, `key_create`, `key_rotate`, `key_revoke`, `policy_replace`, `enrichment_replace`,
-    /// `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove` or `definition_approve`.
+    /// `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove`, `definition_approve`, `wrong_key` or `wrong_keys_limit`.
     action: Option<String>,
     server: Option<String>,
     /// The name by which its server calls the tool.
@@ -51,7 +51,7 @@ struct EntryBody {
     server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<String>,
-    /// Of a change: the key, or the version of the policy. Of a read: the prompt's name, or the resource's address without its query.
+    /// Of a change: the key, or the version of the policy. Of a wrong key: the address of its client. Of a read: the prompt's name, or the resource's address without its query.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
     /// `allow` or `block`.
@@ -111,7 +111,7 @@ impl AuditParameters {
                 self.action,
                 |name| AuditAction::of_name(&name),
                 "action is call, prompt_get, resource_read, key_create, key_rotate, key_revoke, policy_replace, enrichment_replace, enrichment_remove, \
-                 tool_facts_replace, tool_facts_remove or definition_approve.",
+                 tool_facts_replace, tool_facts_remove, definition_approve, wrong_key or wrong_keys_limit.",
             )?,
             server: self.server,
             tool: self.tool,

@@ -13,6 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{quantile_milliseconds, span, time};
 use crate::http::caller::Administrator;
+use crate::http::pages;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::service::ports::{ArmFigures, SessionCounts, SessionFigures, SessionQuery};
@@ -116,6 +117,7 @@ pub async fn show(
     let mut response = HttpResponse::Ok();
     response.insert_header((header::CACHE_CONTROL, "no-store")).insert_header((header::VARY, "accept"));
     if accepted.contains("text/html") {
+        response.insert_header((header::CONTENT_SECURITY_POLICY, pages::STYLED));
         return Ok(response.content_type("text/html; charset=utf-8").body(page::page(&body)));
     }
     Ok(response.json(body))

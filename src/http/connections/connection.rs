@@ -1,0 +1,235 @@
+//! One connection, and how long it may go on.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use actix_web::body::{BodySize, BoxBody, MessageBody};
+use actix_web::web::Bytes;
+use tokio::sync::Notify;
+
+use super::Connections;
+
+/// How long a request's head may take from its first byte on.
+const HEAD: Duration = Duration::from_secs(5);
+/// How long a stranger may ask for nothing.
+const STRANGER: Duration = Duration::from_secs(5);
+/// The same of a known caller. Longer than clients keep connections, so that none is closed under a request.
+pub const KNOWN: Duration = Duration::from_secs(75);
+/// How long an answer may wait for a peer that reads nothing.
+const STALLED: Duration = Duration::from_mins(1);
+/// How long what nobody wants is read on after an early answer, so that the peer gets to see that answer.
+const LINGER: Duration = Duration::from_secs(1);
+/// By then everybody could have said who they are.
+const LATE: Duration = Duration::from_secs(2);
+/// How often it is looked at.
+const LOOK_AT_STRANGER: Duration = Duration::from_secs(1);
+const LOOK_AT_KNOWN: Duration = Duration::from_secs(5);
+
+/// What the server, the routes and the table know of a connection. Times are milliseconds after it was opened, 0 is none.
+pub struct Connection {
+    number: u64,
+    opened: Instant,
+    connections: Weak<Connections>,
+    /// Requests whose answers are not yet complete.
+    answering: AtomicUsize,
+    is_known: AtomicBool,
+    /// Whether it ends with the present answer.
+    is_ending: AtomicBool,
+    /// When the last answer was complete, or the last byte of it left.
+    quiet_since: AtomicU64,
+    /// When the first byte came after that.
+    heard_at: AtomicU64,
+    /// Since when the peer has read nothing.
+    blocked_since: AtomicU64,
+    end: Notify,
+}
+
+/// How a connection stands when room is needed.
+pub(super) struct Standing {
+    answering: bool,
+    age: Duration,
+}
+
+impl Standing {
+    pub(super) fn is_idle(&self) -> bool {
+        !self.answering
+    }
+
+    pub(super) fn is_late(&self) -> bool {
+        !self.answering && self.age >= LATE
+    }
+}
+
+impl Connection {
+    pub(super) fn new(number: u64, connections: Weak<Connections>) -> Self {
+        Self {
+            number,
+            opened: Instant::now(),
+            connections,
+            answering: AtomicUsize::new(0),
+            is_known: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
+            quiet_since: AtomicU64::new(0),
+            heard_at: AtomicU64::new(0),
+            blocked_since: AtomicU64::new(0),
+            end: Notify::new(),
+        }
+    }
+
+    /// A caller was let in.
+    pub fn know(&self) {
+        if self.is_known.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(connections) = self.connections.upgrade() {
+            connections.know(self.number);
+        }
+    }
+
+    /// A request is being answered, until this is dropped.
+    #[must_use]
+    pub fn answer(self: &Arc<Self>) -> Answering {
+        self.answering.fetch_add(1, Ordering::Relaxed);
+        Answering(Arc::clone(self))
+    }
+
+    /// No further request is taken: of this one something was left unread.
+    pub fn end_after_answer(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        Standing { answering: self.answering.load(Ordering::Relaxed) > 0, age: self.opened.elapsed() }
+    }
+
+    pub(super) fn end(&self) {
+        self.end.notify_one();
+    }
+
+    pub(super) async fn told_to_end(&self) {
+        self.end.notified().await;
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        Instant::now() >= self.deadline()
+    }
+
+    pub(super) fn next_look(&self) -> Instant {
+        let look = if self.is_known.load(Ordering::Relaxed) { LOOK_AT_KNOWN } else { LOOK_AT_STRANGER };
+        self.deadline().min(Instant::now() + look)
+    }
+
+    pub(super) fn was_read(&self) {
+        if self.answering.load(Ordering::Relaxed) == 0 && self.heard_at.load(Ordering::Relaxed) == 0 {
+            self.heard_at.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn was_written(&self) {
+        self.quiet_since.store(self.now(), Ordering::Relaxed);
+        self.blocked_since.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn was_blocked(&self) {
+        if self.blocked_since.load(Ordering::Relaxed) == 0 {
+            self.blocked_since.store(self.now(), Ordering::Relaxed);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// When it ends unless something happens.
+    fn deadline(&self) -> Instant {
+        let at = |time: &AtomicU64| Some(time.load(Ordering::Relaxed)).filter(|time| *time > 0);
+        let after = |time: u64, patience: Duration| self.opened + Duration::from_millis(time) + patience;
+        if self.answering.load(Ordering::Relaxed) > 0 {
+            return at(&self.blocked_since).map_or_else(|| Instant::now() + STALLED, |since| after(since, STALLED));
+        }
+        let quiet = self.quiet_since.load(Ordering::Relaxed);
+        if self.is_ending.load(Ordering::Relaxed) {
+            return after(quiet, LINGER);
+        }
+        match at(&self.heard_at) {
+            Some(heard) => after(heard, HEAD),
+            None => after(quiet, if self.is_known.load(Ordering::Relaxed) { KNOWN } else { STRANGER }),
+        }
+    }
+}
+
+/// See [`Connection::answer`].
+pub struct Answering(Arc<Connection>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.heard_at.store(0, Ordering::Relaxed);
+        self.0.quiet_since.store(self.0.now(), Ordering::Relaxed);
+        self.0.answering.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The body of an answer, which is complete when this is dropped.
+pub struct Sent {
+    body: BoxBody,
+    _answering: Option<Answering>,
+}
+
+impl Sent {
+    #[must_use]
+    pub fn new(body: BoxBody, answering: Option<Answering>) -> Self {
+        Self { body, _answering: answering }
+    }
+}
+
+impl MessageBody for Sent {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.body).poll_next(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Weak};
+    use std::time::{Duration, Instant};
+
+    use super::{Connection, HEAD, KNOWN, LINGER, STALLED, STRANGER};
+
+    fn remaining(connection: &Connection) -> u64 {
+        // The few milliseconds that the test itself takes.
+        (connection.deadline() - Instant::now() + Duration::from_millis(500)).as_secs()
+    }
+
+    /// Without this, somebody who has sent one request holds a connection for ever with half of the next one.
+    #[test]
+    fn each_state_has_its_clock() {
+        let connection = Arc::new(Connection::new(0, Weak::new()));
+        assert_eq!(remaining(&connection), STRANGER.as_secs());
+        let answering = connection.answer();
+        connection.was_read();
+        assert_eq!(remaining(&connection), STALLED.as_secs(), "an answer may take long, as long as it is read");
+        connection.was_blocked();
+        assert_eq!(remaining(&connection), STALLED.as_secs());
+        drop(answering);
+        assert_eq!(remaining(&connection), STRANGER.as_secs());
+        connection.know();
+        assert_eq!(remaining(&connection), KNOWN.as_secs());
+        connection.was_read();
+        assert_eq!(remaining(&connection), HEAD.as_secs(), "the next head is under way");
+        connection.end_after_answer();
+        assert_eq!(remaining(&connection), LINGER.as_secs());
+    }
+}

@@ -1,0 +1,219 @@
+//! The open connections: who has shown a key on them, how long they may be silent, and which end first when there are too many.
+//!
+//! The server below has a clock for the first head of a connection alone. Everything else that a peer can do to hold one, from
+//! trickling its second head to never reading an answer, ends here, by three facts: whether something is being answered, when
+//! the last byte moved, and whether the caller is known. A stranger is whoever has not been let in on this connection.
+
+mod connection;
+mod io;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::time::sleep_until;
+
+use self::connection::Standing;
+pub use self::connection::{Answering, Connection, KNOWN as KEEP_ALIVE, Sent};
+pub use self::io::Io;
+use crate::service::meters::Meters;
+
+/// The log says at most this often that connections are ended for want of room.
+const QUIET: Duration = Duration::from_mins(1);
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// In all. What is over it goes at once, strangers first.
+    pub most: usize,
+    /// Of strangers, past the time in which everybody has said who they are.
+    pub strangers: usize,
+}
+
+pub struct Connections {
+    limits: ConnectionLimits,
+    meters: Arc<Meters>,
+    table: Mutex<Table>,
+}
+
+/// By number, which grows with time.
+#[derive(Default)]
+struct Table {
+    next: u64,
+    strangers: BTreeMap<u64, Arc<Connection>>,
+    known: BTreeMap<u64, Arc<Connection>>,
+    told: Option<Instant>,
+}
+
+impl Connections {
+    #[must_use]
+    pub fn new(limits: ConnectionLimits, meters: Arc<Meters>) -> Arc<Self> {
+        Arc::new(Self { limits, meters, table: Mutex::default() })
+    }
+
+    /// Does the work of a new connection, until that is done or the connection has to end.
+    pub async fn attend<F: Future<Output = ()>>(self: &Arc<Self>, work: impl FnOnce(Arc<Connection>) -> F) {
+        let open = Open::new(self);
+        let connection = &open.connection;
+        let mut work = pin!(work(Arc::clone(connection)));
+        // Whoever has already sent a request is answered before anybody makes room.
+        if futures::poll!(work.as_mut()).is_ready() {
+            return;
+        }
+        self.make_room();
+        let mut timer = pin!(sleep_until(connection.next_look().into()));
+        loop {
+            tokio::select! {
+                () = work.as_mut() => return,
+                () = connection.told_to_end() => return,
+                () = timer.as_mut() => {
+                    if connection.is_over() {
+                        return;
+                    }
+                    timer.as_mut().reset(connection.next_look().into());
+                }
+            }
+        }
+    }
+
+    /// Open connections: those of strangers, and those of known callers.
+    #[must_use]
+    pub fn count(&self) -> (usize, usize) {
+        let table = self.table.lock();
+        (table.strangers.len(), table.known.len())
+    }
+
+    fn know(&self, number: u64) {
+        let mut table = self.table.lock();
+        if let Some(connection) = table.strangers.remove(&number) {
+            table.known.insert(number, connection);
+        }
+    }
+
+    /// Ends what is over the limits: strangers that ask for nothing, then idle connections of known callers, then strangers.
+    fn make_room(&self) {
+        let (mut ended, total, should_tell) = {
+            let mut table = self.table.lock();
+            let mut ended = Vec::new();
+            while table.strangers.len() > self.limits.strangers {
+                let Some(number) = first(&table.strangers, Standing::is_late) else { break };
+                ended.extend(table.strangers.remove(&number));
+            }
+            while table.strangers.len() + table.known.len() > self.limits.most {
+                let victim = first(&table.strangers, Standing::is_idle).or_else(|| first(&table.known, Standing::is_idle));
+                let Some(number) = victim.or_else(|| first(&table.strangers, |_| true)) else { break };
+                ended.extend(table.strangers.remove(&number).or_else(|| table.known.remove(&number)));
+            }
+            let should_tell = !ended.is_empty() && table.told.is_none_or(|told| told.elapsed() > QUIET);
+            if should_tell {
+                table.told = Some(Instant::now());
+            }
+            (ended, table.strangers.len() + table.known.len(), should_tell)
+        };
+        self.meters.connections_ended(ended.len());
+        if should_tell {
+            tracing::warn!(open = total, most = self.limits.most, "too many connections: those that ask for nothing are ended");
+        }
+        ended.drain(..).for_each(|connection| connection.end());
+    }
+}
+
+/// The oldest connection of which this holds.
+fn first(connections: &BTreeMap<u64, Arc<Connection>>, fits: impl Fn(&Standing) -> bool) -> Option<u64> {
+    connections.iter().find(|(_, connection)| fits(&connection.standing())).map(|(number, _)| *number)
+}
+
+/// A connection in the table, for as long as this is there.
+struct Open {
+    connections: Arc<Connections>,
+    connection: Arc<Connection>,
+}
+
+impl Open {
+    fn new(connections: &Arc<Connections>) -> Self {
+        let mut table = connections.table.lock();
+        let number = table.next;
+        table.next += 1;
+        let connection = Arc::new(Connection::new(number, Arc::downgrade(connections)));
+        table.strangers.insert(number, Arc::clone(&connection));
+        Self { connections: Arc::clone(connections), connection }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let number = self.connection.number();
+        let mut table = self.connections.table.lock();
+        if table.strangers.remove(&number).is_none() {
+            table.known.remove(&number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Connection, ConnectionLimits, Connections};
+    use crate::service::meters::Meters;
+
+    fn connections(most: usize, strangers: usize) -> Arc<Connections> {
+        Connections::new(ConnectionLimits { most, strangers }, Arc::new(Meters::default()))
+    }
+
+    /// A connection on which nothing more happens, and what its peer has done before.
+    fn silent(all: &Arc<Connections>, begin: impl FnOnce(&Arc<Connection>) + Send + 'static) -> tokio::task::JoinHandle<()> {
+        let all = Arc::clone(all);
+        tokio::spawn(async move {
+            all.attend(|connection| {
+                begin(&connection);
+                std::future::pending()
+            })
+            .await;
+        })
+    }
+
+    /// Until everybody has done what there is to do without waiting.
+    async fn settled() {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn over_the_limit_the_oldest_strangers_go_and_a_known_caller_stays() {
+        let all = connections(2, 100);
+        let known = silent(&all, |connection| connection.know());
+        settled().await;
+        let strangers: Vec<_> = (0..5).map(|_| silent(&all, |_| {})).collect();
+        settled().await;
+        assert_eq!(all.count(), (1, 1));
+        assert!(!known.is_finished() && !strangers[4].is_finished(), "the newest stays");
+    }
+
+    #[tokio::test]
+    async fn without_strangers_an_idle_known_caller_makes_room_and_one_that_is_answered_never() {
+        let all = connections(1, 100);
+        let busy = silent(&all, |connection| {
+            connection.know();
+            std::mem::forget(connection.answer());
+        });
+        settled().await;
+        let idle = silent(&all, |connection| connection.know());
+        settled().await;
+        assert_eq!(all.count(), (0, 1));
+        assert!(idle.is_finished() && !busy.is_finished());
+    }
+
+    #[tokio::test]
+    async fn strangers_over_their_limit_have_time_to_say_who_they_are() {
+        let all = connections(100, 3);
+        let strangers: Vec<_> = (0..10).map(|_| silent(&all, |_| {})).collect();
+        settled().await;
+        assert_eq!(all.count().0, 10, "all of them are new");
+        drop(strangers);
+    }
+}

@@ -1,0 +1,55 @@
+//! What every request goes through before its route is looked up, and every answer on its way out: the clock of the connection, the
+//! counts, and the headers of pages.
+
+use std::sync::Arc;
+
+use actix_web::body::{EitherBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::ConnectionType;
+use actix_web::middleware::Next;
+use actix_web::{Error, HttpMessage as _, ResponseError as _, web};
+
+use crate::http::body::{Held, is_announced};
+use crate::http::connections::{Connection, Sent};
+use crate::http::meter::Refused;
+use crate::http::origin::Standing;
+use crate::http::problem::{Code, Problem};
+use crate::http::state::State;
+use crate::http::{meter, pages};
+
+/// Refuses pages of other sites, counts how the request ended, and ends the connection where something of it was left unread.
+///
+/// # Errors
+/// Those of the routes.
+pub async fn enter(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<Sent>, Error> {
+    let connection = request.conn_data::<Arc<Connection>>().cloned();
+    let answering = connection.as_ref().map(Connection::answer);
+    let state = request.app_data::<web::Data<State>>().cloned();
+    let (method, has_body) = (request.method().clone(), is_announced(request.headers()));
+    let is_foreign = state.as_ref().is_some_and(|state| {
+        let path = state.publish.layout().without_root(request.path()).unwrap_or(request.path());
+        state.origins.of(request.method(), request.headers(), path) == Standing::Foreign
+    });
+    let result = if is_foreign { Ok(refused(request)) } else { next.call(request).await.map(ServiceResponse::map_into_left_body) };
+    if let Some(state) = &state {
+        meter::count(state, &method, &result);
+    }
+    result.map(|mut response| {
+        let was_read = response.request().extensions().contains::<Held>();
+        if has_body && !was_read {
+            response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
+            if let Some(connection) = &connection {
+                connection.end_after_answer();
+            }
+        }
+        pages::protect(response.headers_mut());
+        response.map_body(|_, body| Sent::new(body.boxed(), answering))
+    })
+}
+
+fn refused<B>(request: ServiceRequest) -> ServiceResponse<EitherBody<B>> {
+    let detail = "Pages of other sites may not call this service. An administrator can name them in http.cors_origins, and the \
+                  address of the service itself in http.public_url.";
+    request.extensions_mut().insert(Refused);
+    request.into_response(Problem::new(Code::ForeignOrigin, detail).error_response()).map_into_right_body()
+}
