@@ -6,28 +6,21 @@
 //! JSON object a line: `query`, `kind`, and `server` where a tool of that server is needed. Catalogues of 2 to all servers
 //! are drawn (always the same ones), and every message is ranked in them by the service's own code.
 
+#[path = "evidence.rs"]
+mod evidence;
+
 use std::collections::{HashMap, HashSet};
-use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use serde_json::{Value, json};
-use toolsieve::adapters::embed::BuiltinEmbedder;
-use toolsieve::adapters::embed::builtin::Encoder;
-use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
-use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::principal::Visibility;
-use toolsieve::domain::relevance::{LexicalModel, QueryPlan};
+use toolsieve::domain::relevance::QueryPlan;
 use toolsieve::domain::tool::ServerName;
-use toolsieve::service::current::CurrentCatalog;
-use toolsieve::service::ports::{Embedder, Store, ToolIndex};
-use toolsieve::service::refresh::Indexing;
-use toolsieve::service::retrieve::Retrieve;
-use toolsieve::settings::Settings;
+
+use evidence::{Failure, Workshop, lines};
 
 /// Servers of the drawn catalogues.
 const SIZES: [usize; 8] = [2, 4, 6, 10, 16, 24, 40, 63];
@@ -44,8 +37,6 @@ struct Message {
     kind: String,
 }
 
-type Failure = Box<dyn Error>;
-
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -59,18 +50,15 @@ async fn main() -> Result<(), Failure> {
             messages.extend(messages_of(Path::new(file), held_out)?);
         }
     }
-    let folder = tempfile::tempdir()?;
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("evidence.db")).await?);
-    let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::with(Encoder::from_bytes(fs::read(weights)?)?));
-    println!("{}", json!({"model": embedder.model()}));
+    let workshop = Workshop::open(Path::new(weights)).await?;
+    println!("{}", json!({"model": workshop.embedder.model()}));
     let mut random = Lcg(1);
     let mut written = HashSet::new();
     for (draw, size) in (0..DRAWS).flat_map(|_| SIZES).enumerate() {
         let drawn = random.choose(&servers, size);
         let names: HashSet<&str> = drawn.iter().map(|server| server.name.as_str()).collect();
         let catalog = Catalog::new(drawn.iter().map(|server| (*server).clone()).collect());
-        let index = folder.path().join(format!("index-{draw}"));
-        let retrieve = indexed(&catalog, &store, &embedder, index).await?;
+        let retrieve = workshop.indexed(&catalog, &format!("index-{draw}")).await?;
         let wanted: Vec<&Message> =
             messages.iter().filter(|message| message.server.as_deref().is_some_and(|server| names.contains(server))).collect();
         let idle = messages.iter().filter(|message| message.server.is_none());
@@ -89,11 +77,6 @@ async fn main() -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-fn lines(path: &Path) -> Result<Vec<Value>, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(text.lines().filter(|line| !line.trim().is_empty()).map(serde_json::from_str).collect::<Result<_, _>>()?)
 }
 
 fn servers(folder: &Path) -> Result<Vec<CatalogServer>, Failure> {
@@ -120,26 +103,6 @@ fn messages_of(file: &Path, held_out: bool) -> Result<Vec<Message>, Failure> {
         kind: text(line, "kind").unwrap_or_default(),
     };
     Ok(lines(file)?.iter().map(message).collect())
-}
-
-async fn indexed(catalog: &Catalog, store: &Arc<dyn Store>, embedder: &Arc<dyn Embedder>, folder: PathBuf) -> Result<Retrieve, Failure> {
-    let options = EmbeddedIndexOptions { folder, model: embedder.model().into(), progress: Arc::new(|_| {}) };
-    let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options)?;
-    let indexing = Indexing {
-        current: Arc::new(CurrentCatalog::default()),
-        store: Arc::clone(store),
-        index: Arc::clone(&index),
-        embedder: Arc::clone(embedder),
-        lexical: LexicalModel::default(),
-        on_progress: Arc::new(|_, _| {}),
-        enrichment: Arc::default(),
-        unused_retention: Duration::from_hours(24),
-    };
-    indexing.update(catalog).await;
-    let settings = Settings::defaults().map_err(|problems| problems.to_string())?;
-    let retrieve = Retrieve::new(Arc::clone(embedder), index, Arc::new(ArcSwap::from_pointee(settings.live.selection)));
-    retrieve.teach_gate(store.as_ref()).await;
-    Ok(retrieve)
 }
 
 /// A linear congruential generator (Numerical Recipes' constants): the same draws everywhere.

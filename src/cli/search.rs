@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn the_half_that_brought_a_tool_is_named() {
-        let ranked = |dense, lexical, leads| Ranked { key: 0, fused: 0.0, dense, lexical, leads };
+        let ranked = |dense, lexical, leads| Ranked { key: 0, dense, lexical, leads, ..Ranked::default() };
         let places = [ranked(Some(0.9), 0.0, 1), ranked(Some(0.5), 4.0, 0), ranked(Some(0.4), 9.0, 2), ranked(None, 1.0, 0)];
         let reasons = |at: usize| Places::of(&places).reasons(at, &places[at], &[]).join("; ");
         assert_eq!(reasons(0), "by meaning alone (1st)");

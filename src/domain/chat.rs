@@ -1,7 +1,8 @@
 //! The chat's set: what a chat was offered stays offered.
 //!
 //! A provider's prompt cache lives as long as the tools array keeps its prefix, so tools are appended in stable
-//! order. Over the budget the oldest that were never called go first.
+//! order, and only where the message asks for something that the set does not have. Over the budget the oldest that were never
+//! called go first, several at once: each time that any goes, the cache is lost.
 
 use std::collections::HashSet;
 
@@ -44,7 +45,14 @@ impl ChatSet {
         self.tools.iter().any(|entry| entry.tool == *tool)
     }
 
-    /// Appends what was called and what is newly offered, and drops over the budget. Returns the dropped tools.
+    /// Whether it has all of these.
+    #[must_use]
+    pub fn covers(&self, needed: &[ToolId]) -> bool {
+        needed.iter().all(|tool| self.contains(tool))
+    }
+
+    /// Appends what was called and what is newly offered, and drops down to two thirds of the budget once it is over. Returns
+    /// the dropped tools.
     ///
     /// Calls come in the order of the conversation. Dropped are the oldest that were neither called nor offered by this
     /// very update: called tools stay, and so does what the message at hand asks for, even over the budget.
@@ -60,7 +68,8 @@ impl ChatSet {
                 self.tools.push(ChatTool { tool: tool.clone(), called: false });
             }
         }
-        let mut excess = self.tools.len().saturating_sub(budget);
+        let room = if self.tools.len() > budget { budget - budget / 3 } else { budget };
+        let mut excess = self.tools.len().saturating_sub(room);
         let mut dropped = Vec::new();
         self.tools.retain(|entry| {
             let keep = excess == 0 || entry.called || offered.contains(&entry.tool);
@@ -117,8 +126,23 @@ mod tests {
         let mut set = ChatSet::default();
         set.update(&ids(&["a", "b", "c"]), &[], 3);
         let dropped = set.update(&ids(&["d"]), &ids(&["a"]), 3);
-        assert_eq!(names(&set), ["a", "c", "d"]);
-        assert_eq!(dropped, ids(&["b"]));
+        assert_eq!(names(&set), ["a", "d"]);
+        assert_eq!(dropped, ids(&["b", "c"]));
+    }
+
+    /// From its 24th tool on a chat lost tools, and with them the provider's prompt cache, with nearly every message.
+    #[test]
+    fn several_go_at_once_so_that_the_next_messages_have_room() {
+        let mut set = ChatSet::default();
+        let names: Vec<String> = (0..60).map(|number| format!("t{number:02}")).collect();
+        let mut times = 0;
+        for pair in names.chunks(2) {
+            let offered: Vec<ToolId> = pair.iter().map(|name| ToolId::new("s", name.as_str())).collect();
+            let dropped = set.update(&offered, &[], 24);
+            assert!(set.tools().len() <= 24 && (dropped.is_empty() || dropped.len() > 8), "{dropped:?}");
+            times += usize::from(!dropped.is_empty());
+        }
+        assert_eq!(times, 4, "of 18 messages over the budget");
     }
 
     #[test]

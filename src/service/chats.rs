@@ -81,6 +81,12 @@ impl Chats {
 
     /// Adds what was offered and marks what was called.
     pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &[ToolId]) -> Updated {
+        self.take(key, offered, offered, called).await
+    }
+
+    /// The same, but nothing is added where the set has all of `needed` already: what else is offered comes along only when the
+    /// definitions change anyway.
+    pub async fn take(&self, key: &ChatKey, offered: &[ToolId], needed: &[ToolId], called: &[ToolId]) -> Updated {
         let budget = self.settings.load().chat_budget;
         let entry = self.held.entry_by_ref(key).or_default().await.into_value();
         let mut held = entry.lock().await;
@@ -93,6 +99,13 @@ impl Chats {
         }
         let mut warning = None;
         let before = held.set.clone();
+        let known: Vec<ToolId>;
+        let offered = if held.set.covers(needed) {
+            known = offered.iter().filter(|tool| held.set.contains(tool)).cloned().collect();
+            known.as_slice()
+        } else {
+            offered
+        };
         let dropped = held.set.update(offered, called, budget);
         held.removed.retain(|tool| !offered.contains(tool) && !called.contains(tool));
         let set = held.set.clone();

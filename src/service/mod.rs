@@ -14,6 +14,7 @@ pub mod exposition;
 pub mod feedback;
 pub mod files;
 pub mod find;
+pub mod foreign;
 pub mod judges;
 pub mod keys;
 mod last_selections;

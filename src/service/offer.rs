@@ -12,7 +12,7 @@ use crate::domain::selection::Disclosed;
 use crate::domain::session::Session;
 use crate::domain::tool::{Tool, ToolId};
 use crate::domain::toolset::ToolsetName;
-use crate::service::retrieve::ForeignTool;
+use crate::service::foreign::ForeignTool;
 use crate::service::select::{Offered, SelectRequest};
 
 /// The functions on offer, sorted by whose they are. A tool of ours is its position in the catalog.

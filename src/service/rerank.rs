@@ -5,9 +5,10 @@ use tokio::time::Instant;
 use crate::domain::catalog::Catalog;
 use crate::domain::judgement::{Entry, Question};
 use crate::domain::relevance::{Ranked, is_ambiguous};
+use crate::service::foreign::ForeignTool;
 use crate::service::judges::Judges;
 use crate::service::ports::Advisor;
-use crate::service::retrieve::{ForeignTool, Ranking};
+use crate::service::retrieve::Ranking;
 use crate::settings::Rerank;
 
 /// What is to be judged. Everything in the ranking is on offer to the caller.

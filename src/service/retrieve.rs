@@ -13,19 +13,14 @@ use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::Catalog;
 use crate::domain::principal::Visibility;
 use crate::domain::relevance::{
-    Candidates, FusionParameters, Gate, GateEvidence, LexicalModel, QueryPlan, Ranked, Signals, readable_score, z_scores,
+    Candidates, FusionParameters, Gate, GateEvidence, LeftOpen, LexicalModel, QueryPlan, Ranked, Signals, SparseVector, TurnEvidence,
+    readable_score, z_scores,
 };
 use crate::domain::tool::Tool;
 use crate::service::current::LiveSelection;
+use crate::service::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
 use crate::service::meters::{Meters, Stage};
 use crate::service::ports::{Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex};
-
-/// A tool of somebody else that shall be judged with ours: what is known of it is its definition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForeignTool {
-    pub name: String,
-    pub description: String,
-}
 
 /// A ranked list with the evidence that the cut and the gate go by. Keys below the number of tools in the catalog are
 /// positions in it; the others are foreign tools in their order.
@@ -38,18 +33,58 @@ pub struct Ranking {
     pub in_context: Option<String>,
     /// The vector of that.
     pub context_vector: Option<Arc<[f32]>>,
+    /// What the assistant's turn before the message left open.
+    pub left_open: LeftOpen,
     /// The message as a vector.
     pub vector: Option<Arc<[f32]>>,
     /// The share of the five first that are of the first one's server.
     pub agreement: f32,
+    /// Foreign tools that were not judged, by their places: they are kept.
+    pub not_judged: Vec<usize>,
     /// Whether the message has several sentences or clauses.
     pub has_parts: bool,
     pub warnings: Vec<String>,
 }
 
-/// How far a message that leans on earlier turns may lie below the gate's threshold alone, in log-odds, where it lies above
-/// it with them: "thanks!" stays below, "and Seoul?" does not.
-const CONTEXT_ALLOWANCE: f32 = 4.0;
+impl Ranking {
+    /// The evidence of all texts that were searched for.
+    fn with_evidence<T>(&self, tools: usize, judge: impl FnOnce(&GateEvidence<'_>) -> T) -> T {
+        let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense));
+        judge(&GateEvidence {
+            message: &self.message,
+            vector: self.vector.as_deref(),
+            best_dense: cosines.first().copied(),
+            best_five: &cosines,
+            agreement: self.agreement,
+            best_lexical: self.ranked.iter().map(|ranked| ranked.lexical).fold(0.0, f32::max),
+            tools,
+        })
+    }
+
+    /// The evidence of the message alone, and of the message in its context.
+    fn with_turn<T>(&self, tools: usize, judge: impl FnOnce(&TurnEvidence<'_>) -> T) -> T {
+        let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense_alone));
+        self.with_evidence(tools, |all| {
+            let alone = GateEvidence {
+                best_dense: cosines.first().copied(),
+                best_five: &cosines,
+                best_lexical: self.ranked.iter().map(|ranked| ranked.lexical_alone).fold(0.0, f32::max),
+                ..*all
+            };
+            let message = self.in_context.as_deref().unwrap_or(&self.message);
+            let in_context = GateEvidence { message, vector: self.context_vector.as_deref(), ..*all };
+            judge(&TurnEvidence { alone, in_context, left_open: self.left_open })
+        })
+    }
+}
+
+/// The five largest, descending.
+fn best_five(cosines: impl Iterator<Item = f32>) -> Vec<f32> {
+    let mut cosines: Vec<f32> = cosines.collect();
+    cosines.sort_unstable_by(|one, other| other.total_cmp(one));
+    cosines.truncate(5);
+    cosines
+}
 
 pub struct Retrieve {
     embedder: Arc<dyn Embedder>,
@@ -58,6 +93,7 @@ pub struct Retrieve {
     fusion: FusionParameters,
     settings: LiveSelection,
     gate: ArcSwap<Gate>,
+    foreign: ForeignVectors,
     meters: Arc<Meters>,
 }
 
@@ -82,6 +118,7 @@ impl Retrieve {
             fusion: FusionParameters::default(),
             settings,
             gate,
+            foreign: ForeignVectors::default(),
             meters: Arc::default(),
         }
     }
@@ -147,34 +184,23 @@ impl Retrieve {
     #[must_use]
     pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
         let gate = self.gate.load();
-        Self::with_evidence(ranking, tools, |evidence| {
-            let alone = gate.judge(evidence);
-            let Some(message) = ranking.in_context.as_deref() else { return alone.needs_tool };
-            let in_context = gate.judge(&GateEvidence { message, vector: ranking.context_vector.as_deref(), ..*evidence });
-            alone.needs_tool || (in_context.needs_tool && alone.margin >= -CONTEXT_ALLOWANCE)
-        })
+        let verdict = match ranking.in_context {
+            Some(_) => ranking.with_turn(tools, |evidence| gate.judge_turn(evidence)),
+            None => ranking.with_evidence(tools, |evidence| gate.judge(evidence)),
+        };
+        verdict.needs_tool
     }
 
     /// What the gate's trained half goes by: for training it.
     #[must_use]
     pub fn signals(&self, ranking: &Ranking, tools: usize) -> Signals {
-        Self::with_evidence(ranking, tools, |evidence| self.gate.load().signals(evidence))
+        ranking.with_evidence(tools, |evidence| self.gate.load().signals(evidence))
     }
 
-    fn with_evidence<T>(ranking: &Ranking, tools: usize, judge: impl FnOnce(&GateEvidence<'_>) -> T) -> T {
-        let mut cosines: Vec<f32> = ranking.ranked.iter().filter_map(|ranked| ranked.dense).collect();
-        cosines.sort_unstable_by(|one, other| other.total_cmp(one));
-        cosines.truncate(5);
-        let evidence = GateEvidence {
-            message: &ranking.message,
-            vector: ranking.vector.as_deref(),
-            best_dense: cosines.first().copied(),
-            best_five: &cosines,
-            agreement: ranking.agreement,
-            best_lexical: ranking.ranked.iter().map(|ranked| ranked.lexical).reduce(f32::max).unwrap_or(0.0),
-            tools,
-        };
-        judge(&evidence)
+    /// The same of a message that leans on the turns before it: alone, in context, and of the turns.
+    #[must_use]
+    pub fn turn_signals(&self, ranking: &Ranking, tools: usize) -> [serde_json::Value; 3] {
+        ranking.with_turn(tools, |evidence| self.gate.load().turn_signals(evidence))
     }
 
     /// Ranks what the caller sees, and the foreign tools with it, for one message.
@@ -238,51 +264,57 @@ impl Retrieve {
                 candidates.add_lexical(text, key, *score);
             }
         }
-        if !foreign.is_empty() && !vectors.is_empty() {
-            self.add_foreign(&mut candidates, catalog, &vectors, foreign, &mut warnings).await;
-        }
+        let not_judged = self.add_foreign(&mut candidates, catalog, &vectors, &query, foreign, &mut warnings).await;
         let servers = server_priors(&found.servers, catalog);
         candidates.set_prior(|key| catalog.server_of(key).and_then(|server| servers.get(server as usize)).copied().unwrap_or(0.0));
         let ranked = candidates.fuse(&fusion);
         Ranking {
             agreement: agreement(&ranked, catalog),
             has_parts,
+            not_judged,
             ranked,
             message: plan.whole().to_owned(),
             in_context: plan.in_context().map(str::to_owned),
+            left_open: plan.left_open(),
             context_vector: vectors.get(1).filter(|_| plan.in_context().is_some()).cloned(),
             vector: vectors.into_iter().next(),
             warnings,
         }
     }
 
+    /// Returns the places of those that were not judged.
     async fn add_foreign(
         &self,
         candidates: &mut Candidates<u32>,
         catalog: &Catalog,
         vectors: &[Arc<[f32]>],
+        query: &[IndexQueryText],
         foreign: &[ForeignTool],
         warnings: &mut Vec<String>,
-    ) {
-        let passages: Vec<String> =
-            foreign.iter().map(|tool| format!("{}: {}", tool.name.replace(['_', '-'], " "), tool.description)).collect();
-        let passages: Vec<&str> = passages.iter().map(String::as_str).collect();
-        let embedded = match self.embedder.embed_queries(&passages).await {
-            Ok(embedded) => embedded,
-            Err(error) => {
-                tracing::warn!(error = %error, "foreign tools were not embedded");
-                warnings.push("foreign tools were not judged".to_owned());
-                return;
-            }
-        };
+    ) -> Vec<usize> {
+        if foreign.is_empty() {
+            return Vec::new();
+        }
+        let terms: Vec<SparseVector> = query.iter().map(|text| text.sparse.clone()).collect();
+        let Foreign { known, warning } = self.foreign.judge(foreign, self.embedder.as_ref(), &self.lexical, catalog, &terms).await;
+        warnings.extend(warning);
         let first = u32::try_from(catalog.tools().len()).unwrap_or(u32::MAX);
-        for (key, passage) in (first..).zip(&embedded) {
+        let mut not_judged = Vec::new();
+        for (place, (key, known)) in (first..).zip(known).enumerate() {
+            let Known::Judged(passage, scores) = known else {
+                not_judged.push(place);
+                continue;
+            };
+            for (text, score) in scores.into_iter().enumerate() {
+                candidates.add_lexical(text, key, score);
+            }
             for (text, vector) in vectors.iter().enumerate() {
-                let cosine = vector.iter().zip(passage.iter()).map(|(one, other)| one * other).sum();
-                candidates.add_dense(text, key, cosine);
-                candidates.add_lexical(text, key, 0.0);
+                if let Some(passage) = &passage {
+                    candidates.add_dense(text, key, vector.iter().zip(passage.iter()).map(|(one, other)| one * other).sum());
+                }
             }
         }
+        not_judged
     }
 
     /// The best tools for several queries, merged, best first, with readable scores: exactly `limit` when the caller

@@ -36,6 +36,21 @@ pub use crate::domain::selection::Selection;
 /// Candidates that an index list brings at most, however small the part on offer is.
 const LONGEST_LIST: usize = 1_000;
 
+/// When a chat's tools change for a message: distances from the best score.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChatParameters {
+    /// Within it a tool is about as good as the best one, and the chat's tools change for it.
+    pub as_good: f32,
+    /// Up to it tools come along where the chat's tools change, for the turns to come.
+    pub gap: f32,
+}
+
+impl Default for ChatParameters {
+    fn default() -> Self {
+        Self { as_good: 0.3, gap: GAP_OF_PARTS }
+    }
+}
+
 /// A turn of the conversation.
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
@@ -96,6 +111,7 @@ pub struct Select {
     recorder: Recorder,
     settings: LiveSelection,
     meta_tokens: MetaTokens,
+    of_chats: ChatParameters,
 }
 
 /// What was chosen newly for a message. Tools of ours are positions in the catalog.
@@ -103,10 +119,16 @@ struct Chosen {
     kind: SelectionKind,
     /// Best first.
     tools: Vec<u32>,
+    /// Of these what the message can't do without: the best for each of its texts, and what is about as good.
+    needed: HashSet<u32>,
     /// Names of others with their scores and places in the ranking.
     foreign: Vec<(String, f32, usize)>,
+    /// Names of others that were to be judged and were not.
+    not_judged: Vec<String>,
     /// Places in the ranking, from 1, of what was chosen.
     ranks: HashMap<u32, usize>,
+    /// Whether the message leans on the turns before it: what fits it alone says little then.
+    leans: bool,
     /// Whether a language model chose.
     judged: bool,
     /// Scores of all ranked tools.
@@ -128,7 +150,13 @@ impl Select {
         settings: LiveSelection,
         meta_tokens: MetaTokens,
     ) -> Self {
-        Self { current, retrieve, judges, chats, recorder, settings, meta_tokens }
+        Self { current, retrieve, judges, chats, recorder, settings, meta_tokens, of_chats: ChatParameters::default() }
+    }
+
+    /// With other distances, for measuring what they give.
+    #[must_use]
+    pub fn with_chat_parameters(self, of_chats: ChatParameters) -> Self {
+        Self { of_chats, ..self }
     }
 
     #[must_use]
@@ -162,8 +190,10 @@ impl Select {
         let tool_at = |&position: &u32| catalog.tools()[position as usize].id.clone();
         let found = found(&request, &offer, &catalog, &visibility);
         let new: Vec<ToolId> = chosen.tools.iter().map(tool_at).chain(found.iter().cloned()).collect();
+        let needed: Vec<ToolId> =
+            chosen.tools.iter().filter(|position| chosen.needed.contains(position)).map(tool_at).chain(found.iter().cloned()).collect();
         let is_visible = |id: &ToolId| catalog.tool(id).is_some_and(|tool| visibility.allows(tool));
-        let (set, mut warnings) = self.update_chat(&request, principal, &new, &called, is_visible).await;
+        let (set, mut warnings) = self.update_chat(&request, principal, (&new, &needed), &called, is_visible).await;
         warnings.extend(chosen.warnings.iter().cloned());
         warnings.append(&mut offer.warnings);
 
@@ -218,7 +248,7 @@ impl Select {
                 }
             }
         }
-        let foreign = offer.foreign.iter().map(|name| (name.clone(), None, Reason::Foreign));
+        let foreign = offer.foreign.iter().chain(&chosen.not_judged).map(|name| (name.clone(), None, Reason::Foreign));
         let judged = chosen.foreign.iter().map(|(name, score, rank)| (name.clone(), Some(*score), chosen.reason(*rank)));
         tools.extend(foreign.chain(judged).map(|(name, score, reason)| Selected { name, id: None, score, reason }));
 
@@ -284,8 +314,10 @@ impl Select {
             kind: if ranking.warnings.is_empty() { SelectionKind::Chosen } else { SelectionKind::Degraded },
             scores,
             vector: ranking.vector.clone(),
+            leans: ranking.in_context.is_some(),
             message: ranking.message.clone(),
             warnings: ranking.warnings.clone(),
+            not_judged: ranking.not_judged.iter().filter_map(|&place| Some(offer.judged.get(place)?.name.clone())).collect(),
             ..Chosen::nothing()
         };
         if !needs_tool {
@@ -344,11 +376,13 @@ impl Select {
                 twins: twins.map_or(ranked.key, |facts| facts.twins.group(ranked.key)),
             })
             .collect();
+        // What a chat is offered stays: where its tools change, those come along that the next turns may ask for.
+        let of_chat = if request.chat.is_some() { self.of_chats.gap.max(gap) } else { gap };
         let parameters = CutParameters {
             limit: self.limit(request, ranking, catalog),
             token_budget: request.token_budget.or(settings.token_budget).map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
             per_server: settings.per_server,
-            gap,
+            gap: of_chat,
             ..CutParameters::default()
         };
         let mut close = Vec::new();
@@ -358,8 +392,12 @@ impl Select {
             let key = ranked.key as usize;
             match catalog.tools().get(key) {
                 Some(tool) => {
-                    if ranked.leads != 0 || ranked.fused >= ranking[0].fused - parameters.gap {
+                    let is_within = |gap: f32| ranked.fused >= ranking[0].fused - gap;
+                    if ranked.leads != 0 || is_within(gap) {
                         close.push(Arc::clone(tool));
+                    }
+                    if chosen.judged || is_within(self.of_chats.as_good) || (ranked.leads != 0 && !chosen.leans) {
+                        chosen.needed.insert(ranked.key);
                     }
                     chosen.ranks.insert(ranked.key, rank);
                     chosen.tools.push(ranked.key);
@@ -383,12 +421,13 @@ impl Select {
         limit + ranking.iter().take(limit + pinned.len()).filter(|ranked| pinned.contains(&ranked.key)).count()
     }
 
-    /// The chat's set after this message. Without a chat's id it is what the messages show as called.
+    /// The chat's set after this message, with what is new and what of that is needed. Without a chat's id it is what the
+    /// messages show as called.
     async fn update_chat(
         &self,
         request: &SelectRequest,
         principal: &Principal,
-        new: &[ToolId],
+        (new, needed): (&[ToolId], &[ToolId]),
         called: &[ToolId],
         is_visible: impl Fn(&ToolId) -> bool,
     ) -> (ChatSet, Vec<String>) {
@@ -398,7 +437,7 @@ impl Select {
             return (set, Vec::new());
         };
         let key = ChatKey { principal: principal.id.clone(), chat: chat.clone() };
-        let updated = self.chats.update(&key, new, called).await;
+        let updated = self.chats.take(&key, new, needed, called).await;
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
         // What the caller may not see any more goes without a word.
         let names: Vec<String> = updated.dropped.iter().filter(|tool| is_visible(tool)).map(ToString::to_string).collect();
@@ -486,8 +525,11 @@ impl Chosen {
         Self {
             kind: SelectionKind::NothingOnOffer,
             tools: Vec::new(),
+            needed: HashSet::new(),
             foreign: Vec::new(),
+            not_judged: Vec::new(),
             ranks: HashMap::new(),
+            leans: false,
             judged: false,
             scores: HashMap::new(),
             vector: None,

@@ -23,7 +23,7 @@ mod tests {
     #[test]
     fn a_lead_decides() {
         let ranking = |scores: &[f32]| -> Vec<Ranked<u32>> {
-            (0..).zip(scores).map(|(key, &fused)| Ranked { key, fused, dense: None, lexical: 0.0, leads: 0 }).collect()
+            (0..).zip(scores).map(|(key, &fused)| Ranked { key, fused, ..Ranked::default() }).collect()
         };
         assert!(is_ambiguous(&ranking(&[3.0, 3.0, 0.0])));
         assert!(is_ambiguous(&ranking(&[3.0, 3.0 - 0.9 * MARGIN])));

@@ -5,7 +5,7 @@
 //! and raw JSON was worst (.734). Parameters are left to the lexical half.
 
 use super::ToolText;
-use super::words::split_identifier;
+use super::words::{is_unspaced, split_identifier};
 
 /// Characters of a passage; about 130 word pieces, the length that sentence encoders of this size were trained on.
 pub const PASSAGE_CHARACTERS: usize = 600;
@@ -42,6 +42,33 @@ fn own_passages(tool: &ToolText<'_>) -> Vec<String> {
 /// The text for a sentence about a tool that its server has not written: `server name words: sentence`.
 pub fn context_passage(tool: &ToolText<'_>, sentence: &str) -> String {
     cap(&join(&[&split_identifier(tool.server), " ", &split_identifier(tool.name)], sentence), PASSAGE_CHARACTERS)
+}
+
+/// Word pieces of a [`bounded_passage`], about.
+pub const BOUNDED_PIECES: usize = 48;
+
+/// The text for a tool that somebody else sends with each request: `name words: first sentence`, within about
+/// [`BOUNDED_PIECES`] word pieces whatever is sent.
+pub fn bounded_passage(name: &str, description: &str) -> String {
+    let name = squeeze(&split_identifier(&cap(name, FIRST_SENTENCE_CHARACTERS)), FIRST_SENTENCE_CHARACTERS);
+    let head: String = description.chars().take(2 * FIRST_SENTENCE_CHARACTERS).collect();
+    let text = join(&[&name], &squeeze(first_sentence(&head), FIRST_SENTENCE_CHARACTERS));
+    let mut pieces = 0;
+    let end = text.char_indices().scan(0_usize, |letters, (at, character)| {
+        // A word is a piece for each four letters or so; signs and the characters of unspaced scripts are one each.
+        if character.is_whitespace() {
+            *letters = 0;
+        } else if is_unspaced(character) || !character.is_alphanumeric() {
+            *letters = 0;
+            pieces += 1;
+        } else {
+            pieces += usize::from(*letters % 4 == 0);
+            *letters += 1;
+        }
+        Some((at, pieces))
+    });
+    let end = end.skip_while(|(_, pieces)| *pieces <= BOUNDED_PIECES).map(|(at, _)| at).next().unwrap_or(text.len());
+    text[..end].trim_end().to_owned()
 }
 
 pub(super) fn join(head: &[&str], body: &str) -> String {

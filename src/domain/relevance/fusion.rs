@@ -64,7 +64,7 @@ impl Default for FusionParameters {
 }
 
 /// A candidate with its place in the ranking.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Ranked<K> {
     pub key: K,
     /// Weighted sum of z-scores: 0 is the average candidate, the best is usually between 2 and 5.
@@ -73,6 +73,10 @@ pub struct Ranked<K> {
     pub dense: Option<f32>,
     /// Best raw BM25 score over the texts.
     pub lexical: f32,
+    /// Raw cosine with the whole message alone, where there is one.
+    pub dense_alone: Option<f32>,
+    /// Raw BM25 score of the whole message alone.
+    pub lexical_alone: f32,
     /// Bit `i` is set if this is the best candidate for text `i` (0 is the whole message).
     pub leads: u32,
 }
@@ -219,6 +223,8 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         Ranked {
             key: self.keys[row],
             fused,
+            dense_alone: self.dense[cells.start],
+            lexical_alone: self.lexical[cells.start],
             dense: self.dense[cells.clone()].iter().flatten().copied().reduce(f32::max),
             lexical: self.lexical[cells].iter().copied().fold(0.0, f32::max),
             leads,

@@ -26,8 +26,11 @@ use std::collections::HashMap;
 
 use unicode_segmentation::UnicodeSegmentation;
 
+use super::courtesies::{Courtesy, courtesy};
 use super::examples::{NO_TOOL_EXAMPLES, TOOL_EXAMPLES};
 use super::gate_head::{GateHead, Signals};
+use super::turn::TurnEvidence;
+use super::turn_head::{Turn, TurnHead, TurnSignals};
 
 /// Logistic regression weights with vectors, see the module's documentation.
 pub const DENSE_WEIGHTS: GateWeights =
@@ -40,6 +43,10 @@ pub const LEXICAL_WEIGHTS: GateWeights =
 /// How far the threshold is lowered for a message with letters beyond ASCII. The built-in model and the examples are
 /// mostly English: at the common threshold 93 % of such messages that need a tool are kept, with this 98 %.
 pub const FOREIGN_ALLOWANCE: f32 = 2.0;
+
+/// How far a message that leans on earlier turns may lie below the threshold alone, in log-odds, where it lies above it with
+/// them and no head was trained for the model.
+pub const CONTEXT_ALLOWANCE: f32 = 4.0;
 
 /// Weights of one way to judge. A message needs a tool if the weighted sum is at least `threshold`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -104,6 +111,8 @@ pub struct Gate {
     model: Option<ModelPart>,
     /// Goes before everything else when the message has a vector.
     head: Option<GateHead>,
+    /// The same for a message that leans on the turns before it.
+    turn_head: Option<TurnHead>,
 }
 
 /// What the examples' vectors say about a model.
@@ -121,12 +130,12 @@ struct ModelPart {
 
 impl Gate {
     pub fn new(parameters: GateParameters) -> Self {
-        Self { parameters, words: word_odds(), model: None, head: None }
+        Self { parameters, words: word_odds(), model: None, head: None, turn_head: None }
     }
 
     /// A gate for the vectors of a model: with the trained head if there is one for it, else to be taught.
     pub fn for_model(model: &str) -> Self {
-        Self { head: GateHead::of(model), ..Self::default() }
+        Self { head: GateHead::of(model), turn_head: TurnHead::of(model), ..Self::default() }
     }
 
     /// Whether [`Gate::teach`] would change anything.
@@ -148,9 +157,53 @@ impl Gate {
 
     /// Judges a message. Without a vector, or before [`Gate::teach`], or before any tool is embedded, by words alone.
     pub fn judge(&self, evidence: &GateEvidence<'_>) -> Verdict {
-        if evidence.tools == 0 {
+        if evidence.tools == 0 || courtesy(evidence.message).is_some() {
             return Verdict { needs_tool: false, margin: f32::NEG_INFINITY };
         }
+        self.weigh(evidence)
+    }
+
+    /// Judges a message that leans on the turns before it: in its context, by what kind of turn it is.
+    pub fn judge_turn(&self, evidence: &TurnEvidence<'_>) -> Verdict {
+        let (alone, in_context) = (&evidence.alone, &evidence.in_context);
+        if alone.tools == 0 {
+            return Verdict { needs_tool: false, margin: f32::NEG_INFINITY };
+        }
+        match courtesy(alone.message) {
+            Some(Courtesy::Assent) if evidence.left_open.is_any() => return Verdict { needs_tool: true, margin: 0.0 },
+            Some(Courtesy::Both) if evidence.left_open.is_any() => {}
+            Some(_) => return Verdict { needs_tool: false, margin: f32::NEG_INFINITY },
+            None => {}
+        }
+        let (by_itself, with_context) = (self.weigh(alone), self.weigh(in_context));
+        let by_head = || {
+            let head = self.turn_head.as_ref().filter(|_| is_readable(alone.message))?;
+            let turn = Turn {
+                alone: self.signals(alone),
+                in_context: self.signals(in_context),
+                last: TurnSignals::new(evidence.left_open, alone.message, by_itself.margin, with_context.margin),
+                message: alone.vector?,
+                context: in_context.vector?,
+            };
+            head.margin(&turn)
+        };
+        if let Some(margin) = by_head() {
+            return Verdict { needs_tool: margin >= 0.0, margin };
+        }
+        let by_itself = self.weigh(&GateEvidence { message: alone.message, vector: alone.vector, ..*in_context });
+        let is_near = with_context.needs_tool && by_itself.margin >= -CONTEXT_ALLOWANCE;
+        let margin = if is_near { by_itself.margin.max(0.0) } else { by_itself.margin };
+        Verdict { needs_tool: by_itself.needs_tool || is_near, margin }
+    }
+
+    /// What the head for turns goes by, beside the vectors: for training it.
+    pub fn turn_signals(&self, evidence: &TurnEvidence<'_>) -> [serde_json::Value; 3] {
+        let (alone, in_context) = (&evidence.alone, &evidence.in_context);
+        let turn = TurnSignals::new(evidence.left_open, alone.message, self.weigh(alone).margin, self.weigh(in_context).margin);
+        [serde_json::json!(self.signals(alone)), serde_json::json!(self.signals(in_context)), serde_json::json!(turn)]
+    }
+
+    fn weigh(&self, evidence: &GateEvidence<'_>) -> Verdict {
         let tools = evidence.tools as f32;
         let lexical = lexical(evidence);
         if self.head.is_some() && !is_readable(evidence.message) {

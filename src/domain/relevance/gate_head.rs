@@ -53,7 +53,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    fn dot(&self, other: &Self) -> f32 {
+    pub(super) fn dot(&self, other: &Self) -> f32 {
         let values =
             |it: &Self| [it.best, it.second, it.five, it.lexical, it.wording, it.tools, it.reference, it.agreement, it.length, it.foreign];
         values(self).iter().zip(values(other)).map(|(one, other)| one * other).sum()

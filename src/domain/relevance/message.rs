@@ -17,6 +17,7 @@
 
 use unicode_segmentation::UnicodeSegmentation;
 
+use super::turn::LeftOpen;
 use super::words::is_unspaced;
 
 /// Messages of at least this many words are also searched sentence by sentence.
@@ -54,6 +55,7 @@ pub enum Role {
 pub struct QueryPlan {
     texts: Vec<String>,
     parts: Parts,
+    left_open: LeftOpen,
 }
 
 /// What the texts behind the whole message are.
@@ -87,7 +89,7 @@ impl QueryPlan {
         let parts: Vec<String> = parts.into_iter().map(str::to_owned).collect();
         let is = if parts.is_empty() { Parts::None } else { is };
         let texts = std::iter::once(whole).chain(parts).collect();
-        Self { texts, parts: is }
+        Self { texts, parts: is, left_open: LeftOpen::default() }
     }
 
     /// Plans for the last message of the user, oldest turn first, with the turns before it where it leans on them.
@@ -105,6 +107,7 @@ impl QueryPlan {
             plan.texts.truncate(1);
             plan.texts.push(in_context);
             plan.parts = Parts::Context;
+            plan.left_open = last_of(Role::Assistant, before).map(|at| LeftOpen::of(before[at].1)).unwrap_or_default();
         }
         plan
     }
@@ -117,6 +120,11 @@ impl QueryPlan {
     /// The message with the turns before it, where it leans on them.
     pub fn in_context(&self) -> Option<&str> {
         self.texts.get(1).filter(|_| self.parts == Parts::Context).map(String::as_str)
+    }
+
+    /// What the assistant's turn before the message left open; nothing for a message that can stand alone.
+    pub fn left_open(&self) -> LeftOpen {
+        self.left_open
     }
 
     /// The whole message first; at most 1 + [`MAXIMUM_SENTENCES`].

@@ -20,7 +20,8 @@ const LONG: usize = 8;
 /// The words of all tools of a catalogue.
 #[derive(Debug, Default)]
 pub struct Vocabulary {
-    terms: HashSet<u32, RandomState>,
+    /// In how many tools' texts each term is.
+    terms: HashMap<u32, u32, RandomState>,
     /// By first letter.
     words: HashMap<char, Vec<Word>, RandomState>,
 }
@@ -40,17 +41,19 @@ impl Vocabulary {
     /// The words of these tools.
     pub fn of<'a>(analyzer: &Analyzer, tools: impl Iterator<Item = ToolText<'a>>) -> Self {
         let mut counts: HashMap<Box<str>, (u32, u32), RandomState> = HashMap::default();
-        let mut terms = HashSet::default();
+        let mut terms: HashMap<u32, u32, RandomState> = HashMap::default();
         let mut seen: HashSet<u32, RandomState> = HashSet::default();
+        let mut met: HashSet<u32, RandomState> = HashSet::default();
         for tool in tools {
             seen.clear();
+            met.clear();
             let parameters = tool.parameters.iter().flat_map(|&(name, description)| [name, description]);
             let synonyms = tool.synonyms.iter().map(String::as_str);
             for text in
                 [tool.server, tool.name, tool.title.unwrap_or_default(), tool.description].into_iter().chain(parameters).chain(synonyms)
             {
                 analyzer.for_each_word(text, |word, term| {
-                    terms.insert(term);
+                    *terms.entry(term).or_default() += u32::from(met.insert(term));
                     let Some(word) = word.filter(|word| is_correctable(word)) else { return };
                     let is_new = u32::from(seen.insert(term));
                     if let Some((_, tools)) = counts.get_mut(word) {
@@ -72,7 +75,12 @@ impl Vocabulary {
 
     /// Whether some tool has this term.
     pub fn knows(&self, term: u32) -> bool {
-        self.terms.contains(&term)
+        self.terms.contains_key(&term)
+    }
+
+    /// How many tools have this term.
+    pub fn tools_with(&self, term: u32) -> usize {
+        self.terms.get(&term).map_or(0, |&tools| tools as usize)
     }
 
     /// The term of the nearest word, of equally near ones that of more tools; `None` if none is near enough. `word` is

@@ -1,0 +1,125 @@
+//! What a message is that can't be understood alone: a request that goes on, or a word of thanks.
+//!
+//! "and Seoul?" and "thanks!" are as short, and the turns before them are the same. What tells them apart is what kind of
+//! message the last turn is, and whether the assistant's turn before it left something open: "yes" after "Shall I send it?"
+//! needs a tool, after an answer it needs none. Words of courtesy in many languages are a list ([`super::courtesies`]); for
+//! everything else there is a head that was trained on such turns ([`super::turn_head`]).
+
+use super::gate::GateEvidence;
+
+/// What the assistant's turn before a message left open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LeftOpen {
+    /// It ended with a question.
+    pub asks: bool,
+    /// It offered to do something: the answer decides whether it is done.
+    pub offers: bool,
+}
+
+/// What is known of a message that leans on the turns before it.
+#[derive(Debug, Clone, Copy)]
+pub struct TurnEvidence<'a> {
+    /// The message by itself.
+    pub alone: GateEvidence<'a>,
+    /// The message with the turns before it.
+    pub in_context: GateEvidence<'a>,
+    pub left_open: LeftOpen,
+}
+
+impl LeftOpen {
+    /// Of the assistant's last turn.
+    pub fn of(assistant: &str) -> Self {
+        let end = tail(assistant.trim_end(), TAIL_CHARACTERS).to_lowercase().replace('’', "'");
+        if FAREWELLS.iter().any(|words| last_sentence(&end).contains(words)) {
+            return Self::default();
+        }
+        let asks = last_sentence(&end).contains(['?', '？', '؟']);
+        let offers = OFFERS.iter().any(|words| end.contains(words));
+        Self { asks, offers }
+    }
+
+    /// Whether an assent would be one to something.
+    pub fn is_any(self) -> bool {
+        self.asks || self.offers
+    }
+}
+
+/// Characters at the end of a turn that are looked at: questions and offers stand there.
+const TAIL_CHARACTERS: usize = 240;
+
+/// Questions that end an answer and ask nothing.
+const FAREWELLS: [&str; 8] = [
+    "anything else",
+    "something else",
+    "what else can i",
+    "how else can i",
+    "can i help you with",
+    "may i help you",
+    "what can i do for you",
+    "let me know if you need",
+];
+
+/// Words of an offer. English, as what a model says in other languages is told by its question mark.
+const OFFERS: [&str; 22] = [
+    "shall i",
+    "shall we",
+    "should i",
+    "should we",
+    "do you want me to",
+    "want me to",
+    "do you want to",
+    "would you like me to",
+    "would you like to",
+    "would you like it",
+    "would you like a",
+    "may i ",
+    "can i go ahead",
+    "if you like, i",
+    "if you want, i",
+    "let me know if you want",
+    "let me know if i should",
+    "please confirm",
+    "are you sure",
+    "do you really want",
+    "say the word",
+    "confirmation",
+];
+
+/// The last characters of a text.
+fn tail(text: &str, characters: usize) -> &str {
+    let start = text.char_indices().rev().nth(characters.saturating_sub(1)).map_or(0, |(at, _)| at);
+    &text[start..]
+}
+
+/// What follows the last sentence's end but one.
+fn last_sentence(text: &str) -> &str {
+    let body = text.trim_end_matches(|character: char| !character.is_alphanumeric());
+    let start =
+        body.rfind(['.', '!', '?', '\n', '。', '！', '？']).map_or(0, |at| at + body[at..].chars().next().map_or(1, char::len_utf8));
+    &text[start..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LeftOpen;
+
+    fn open(asks: bool, offers: bool) -> LeftOpen {
+        LeftOpen { asks, offers }
+    }
+
+    #[test]
+    fn a_question_at_the_end_is_open() {
+        assert_eq!(LeftOpen::of("There are two. Which one do you mean?"), open(true, false));
+        assert_eq!(LeftOpen::of("Shall I send it? 🙂"), open(true, true));
+        assert_eq!(LeftOpen::of("Soll ich sie abschicken?"), open(true, false));
+        assert_eq!(LeftOpen::of("要发送吗？"), open(true, false));
+        assert_eq!(LeftOpen::of("Please confirm, then I will run it."), open(false, true));
+    }
+
+    #[test]
+    fn an_answer_is_not() {
+        assert_eq!(LeftOpen::of("Why did the bicycle fall over? It was two-tired."), open(false, false));
+        assert_eq!(LeftOpen::of("Done. Is there anything else I can help you with?"), open(false, false));
+        assert_eq!(LeftOpen::of(""), open(false, false));
+    }
+}
