@@ -4,6 +4,7 @@
 
 mod admin;
 mod audit;
+mod backup;
 mod bench;
 mod catalog;
 mod check;
@@ -102,6 +103,8 @@ enum Command {
     Report(report::Report),
     /// Say whether a tool was right for a message
     Feedback(feedback::Feedback),
+    /// Copy the database of a data folder to a new file, also while the service runs
+    Backup(backup::Backup),
     /// Connect an MCP client that only starts processes with a running service
     McpStdio(mcp_stdio::McpStdio),
     /// Measure how well tools are found for messages whose tools are known, at what cost
@@ -230,6 +233,7 @@ impl Command {
             Self::Usage(command) => command.run(),
             Self::Report(command) => command.run(),
             Self::Feedback(command) => command.run(),
+            Self::Backup(command) => command.run(),
             Self::McpStdio(command) => command.run(),
             Self::Bench(command) => command.run(),
         }

@@ -3,6 +3,7 @@
 
 mod architecture;
 mod arguments;
+mod backup;
 mod bench;
 mod chat_set;
 mod cli;
