@@ -36,6 +36,7 @@ mod limits;
 mod llm;
 mod mcp_adapter;
 mod mcp_face;
+mod mcp_forwarding;
 mod mcp_passthrough;
 mod mcp_rounds;
 mod mcp_sessions;

@@ -240,7 +240,7 @@ impl Behaviour {
             tools.extend(["docs", "openapi.json", "a/b", "100%", "a+b {c}"].map(tool));
         }
         if self.options.has("headers") {
-            tools.extend(["request_headers", "sessions"].map(tool));
+            tools.extend(["request_headers", "sessions", "authorizations"].map(tool));
         }
         if self.options.has("more") {
             tools.extend(["ask_user", "ask_rounds", "wait_asking_ended", "link"].map(tool));

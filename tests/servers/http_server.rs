@@ -1,8 +1,8 @@
 //! An MCP server over streamable HTTP. See `behaviour.rs`; besides: `port=N`, `json` answers in one piece instead of
 //! a stream of events, `no-get` has no stream for news, `bad-session=400` answers as servers of the TypeScript SDK
 //! do, `status=N` says no to everything, `call-status=N` to calls only, `quote-refusal` quotes the secrets it was sent,
-//! `redirect=URL` sends everybody away, `headers` has tools that tell the headers of the very request and how many sessions
-//! there are. The port it listens on is its first line of output.
+//! `redirect=URL` sends everybody away, `headers` has tools that tell the headers of the very request, how many sessions
+//! there are, and every `Authorization` that came so far. The port it listens on is its first line of output.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test server may panic")]
 #![allow(clippy::pedantic, unreachable_pub, dead_code, reason = "shared with the other test server")]
 
@@ -28,6 +28,17 @@ impl Wire for Stream {
 
 #[derive(Default)]
 struct Sessions(Mutex<HashSet<String>>);
+
+/// Every `Authorization` that came so far, behind the method of its request.
+#[derive(Default)]
+struct Authorizations(Mutex<Vec<String>>);
+
+impl Authorizations {
+    fn note(&self, method: &str, request: &HttpRequest) {
+        let values = request.headers().get_all("authorization").map(|value| format!("{method}: {}", value.to_str().unwrap()));
+        self.0.lock().unwrap().extend(values);
+    }
+}
 
 fn session(request: &HttpRequest) -> Option<String> {
     request.headers().get("mcp-session-id").map(|value| value.to_str().unwrap().to_owned())
@@ -58,18 +69,25 @@ fn refused(request: &HttpRequest, options: &Options, sessions: &Sessions) -> Opt
 }
 
 /// What this transport alone knows.
-fn told(tool: &str, request: &HttpRequest, sessions: &Sessions) -> Option<Value> {
+fn told(tool: &str, request: &HttpRequest, sessions: &Sessions, authorizations: &Authorizations) -> Option<Value> {
     let text = |(name, value): (&actix_web::http::header::HeaderName, &actix_web::http::header::HeaderValue)| {
         (name.to_string(), json!(value.to_str().unwrap()))
     };
     match tool {
         "request_headers" => Some(Value::Object(request.headers().iter().map(text).collect())),
         "sessions" => Some(json!({"sessions": sessions.0.lock().unwrap().len()})),
+        "authorizations" => Some(json!({"seen": *authorizations.0.lock().unwrap()})),
         _ => None,
     }
 }
 
-async fn post(request: HttpRequest, body: web::Bytes, behaviour: web::Data<Arc<Behaviour>>, sessions: web::Data<Sessions>) -> HttpResponse {
+async fn post(
+    request: HttpRequest,
+    body: web::Bytes,
+    behaviour: web::Data<Arc<Behaviour>>,
+    sessions: web::Data<Sessions>,
+    authorizations: web::Data<Authorizations>,
+) -> HttpResponse {
     let options = &behaviour.options;
     if let Some(response) = refused(&request, options, &sessions) {
         return response;
@@ -78,11 +96,12 @@ async fn post(request: HttpRequest, body: web::Bytes, behaviour: web::Data<Arc<B
     // Of numbers that no tree can hold only `receive` takes notice.
     let message: Value = serde_json::from_str(&text.replace("1e999", "0")).unwrap();
     let method = message["method"].as_str().unwrap_or_default().to_owned();
+    authorizations.note(&method, &request);
     if let Some(status) = options.value("call-status").filter(|_| method == "tools/call") {
         return HttpResponse::build(StatusCode::from_u16(status.parse().unwrap()).unwrap()).body("no secret");
     }
     let tool = message["params"]["name"].as_str().filter(|_| options.has("headers") && method == "tools/call");
-    if let Some(told) = tool.and_then(|tool| told(tool, &request, &sessions)) {
+    if let Some(told) = tool.and_then(|tool| told(tool, &request, &sessions, &authorizations)) {
         let result = json!({"content": [], "structuredContent": told});
         return HttpResponse::Ok().json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}));
     }
@@ -170,10 +189,12 @@ async fn main() -> std::io::Result<()> {
     let port: u16 = options.value("port").map_or(0, |port| port.parse().unwrap());
     let behaviour = web::Data::new(Behaviour::new(options));
     let sessions = web::Data::new(Sessions::default());
+    let authorizations = web::Data::new(Authorizations::default());
     let server = HttpServer::new(move || {
         App::new()
             .app_data(behaviour.clone())
             .app_data(sessions.clone())
+            .app_data(authorizations.clone())
             .app_data(web::PayloadConfig::new(64 << 20))
             .route("/mcp", web::post().to(post))
             .route("/mcp", web::get().to(get))

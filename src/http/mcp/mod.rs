@@ -148,7 +148,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     let Asked { state, caller, at, query, request, server } = asked;
     let message = Message::read(&body);
     let shown = query.shown(&at, &message)?;
-    let headers = Arc::new(headers(&request));
+    let headers = Arc::new(headers(&caller, &request));
     let address = query.address(&at, server.as_ref());
     let session = if has_sessions(&headers) && !message.is_initialize() { session(&state, &headers, &caller.0, &address)? } else { None };
     match *request.method() {

@@ -78,18 +78,14 @@ async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId
 pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpRequest) -> execute::Caller {
     let mut context = context(caller, request);
     if state.execute.forwards_headers(tool) {
-        let mut headers = headers(request);
-        if caller.0.kind != PrincipalKind::Anyone {
-            // It is the key of this service, with which the caller was let in, and nobody else's.
-            headers.remove(http::header::AUTHORIZATION);
-        }
-        context.headers = Arc::new(headers);
+        context.headers = Arc::new(headers(caller, request));
     }
     context
 }
 
-/// All headers of a request, in the types of the client's side.
-pub fn headers(request: &HttpRequest) -> http::HeaderMap {
+/// The headers of a request, in the types of the client's side. Every face takes them from here, so what is left out here reaches no
+/// MCP server: a key that let the caller in belongs to this service alone.
+pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
     let pairs = request.headers().iter().filter_map(|(name, value)| {
         let name = http::HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
         Some((name, http::HeaderValue::from_bytes(value.as_bytes()).ok()?))
@@ -97,6 +93,10 @@ pub fn headers(request: &HttpRequest) -> http::HeaderMap {
     let mut out = http::HeaderMap::new();
     for (name, value) in pairs {
         out.append(name, value);
+    }
+    // Keys come in this header, in whatever scheme. Where no key was asked for, it is the caller's own and may be meant for a server.
+    if caller.0.kind != PrincipalKind::Anyone {
+        out.remove(http::header::AUTHORIZATION);
     }
     out
 }

@@ -1,0 +1,119 @@
+//! Headers of MCP clients on their way to a server whose configuration lets `Authorization` through.
+
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+
+use crate::harness::{Running, Start};
+use crate::keys::{ADMIN, KEY, create};
+use crate::mcp_adapter::HttpServer;
+use crate::mcp_stdio::newer_era;
+
+/// What an MCP client can ask of the server behind, by the addresses of all servers and of that one.
+fn requests() -> Vec<(&'static str, &'static str, Value)> {
+    let argument = json!({"name": "who", "value": "A"});
+    let completion = |name: &str| json!({"ref": {"type": "ref/prompt", "name": name}, "argument": argument});
+    vec![
+        ("/mcp", "tools/call", json!({"name": "http__echo", "arguments": {}})),
+        ("/mcp", "tools/call", json!({"name": "run_tool", "arguments": {"name": "http__echo", "arguments": {}}})),
+        ("/mcp", "prompts/list", json!({})),
+        ("/mcp", "prompts/get", json!({"name": "http__greet", "arguments": {"who": "Anna"}})),
+        ("/mcp", "resources/list", json!({})),
+        ("/mcp", "resources/templates/list", json!({})),
+        ("/mcp", "resources/read", json!({"uri": "toolsieve://http/test://note"})),
+        ("/mcp", "completion/complete", completion("http__greet")),
+        ("/http/mcp", "tools/call", json!({"name": "echo", "arguments": {}})),
+        ("/http/mcp", "prompts/get", json!({"name": "greet", "arguments": {"who": "Anna"}})),
+        ("/http/mcp", "resources/read", json!({"uri": "test://note"})),
+        ("/http/mcp", "completion/complete", completion("greet")),
+    ]
+}
+
+/// The request as clients of both eras send it, without a key.
+fn messages(service: &Running, path: &str, method: &str, params: &Value) -> [RequestBuilder; 2] {
+    let url = format!("{}{path}", service.url);
+    let message = |params: &Value| json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+    let send = |params: &Value| service.client.post(&url).header("accept", "application/json, text/event-stream").json(&message(params));
+    let mut newer = params.clone();
+    newer["_meta"] = newer_era();
+    newer["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
+    let mut request = send(&newer).header("mcp-protocol-version", "2026-07-28").header("mcp-method", method);
+    if let Some(name) = params["name"].as_str().or(params["uri"].as_str()) {
+        request = request.header("mcp-name", name);
+    }
+    [send(params), request]
+}
+
+async fn result(request: RequestBuilder) -> Value {
+    let response = request.send().await.unwrap();
+    let (status, body) = (response.status(), response.text().await.unwrap());
+    let text = body.lines().find_map(|line| line.strip_prefix("data: ")).unwrap_or(&body);
+    let answer: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("{body}"));
+    assert!(status == StatusCode::OK && answer["result"].is_object(), "{answer}");
+    answer["result"].clone()
+}
+
+/// Every `Authorization` that the server has seen.
+async fn seen(service: &Running) -> Value {
+    service.post("/http/authorizations", &json!({})).await.1["seen"].clone()
+}
+
+fn servers(server: &HttpServer) -> Value {
+    let rules = json!({"enabled": true, "whitelist": ["authorization"]});
+    json!({"http": {"type": "http", "url": format!("http://127.0.0.1:{}/mcp", server.port), "client_header_forwarding": rules}})
+}
+
+/// The operator of a server behind would have read the service key or the admin key in the log of that server.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_key_of_the_service_reaches_a_server() {
+    let server = HttpServer::start(&["headers", "more"]);
+    let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_MCP__ELICITATION", "true")];
+    let service = Start { servers: servers(&server), key: Some(KEY), environment, ..Start::default() }.start().await;
+    service.settled().await;
+    let (_, named) = create(&service, json!({"name": "ci"})).await;
+    for key in [KEY, ADMIN, &named] {
+        let ways: [fn(RequestBuilder, &str) -> RequestBuilder; 2] =
+            [|request, key| request.bearer_auth(key), |request, key| request.basic_auth("anybody", Some(key))];
+        for with_key in ways {
+            for (path, method, params) in requests() {
+                for request in messages(&service, path, method, &params) {
+                    result(with_key(request, key)).await;
+                }
+            }
+            for (path, body) in [("/http/echo", json!({})), ("/v1/tools/call", json!({"name": "http__echo", "arguments": {}}))] {
+                let request = service.client.post(format!("{}{path}", service.url)).json(&body);
+                assert_eq!(with_key(request, key).send().await.unwrap().status(), StatusCode::OK);
+            }
+        }
+    }
+    // A call that waits for an answer of its user, and goes on in another request.
+    let mut params = json!({"name": "http__ask_rounds", "arguments": {}});
+    let [_, first] = messages(&service, "/mcp", "tools/call", &params);
+    let question = result(first.bearer_auth(KEY)).await;
+    let (asked, _) = question["inputRequests"].as_object().unwrap_or_else(|| panic!("{question}")).iter().next().unwrap();
+    params["inputResponses"] = json!({asked: {"action": "accept", "content": {"name": "Anna"}}});
+    params["requestState"] = question["requestState"].clone();
+    let [_, second] = messages(&service, "/mcp", "tools/call", &params);
+    assert!(result(second.bearer_auth(KEY)).await.to_string().contains("Anna"));
+
+    assert_eq!(seen(&service).await, json!([]));
+}
+
+/// Without a key of the service, what a caller sends is the caller's own, and both faces hand it on.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_no_key_is_asked_for_a_caller_brings_its_own() {
+    let server = HttpServer::start(&["headers", "more"]);
+    let service = Running::on(servers(&server)).await;
+    for (path, method, params) in requests() {
+        for request in messages(&service, path, method, &params) {
+            result(request.bearer_auth("of-the-caller")).await;
+        }
+    }
+    let request = service.request(Method::POST, "/http/echo").bearer_auth("of-the-caller").json(&json!({}));
+    assert_eq!(request.send().await.unwrap().status(), StatusCode::OK);
+    let seen = seen(&service).await;
+    let of =
+        |wanted: &str| seen.as_array().unwrap().iter().filter(|line| *line == &json!(format!("{wanted}: Bearer of-the-caller"))).count();
+    for (method, times) in [("tools/call", 7), ("prompts/get", 4), ("resources/read", 4), ("completion/complete", 4), ("prompts/list", 2)] {
+        assert_eq!(of(method), times, "{method}: {seen}");
+    }
+}
