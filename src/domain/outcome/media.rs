@@ -8,9 +8,8 @@ use serde_json::{Map, Value};
 
 /// What every provider takes as an image. Another one (SVG, TIFF) would fail the whole chat.
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-/// How the base64 form of those begins.
-const BEGINNINGS: [(&str, &str); 4] =
-    [("iVBORw0KGgo", "image/png"), ("/9j/", "image/jpeg"), ("R0lGOD", "image/gif"), ("UklGR", "image/webp")];
+/// Characters of base64 that hold the bytes which say what a file is.
+const BEGINNING: usize = 16;
 const UNKNOWN: &str = "application/octet-stream";
 /// Longest name of a kind of file that is believed.
 const LONGEST_MIME_TYPE: usize = 100;
@@ -72,9 +71,8 @@ impl Binary {
             data.retain(|character| !character.is_ascii_whitespace());
             data = data.replace('-', "+").replace('_', "/");
         }
-        let beginning = || BEGINNINGS.iter().find(|(beginning, _)| data.starts_with(beginning)).map(|(_, kind)| (*kind).to_owned());
         let mime_type = match mime_type.as_deref() {
-            None | Some(UNKNOWN) => beginning().or(mime_type),
+            None | Some(UNKNOWN) => type_of(&data).map(str::to_owned).or(mime_type),
             Some("image/jpg") => Some("image/jpeg".to_owned()),
             Some(_) => mime_type,
         };
@@ -85,7 +83,8 @@ impl Binary {
     pub(super) fn data_uri(&self) -> Option<String> {
         let data = self.data.trim_end_matches('=');
         let is_base64 = !data.is_empty() && data.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
-        (IMAGES.contains(&self.mime_type.as_str()) && is_base64).then(|| {
+        // What was sent as a sound is none, whatever it says of itself.
+        (self.kind != BinaryKind::Audio && IMAGES.contains(&self.mime_type.as_str()) && is_base64).then(|| {
             let padding = "=".repeat((4 - data.len() % 4) % 4);
             format!("data:{};base64,{data}{padding}", self.mime_type)
         })
@@ -126,6 +125,24 @@ impl Binary {
             || self.uri.as_deref().map(|uri| uri.split(['?', '#']).next().unwrap_or(uri)).and_then(|uri| uri.rsplit('/').next());
         self.name.as_deref().or_else(of_address).map(str::trim).filter(|name| !name.is_empty())
     }
+}
+
+/// What a file is by its first bytes (WHATWG, "MIME Sniffing").
+fn type_of(data: &str) -> Option<&'static str> {
+    let beginning = LENIENT.decode(data.get(..BEGINNING.min(data.len() / 4 * 4))?).ok()?;
+    Some(match beginning.as_slice() {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => "image/png",
+        [0xff, 0xd8, 0xff, ..] => "image/jpeg",
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => "image/gif",
+        // Sounds and films are kept in this container too.
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P'] => "image/webp",
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E'] => "audio/wav",
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'A', b'V', b'I', b' '] => "video/x-msvideo",
+        [b'f', b'L', b'a', b'C', ..] => "audio/flac",
+        [b'I', b'D', b'3', ..] => "audio/mpeg",
+        [b'%', b'P', b'D', b'F', b'-', ..] => "application/pdf",
+        _ => return None,
+    })
 }
 
 /// `type/subtype` in lower case; empty where it is not of that form.
