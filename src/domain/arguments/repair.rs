@@ -3,8 +3,10 @@
 //! A repair is made only where the value is invalid as it is and the whole is valid afterwards. Each is a change of
 //! form, never of content: the digits of a number in a text are the number's digits.
 
+use std::collections::HashSet;
 use std::fmt;
 
+use indexmap::IndexMap;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError, Validator};
 use serde_json::Value;
@@ -13,8 +15,12 @@ use serde_json::value::RawValue;
 use crate::domain::arguments::PROBLEM_LIMIT;
 use crate::domain::json::{self, Edit};
 
-/// Candidates that are tried for one call.
+/// Candidates that are tried one by one for one call.
 const TRIES: usize = 100;
+/// Problems that are put right for one call.
+const MOST: usize = 5_000;
+/// How often many problems are put right at once: what was a text may hold further ones.
+const ROUNDS: usize = 4;
 
 /// What was put right, and where. Holds no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,10 +83,18 @@ struct Candidate {
 pub(super) fn repair(validator: &Validator, arguments: &str, instance: &Value) -> Option<(String, Vec<Repair>)> {
     let (mut text, mut instance) = (arguments.to_owned(), instance.clone());
     let (mut repairs, mut tries) = (Vec::new(), 0);
+    for _ in 0..ROUNDS {
+        if problems(validator, &instance) <= PROBLEM_LIMIT {
+            break;
+        }
+        let more;
+        (text, instance, more) = all_at_once(validator, &text, &instance)?;
+        repairs.extend(more);
+    }
     let mut problems = problems(validator, &instance);
     while problems > 0 {
-        let candidates = candidates(validator, &text, &instance)?;
-        let better = candidates.into_iter().find_map(|candidate| {
+        let mut candidates = candidates(validator, &instance, PROBLEM_LIMIT)?.into_iter().flatten();
+        let better = candidates.find_map(|candidate| {
             tries += 1;
             if tries > TRIES {
                 return None;
@@ -101,20 +115,38 @@ fn problems(validator: &Validator, instance: &Value) -> usize {
     if validator.is_valid(instance) { 0 } else { validator.iter_errors(instance).take(PROBLEM_LIMIT + 1).count().max(1) }
 }
 
-/// What may put things right; nothing at all where one of the problems can't be helped.
-fn candidates(validator: &Validator, text: &str, instance: &Value) -> Option<Vec<Candidate>> {
-    let mut all = Vec::new();
-    for error in validator.iter_errors(instance).take(PROBLEM_LIMIT) {
-        let before = all.len();
-        collect(&error, text, &mut all);
-        if all.len() == before {
-            return None;
-        }
+/// Puts right what is wrong in many places, such as a long list of numbers in texts: of each the first way, all in one pass. Whether it
+/// was right is seen when the whole is valid.
+fn all_at_once(validator: &Validator, text: &str, instance: &Value) -> Option<(String, Value, Vec<Repair>)> {
+    let candidates = candidates(validator, instance, MOST + 1)?;
+    if candidates.len() > MOST {
+        return None;
     }
-    Some(all)
+    let mut chosen: IndexMap<String, (RepairKind, Edit)> = IndexMap::new();
+    for Candidate { repair, edit } in candidates.into_iter().filter_map(|of_one| of_one.into_iter().next()) {
+        chosen.entry(repair.pointer).or_insert((repair.kind, edit));
+    }
+    // What lies inside of another one waits for the next round.
+    let is_inside = |pointer: &String| pointer.match_indices('/').any(|(end, _)| chosen.contains_key(&pointer[..end]));
+    let inside: HashSet<String> = chosen.keys().filter(|pointer| is_inside(pointer)).cloned().collect();
+    chosen.retain(|pointer, _| !inside.contains(pointer));
+    let text = json::edit_all(text, chosen.iter().map(|(pointer, (_, edit))| (pointer.as_str(), edit)))?;
+    let instance = json::readable(&text).ok()?;
+    let repairs = chosen.into_iter().map(|(pointer, (kind, _))| Repair { pointer, kind }).collect();
+    Some((text, instance, repairs))
 }
 
-fn collect(error: &ValidationError<'_>, text: &str, out: &mut Vec<Candidate>) {
+/// Of each of the first problems what may put it right; nothing at all where one of them can't be helped.
+fn candidates(validator: &Validator, instance: &Value, most: usize) -> Option<Vec<Vec<Candidate>>> {
+    let of_one = |error: ValidationError<'_>| {
+        let mut found = Vec::new();
+        collect(&error, &mut found);
+        (!found.is_empty()).then_some(found)
+    };
+    validator.iter_errors(instance).take(most).map(of_one).collect()
+}
+
+fn collect(error: &ValidationError<'_>, out: &mut Vec<Candidate>) {
     let pointer = error.instance_path().as_str();
     let instance = error.instance();
     if instance.is_null() && !pointer.is_empty() {
@@ -123,14 +155,14 @@ fn collect(error: &ValidationError<'_>, text: &str, out: &mut Vec<Candidate>) {
         return;
     }
     match error.kind() {
-        ValidationErrorKind::Type { kind } => convert(pointer, instance, |wanted| wants(kind, wanted), text, out),
+        ValidationErrorKind::Type { kind } => convert(pointer, instance, |wanted| wants(kind, wanted), out),
         ValidationErrorKind::Enum { options } => {
-            convert(pointer, instance, |wanted| options.as_array().into_iter().flatten().any(|option| is(option, wanted)), text, out);
+            convert(pointer, instance, |wanted| options.as_array().into_iter().flatten().any(|option| is(option, wanted)), out);
         }
-        ValidationErrorKind::Constant { expected_value } => convert(pointer, instance, |wanted| is(expected_value, wanted), text, out),
+        ValidationErrorKind::Constant { expected_value } => convert(pointer, instance, |wanted| is(expected_value, wanted), out),
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
             for inner in context.iter().flatten() {
-                collect(inner, text, out);
+                collect(inner, out);
             }
         }
         _ => {}
@@ -152,7 +184,7 @@ fn is(value: &Value, wanted: JsonType) -> bool {
 }
 
 /// The ways to make of a value what is wanted in its place.
-fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, text: &str, out: &mut Vec<Candidate>) {
+fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, out: &mut Vec<Candidate>) {
     let mut add = |kind, replacement: String| out.push(candidate(pointer, kind, Edit::Replace(replacement)));
     if let Value::String(string) = instance {
         let string = string.trim();
@@ -176,13 +208,12 @@ fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, te
         }
     }
     if wants(JsonType::Array) && !instance.is_array() && !pointer.is_empty() {
-        let value = json::at(text, pointer).map_or_else(|| instance.to_string(), str::to_owned);
-        add(RepairKind::ValueToList, format!("[{value}]"));
+        out.push(candidate(pointer, RepairKind::ValueToList, Edit::Wrap));
         // One value in a text, for a list of numbers.
         if let Value::String(string) = instance
             && serde_json::from_str::<serde_json::Number>(string.trim()).is_ok()
         {
-            add(RepairKind::ValueToList, format!("[{}]", string.trim()));
+            out.push(candidate(pointer, RepairKind::ValueToList, Edit::Replace(format!("[{}]", string.trim()))));
         }
     }
 }

@@ -98,3 +98,33 @@ fn only_a_lone_wrapper_is_taken_off() {
     assert_eq!(unwrap(r#"{"x": 1}"#), Ok((r#"{"x": 1}"#.into(), None)));
     assert_eq!(unwrap(r#"{"arguments": [1]}"#).unwrap_err()[0].pointer, "/arguments");
 }
+
+/// A list of 22 numbers in texts was refused, one of 21 was not.
+#[test]
+fn a_list_is_repaired_however_long_it_is() {
+    let schema = json!({"properties": {
+        "numbers": {"type": "array", "items": {"type": "integer"}},
+        "rows": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+        "note": {"type": "string"},
+    }});
+    let validator = ArgumentsValidator::default();
+    let list = |count: usize, quote: &str| (0..count).map(|number| format!("{quote}1{number:022}{quote}")).collect::<Vec<_>>().join(", ");
+    for count in [21, 22, 500, 5_000] {
+        let sent = format!("{{\"note\": 7.50, \"numbers\": [{}]}}", list(count, "\"")).replace("7.50", "\"7.50\"");
+        let Verdict::Repaired { arguments, repairs } = validator.check(&schema, &sent) else { panic!("{count}") };
+        assert_eq!(arguments, format!("{{\"note\": \"7.50\", \"numbers\": [{}]}}", list(count, "")), "every digit is there");
+        assert_eq!((repairs.len(), repairs[20].to_string().as_str()), (count, "/numbers/20=text-to-number"));
+    }
+    // One that can't be helped, and all of it is refused with what is wrong first.
+    let sent = format!("{{\"numbers\": [{}, \"no number\"]}}", list(30, "\""));
+    let Verdict::Invalid(problems) = validator.check(&schema, &sent) else { panic!("repaired") };
+    assert_eq!((problems.len(), problems[0].pointer.as_str()), (20, "/numbers/0"));
+    // Lists in texts hold texts again.
+    let row = "\"[\\\"1.50\\\", 2]\"";
+    let sent = format!("{{\"rows\": [{}]}}", vec![row; 30].join(","));
+    let Verdict::Repaired { arguments, repairs } = validator.check(&schema, &sent) else { panic!("rows") };
+    assert_eq!((arguments, repairs.len()), (format!("{{\"rows\": [{}]}}", vec!["[1.50, 2]"; 30].join(",")), 60));
+    // Work is bounded: more than this is the caller's to mend.
+    let sent = format!("{{\"numbers\": [{}]}}", list(5_001, "\""));
+    assert!(matches!(validator.check(&schema, &sent), Verdict::Invalid(_)));
+}

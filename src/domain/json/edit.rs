@@ -1,5 +1,7 @@
 //! One value of a JSON text, by its pointer (RFC 6901): as it was written, replaced, or taken out.
 
+use std::borrow::Cow;
+
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
@@ -10,6 +12,8 @@ use crate::domain::json::{items, members, quoted};
 pub enum Edit {
     /// JSON text that takes its place.
     Replace(String),
+    /// It becomes the one item of a list.
+    Wrap,
     /// The member goes, with its name.
     Remove,
 }
@@ -33,6 +37,7 @@ pub fn at<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
 pub fn edit(json: &str, pointer: &str, edit: &Edit) -> Option<String> {
     let (pointer, replacement) = match edit {
         Edit::Replace(value) => (pointer, value.clone()),
+        Edit::Wrap => (pointer, wrapped(at(json, pointer)?)),
         Edit::Remove => {
             let (parent, _) = pointer.rsplit_once('/')?;
             (parent, without(at(json, parent)?, &segments(pointer).pop()?)?)
@@ -42,6 +47,78 @@ pub fn edit(json: &str, pointer: &str, edit: &Edit) -> Option<String> {
     // Both are the same text, one a part of the other.
     let start = value.as_ptr() as usize - json.as_ptr() as usize;
     Some(format!("{}{replacement}{}", &json[..start], &json[start + value.len()..]))
+}
+
+/// The text with several values edited, of which none is inside of another; every other byte stays as it was, but for the blanks of
+/// objects that lose a member. One pass, however many there are. `None`: there is no such value.
+#[must_use]
+pub fn edit_all<'a>(json: &str, edits: impl IntoIterator<Item = (&'a str, &'a Edit)>) -> Option<String> {
+    let mut edits: Vec<(Vec<String>, &Edit)> = edits.into_iter().map(|(pointer, edit)| (segments(pointer), edit)).collect();
+    edits.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let edits: Vec<(&[String], &Edit)> = edits.iter().map(|(segments, edit)| (segments.as_slice(), *edit)).collect();
+    edited(json, &edits).map(Cow::into_owned)
+}
+
+/// `edits` are sorted, so that what lies below one member stands together.
+fn edited<'a>(json: &'a str, edits: &[(&[String], &'a Edit)]) -> Option<Cow<'a, str>> {
+    match edits {
+        [] => return Some(json.into()),
+        [([], Edit::Replace(value))] => return Some(value.into()),
+        [([], Edit::Wrap)] => return Some(wrapped(json).into()),
+        _ => {}
+    }
+    let below = |part: &[(&'_ [String], &'a Edit)], value: &'a str| {
+        let part: Vec<(&[String], &Edit)> = part.iter().map(|(segments, edit)| (&segments[1..], *edit)).collect();
+        edited(value, &part)
+    };
+    let mut parts = edits.chunk_by(|(one, _), (other, _)| one.first() == other.first());
+    if edits.iter().any(|(segments, edit)| segments.len() == 1 && **edit == Edit::Remove) {
+        let mut members: IndexMap<String, Cow<'_, str>> =
+            members(json)?.into_iter().map(|(name, value)| (name, value.get().into())).collect();
+        for part in parts {
+            let name = part[0].0.first()?;
+            match part {
+                [([_], Edit::Remove)] => drop(members.shift_remove(name)?),
+                part => {
+                    let value = self::members(json)?.get(name)?.get();
+                    members.insert(name.clone(), below(part, value)?);
+                }
+            }
+        }
+        let members: Vec<String> = members.iter().map(|(name, value)| format!("{}:{value}", quoted(name))).collect();
+        return Some(format!("{{{}}}", members.join(",")).into());
+    }
+    let mut replaced: Vec<(usize, usize, Cow<'_, str>)> = Vec::new();
+    let mut replace = |part: &[(&'_ [String], &'a Edit)], value: &'a str| {
+        // Both are the same text, one a part of the other.
+        let start = value.as_ptr() as usize - json.as_ptr() as usize;
+        replaced.push((start, start + value.len(), below(part, value)?));
+        Some(())
+    };
+    match json.trim_start().as_bytes().first()? {
+        b'{' => {
+            let members = members(json)?;
+            parts.try_for_each(|part| replace(part, members.get(part[0].0.first()?)?.get()))?;
+        }
+        b'[' => {
+            let items = items(json)?;
+            parts.try_for_each(|part| replace(part, items.get(part[0].0.first()?.parse::<usize>().ok()?)?.get()))?;
+        }
+        _ => return None,
+    }
+    replaced.sort_by_key(|(start, _, _)| *start);
+    let (mut out, mut copied) = (String::with_capacity(json.len()), 0);
+    for (start, end, value) in replaced {
+        out.push_str(&json[copied..start]);
+        out.push_str(&value);
+        copied = end;
+    }
+    out.push_str(&json[copied..]);
+    Some(out.into())
+}
+
+fn wrapped(value: &str) -> String {
+    format!("[{value}]")
 }
 
 fn without(object: &str, name: &str) -> Option<String> {
@@ -79,12 +156,30 @@ mod tests {
     fn an_edit_leaves_the_rest_alone() {
         let replaced = edit(JSON, "/d", &Edit::Replace("[7]".into()));
         assert_eq!(replaced.as_deref(), Some(r#" {"a": [1e999, {"b/c": 12345678901234567890123 }], "d": [7] , "e":1.0}"#));
+        assert_eq!(edit("{\"a\": 1e999}", "/a", &Edit::Wrap).as_deref(), Some("{\"a\": [1e999]}"));
         let removed = edit(JSON, "/d", &Edit::Remove);
         assert_eq!(removed.as_deref(), Some(r#"{"a":[1e999, {"b/c": 12345678901234567890123 }],"e":1.0}"#));
         let inner = edit(JSON, "/a/1/b~1c", &Edit::Remove);
         assert_eq!(inner.as_deref(), Some(r#" {"a": [1e999, {}], "d": null , "e":1.0}"#));
         assert_eq!(edit(JSON, "/x", &Edit::Remove), None);
         assert_eq!(edit("1", "", &Edit::Remove), None);
+    }
+
+    #[test]
+    fn several_edits_are_those_one_after_the_other() {
+        let json = r#" {"a": [1e999, {"b/c": 1, "x" : null }, "t"], "d": null , "e":1.0}"#;
+        let (replace, remove) = (|text: &str| Edit::Replace(text.to_owned()), Edit::Remove);
+        let edits = [("/e", replace("2")), ("/a/2", replace("[3]")), ("/a/0", Edit::Wrap), ("/a/1/b~1c", replace("{}"))];
+        let all = edit_all(json, edits.iter().map(|(pointer, edit)| (*pointer, edit)));
+        assert_eq!(all.as_deref(), Some(r#" {"a": [[1e999], {"b/c": {}, "x" : null }, [3]], "d": null , "e":2}"#));
+        let edits = [("/d", &remove), ("/a/1/x", &remove), ("/e", &replace("2"))];
+        assert_eq!(edit_all(json, edits).as_deref(), Some(r#"{"a":[1e999, {"b/c":1}, "t"],"e":2}"#));
+        assert_eq!(edit_all(json, []).as_deref(), Some(json));
+        assert_eq!(edit_all(json, [("", &replace("7"))]).as_deref(), Some("7"));
+        for nowhere in ["/x", "/a/3", "/a/x", "/e/f"] {
+            assert_eq!(edit_all(json, [("/d", &replace("1")), (nowhere, &replace("1"))]), None, "{nowhere}");
+        }
+        assert_eq!(edit_all("[1, 2]", [("/0", &remove)]), None, "items keep their places");
     }
 
     fn any_json() -> impl Strategy<Value = Value> {

@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-pub use self::edit::{Edit, at, edit};
+pub use self::edit::{Edit, at, edit, edit_all};
 use self::scan::{Scan, Token};
 
 /// The largest whole number up to which every one has a value of its own in every reader (RFC 8259, section 6).
@@ -126,25 +126,42 @@ fn significant(mantissa: &str) -> String {
 /// # Errors
 /// What is not JSON.
 pub fn readable(json: &str) -> Result<Value, serde_json::Error> {
-    serde_json::from_str(json).or_else(|error| {
-        let is_beyond = |number: &str| number.parse::<f64>().is_ok_and(f64::is_infinite);
-        let mut out = String::with_capacity(json.len());
-        let mut copied = 0;
-        for token in Scan::new(json) {
-            if let Token::Number { text, start } = token
-                && is_beyond(text)
-            {
-                out.push_str(&json[copied..start]);
-                out.push_str(if text.starts_with('-') { "-1.7976931348623157e308" } else { "1.7976931348623157e308" });
-                copied = start + text.len();
-            }
-        }
-        if copied == 0 {
-            return Err(error);
-        }
-        out.push_str(&json[copied..]);
-        serde_json::from_str(&out)
+    serde_json::from_str(json).or_else(|error| match bounded(json) {
+        Cow::Owned(bounded) => serde_json::from_str(&bounded),
+        Cow::Borrowed(_) => Err(error),
     })
+}
+
+/// The JSON with numbers beyond the largest double cut down to that one, so that every reader takes it: for looking, not for handing on.
+#[must_use]
+pub fn bounded(json: &str) -> Cow<'_, str> {
+    let is_beyond = |number: &str| number.parse::<f64>().is_ok_and(f64::is_infinite);
+    let largest = |number: &str| if number.starts_with('-') { "-1.7976931348623157e308" } else { "1.7976931348623157e308" };
+    replace_numbers(json, |number| is_beyond(number).then(|| largest(number).to_owned()))
+}
+
+/// The JSON with the digits of each number that a double would change as a text: for comparing, not for handing on.
+#[must_use]
+pub fn with_texts_for_numbers(json: &str) -> Cow<'_, str> {
+    replace_numbers(json, |number| (!number_survives(number)).then(|| quoted(number)))
+}
+
+fn replace_numbers(json: &str, replacement: impl Fn(&str) -> Option<String>) -> Cow<'_, str> {
+    let (mut out, mut copied) = (String::new(), 0);
+    for token in Scan::new(json) {
+        if let Token::Number { text, start } = token
+            && let Some(new) = replacement(text)
+        {
+            out.push_str(&json[copied..start]);
+            out.push_str(&new);
+            copied = start + text.len();
+        }
+    }
+    if copied == 0 {
+        return json.into();
+    }
+    out.push_str(&json[copied..]);
+    out.into()
 }
 
 /// JSON as Python writes it, with `NaN`, `Infinity` and `-Infinity` in quotes, if there are any.
@@ -215,6 +232,8 @@ mod tests {
         assert_eq!(readable(r#"{"a":1e999,"b":"1e999"}"#).unwrap()["a"], serde_json::json!(f64::MAX));
         assert_eq!(readable("[-1e999]").unwrap()[0], serde_json::json!(f64::MIN));
         assert!(readable("{").is_err() && readable("[1e999").is_err());
+        let written = r#"{"a": [1e999, -0.1], "b": 12345678901234567890123, "c": "1e999"}"#;
+        assert_eq!(with_texts_for_numbers(written), r#"{"a": ["1e999", -0.1], "b": "12345678901234567890123", "c": "1e999"}"#);
     }
 
     #[test]

@@ -27,6 +27,9 @@ use crate::service::record::Recorder;
 use crate::service::secrets::{CredentialError, Secrets};
 use crate::settings::{LiveSettings, Validation};
 
+/// Repairs of one call that the log names.
+const LOGGED_REPAIRS: usize = 10;
+
 /// Who calls, in which chat.
 #[derive(Clone)]
 pub struct Caller {
@@ -297,8 +300,8 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, st
         arguments = tool.identifiers.restore(&arguments).into();
     }
     if !repairs.is_empty() {
-        let repairs: Vec<String> = repairs.iter().map(ToString::to_string).collect();
-        tracing::info!(tool = %tool.id, ?repairs, "arguments were repaired");
+        let logged: Vec<String> = repairs.iter().take(LOGGED_REPAIRS).map(ToString::to_string).collect();
+        tracing::info!(tool = %tool.id, repairs = ?logged, more = repairs.len() - logged.len(), "arguments were repaired");
     }
     Ok((arguments, repairs))
 }
