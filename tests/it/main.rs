@@ -37,6 +37,7 @@ mod llm;
 mod mcp_adapter;
 mod mcp_face;
 mod mcp_forwarding;
+mod mcp_messages;
 mod mcp_passthrough;
 mod mcp_rounds;
 mod mcp_sessions;

@@ -10,14 +10,14 @@ use tokio::time::timeout;
 use crate::harness::{LONG, Running, Start, example, stdio};
 use crate::mcp_sessions::request;
 
-struct Bridge {
+pub(crate) struct Bridge {
     process: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Bridge {
-    fn start(url: &str, key: Option<&str>) -> Self {
+    pub(crate) fn start(url: &str, key: Option<&str>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
         command.env_clear().args(["mcp-stdio", "--url", url]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(key) = key {
@@ -30,15 +30,19 @@ impl Bridge {
     }
 
     async fn send(&mut self, message: &Value) {
-        self.input.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+        self.write(&message.to_string()).await;
     }
 
-    async fn next(&mut self) -> Value {
+    pub(crate) async fn write(&mut self, line: &str) {
+        self.input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    pub(crate) async fn next(&mut self) -> Value {
         let line = timeout(LONG, self.output.next_line()).await.expect("nothing came").unwrap().unwrap();
         serde_json::from_str(&line).unwrap()
     }
 
-    async fn greet(&mut self, capabilities: Value) -> Value {
+    pub(crate) async fn greet(&mut self, capabilities: Value) -> Value {
         let hello = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "test", "version": "1"}});
         self.send(&request(0, "initialize", &hello)).await;
         let welcome = self.next().await;

@@ -2,13 +2,20 @@
 
 use actix_web::web::Bytes;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::http::mcp::as_written::AsWritten;
-use crate::http::mcp::message::Message;
+use crate::http::mcp::message::{Message, Parted};
 
-/// A message is a request, an answer, or neither; what it names stands in it.
+/// A message is a request, an answer, or neither; what it names stands in it. What the SDK gets of it is JSON, and the arguments of a
+/// call are as they were written.
 pub(in crate::http) fn message(bytes: &[u8]) {
-    let message = Message::read(bytes);
+    let Ok(message) = Message::read(bytes) else { return };
+    for checks_headers in [false, true] {
+        let Parted { body, arguments } = message.part(Bytes::copy_from_slice(bytes), checks_headers);
+        assert!(serde_json::from_slice::<&RawValue>(&body).is_ok());
+        assert!(arguments.is_none_or(|arguments| bytes.windows(arguments.len()).any(|part| part == arguments.as_bytes())));
+    }
     let (request, answers, cancels) = (message.request(), message.answers(), message.cancels());
     assert!(request.is_none() || answers.is_none());
     for id in [request, answers, cancels].into_iter().flatten() {

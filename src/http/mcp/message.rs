@@ -1,16 +1,25 @@
 //! What has to be known of a client's message before it is handled.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use actix_web::web::Bytes;
 use http::HeaderMap;
+use indexmap::IndexMap;
 use rmcp::model::ProtocolVersion;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::domain::json;
 use crate::service::mcp_sessions::Abilities;
 
+const ID: &str = "id";
+const METHOD: &str = "method";
+const PARAMS: &str = "params";
+const ARGUMENTS: &str = "arguments";
+const PARSE_ERROR: i64 = -32700;
+pub(super) const INVALID_REQUEST: i64 = -32600;
 const INITIALIZE: &str = "initialize";
 const DISCOVER: &str = "server/discover";
 const CANCELLED: &str = "notifications/cancelled";
@@ -19,29 +28,100 @@ const LIST_TOOLS: &str = "tools/list";
 const LISTEN: &str = "subscriptions/listen";
 const VERSION: &str = "mcp-protocol-version";
 
-/// A message of JSON-RPC, as far as anything looks at it here. What can't be read is a message that says nothing: the SDK
-/// answers it.
-#[derive(Default, Deserialize)]
+/// A message of JSON-RPC, as far as anything looks at it here. Of members with one name the last counts, as for the SDK.
+#[derive(Default)]
 pub(super) struct Message<'a> {
-    #[serde(borrow, default)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    params: Option<&'a RawValue>,
-    #[serde(default)]
-    result: Option<IgnoredAny>,
-    #[serde(default)]
-    error: Option<IgnoredAny>,
+    members: IndexMap<String, &'a RawValue>,
+    method: Option<String>,
+    is_answer: bool,
+}
+
+/// What is no message of JSON-RPC.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unreadable {
+    pub(super) code: i64,
+    pub(super) message: String,
+    /// As JSON text, where it can be read.
+    pub(super) id: Option<String>,
+}
+
+/// A message in two parts.
+pub(super) struct Parted {
+    /// What the SDK reads.
+    pub(super) body: Bytes,
+    /// Of a call of a tool, the object of its arguments as it was written: a tree of values would round its numbers.
+    pub(super) arguments: Option<Arc<str>>,
 }
 
 impl<'a> Message<'a> {
-    pub(super) fn read(body: &'a [u8]) -> Self {
-        serde_json::from_slice(body).unwrap_or_default()
+    /// Reads the one message of a request.
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, Unreadable> {
+        let parse_error = |error: serde_json::Error| Unreadable { code: PARSE_ERROR, message: format!("Parse error: {error}"), id: None };
+        let json: &RawValue = serde_json::from_slice(body).map_err(parse_error)?;
+        let invalid = |message: &str| Unreadable { code: INVALID_REQUEST, message: format!("Invalid request: {message}"), id: None };
+        match json.get().as_bytes().first() {
+            Some(b'{') => {}
+            Some(b'[') => return Err(invalid("a batch is not supported, send one message at a time")),
+            _ => return Err(invalid("a message is an object")),
+        }
+        let members: IndexMap<String, &RawValue> = serde_json::from_str(json.get()).map_err(parse_error)?;
+        let id = members.get(ID).copied();
+        let has_id = id.is_none_or(|id| is_id(id.get()));
+        let known_id = || id.filter(|_| has_id).map(|id| id.get().to_owned());
+        let invalid = |message: &str| Unreadable { id: known_id(), ..invalid(message) };
+        if members.get("jsonrpc").and_then(|version| json::text(version.get())).as_deref() != Some("2.0") {
+            return Err(invalid("`jsonrpc` is \"2.0\""));
+        }
+        let method = match members.get(METHOD) {
+            Some(method) => Some(json::text(method.get()).ok_or_else(|| invalid("`method` is a string"))?),
+            None => None,
+        };
+        let is_answer = method.is_none() && (members.contains_key("result") || members.contains_key("error"));
+        match (&method, is_answer) {
+            (None, false) => Err(invalid("there is no `method`")),
+            (Some(_), _) if !has_id => Err(invalid("`id` is a string or a whole number")),
+            _ => Ok(Self { members, method, is_answer }),
+        }
+    }
+
+    /// The message as the SDK can read it. `checks_headers`: the SDK compares arguments with headers that repeat them.
+    pub(super) fn part(&self, body: Bytes, checks_headers: bool) -> Parted {
+        let params = self.params().filter(|_| self.calls_a_tool()).and_then(|params| json::members(params.get()));
+        let arguments = params.as_ref().and_then(|params| params.get(ARGUMENTS)).map(|arguments| arguments.get());
+        let Some(arguments) = arguments.filter(|arguments| arguments.starts_with('{')) else {
+            let bounded = std::str::from_utf8(&body).ok().and_then(|text| match json::bounded(text) {
+                Cow::Owned(bounded) => Some(bounded.into()),
+                Cow::Borrowed(_) => None,
+            });
+            return Parted { body: bounded.unwrap_or(body), arguments: None };
+        };
+        let for_sdk = if checks_headers { Some(json::with_texts_for_numbers(arguments)) } else { None };
+        // What can't be read as a tree can't be compared.
+        let for_sdk = for_sdk.filter(|arguments| serde_json::from_str::<Value>(arguments).is_ok()).unwrap_or(Cow::Borrowed("{}"));
+        let message = self.with_arguments(params.as_ref(), &for_sdk);
+        Parted { body: message.map_or(body, |message| json::bounded(&message).into_owned().into()), arguments: Some(arguments.into()) }
+    }
+
+    fn with_arguments(&self, params: Option<&IndexMap<String, &RawValue>>, arguments: &str) -> Option<String> {
+        let arguments: &RawValue = serde_json::from_str(arguments).ok()?;
+        let mut params = params?.clone();
+        params.insert(ARGUMENTS.to_owned(), arguments);
+        let params = serde_json::value::to_raw_value(&params).ok()?;
+        let mut members = self.members.clone();
+        members.insert(PARAMS.to_owned(), &params);
+        serde_json::to_string(&members).ok()
+    }
+
+    fn id(&self) -> Option<&'a RawValue> {
+        self.members.get(ID).copied()
+    }
+
+    fn params(&self) -> Option<&'a RawValue> {
+        self.members.get(PARAMS).copied()
     }
 
     pub(super) fn is_initialize(&self) -> bool {
-        self.id.is_some() && self.is(INITIALIZE)
+        self.id().is_some() && self.is(INITIALIZE)
     }
 
     /// Whether the client asks who this is.
@@ -52,13 +132,12 @@ impl<'a> Message<'a> {
     /// Of a request, its id as JSON text.
     pub(super) fn request(&self) -> Option<&'a str> {
         self.method.as_ref()?;
-        self.id.map(RawValue::get)
+        self.id().map(RawValue::get)
     }
 
     /// Of an answer to a request of ours, that request's id.
     pub(super) fn answers(&self) -> Option<&'a str> {
-        let is_answer = self.method.is_none() && (self.result.is_some() || self.error.is_some());
-        self.id.filter(|_| is_answer).map(RawValue::get)
+        self.id().filter(|_| self.is_answer).map(RawValue::get)
     }
 
     /// The id of the request that the client does not want any more.
@@ -68,13 +147,13 @@ impl<'a> Message<'a> {
             #[serde(borrow, rename = "requestId")]
             request: &'a RawValue,
         }
-        let cancelled = serde_json::from_str::<Cancelled<'a>>(self.params.filter(|_| self.is(CANCELLED))?.get()).ok()?;
+        let cancelled = serde_json::from_str::<Cancelled<'a>>(self.params().filter(|_| self.is(CANCELLED))?.get()).ok()?;
         Some(cancelled.request.get())
     }
 
     /// Of a greeting, what the client can do.
     pub(super) fn abilities(&self) -> Abilities {
-        let params: Option<Value> = self.params.and_then(|params| serde_json::from_str(params.get()).ok());
+        let params: Option<Value> = self.params().and_then(|params| serde_json::from_str(params.get()).ok());
         params
             .and_then(|mut params| params.get_mut("capabilities").map(Value::take))
             .map(|value| Abilities::read(&value))
@@ -101,7 +180,7 @@ impl<'a> Message<'a> {
             notifications: Filter,
         }
         self.request().filter(|_| self.is(LISTEN))?;
-        let asked: Option<Listen> = self.params.and_then(|params| serde_json::from_str(params.get()).ok());
+        let asked: Option<Listen> = self.params().and_then(|params| serde_json::from_str(params.get()).ok());
         Some(asked.map(|asked| asked.notifications.resource_subscriptions).unwrap_or_default())
     }
 
@@ -111,13 +190,18 @@ impl<'a> Message<'a> {
         struct Listing {
             lazy: Option<bool>,
         }
-        let listing: Option<Listing> = self.params.and_then(|params| serde_json::from_str(params.get()).ok());
+        let listing: Option<Listing> = self.params().and_then(|params| serde_json::from_str(params.get()).ok());
         listing.and_then(|listing| listing.lazy) == Some(false)
     }
 
     fn is(&self, method: &str) -> bool {
         self.method.as_deref() == Some(method)
     }
+}
+
+/// A string, or a whole number that the SDK can hold.
+fn is_id(id: &str) -> bool {
+    id.starts_with('"') || id.parse::<i64>().is_ok()
 }
 
 /// Whether a request with these headers is of a version that has sessions.
@@ -128,33 +212,86 @@ pub(super) fn has_sessions(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Message;
+    use actix_web::web::Bytes;
+
+    use super::{INVALID_REQUEST, Message, PARSE_ERROR};
+
+    fn read(message: &str) -> Message<'_> {
+        Message::read(message.as_bytes()).unwrap_or_else(|error| panic!("{error:?}"))
+    }
 
     #[test]
     fn what_is_listened_to_is_read() {
-        let listens = |params: &str| Message::read(format!(r#"{{"id":1,"method":"subscriptions/listen"{params}}}"#).as_bytes()).listens();
+        let listens = |params: &str| read(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen"{params}}}"#)).listens();
         assert_eq!(listens(r#","params":{"notifications":{"resourceSubscriptions":["a"],"x":1}}"#), Some(vec!["a".to_owned()]));
         for nothing in
             ["", r#","params":{}"#, r#","params":{"notifications":{"toolsListChanged":true}}"#, r#","params":{"notifications":7}"#]
         {
             assert_eq!(listens(nothing), Some(Vec::new()), "{nothing}");
         }
-        assert_eq!(Message::read(br#"{"id":1,"method":"tools/list"}"#).listens(), None);
+        assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).listens(), None);
     }
 
     #[test]
     fn messages_are_told_apart() {
-        let request = Message::read(br#"{"jsonrpc":"2.0","id": "a1","method":"initialize","params":{}}"#);
+        let request = read(r#"{"jsonrpc":"2.0","id": "a1","method":"initialize","params":{}}"#);
         assert!(request.is_initialize() && request.answers().is_none());
         assert_eq!(request.request(), Some("\"a1\""));
-        let cancelled = Message::read(br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#);
+        let cancelled = read(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#);
         assert_eq!((cancelled.cancels(), cancelled.request()), (Some("7"), None));
-        for answer in [r#"{"id":3,"result":{}}"#, r#"{"id":3,"error":{"code":1,"message":"x"}}"#] {
-            assert_eq!(Message::read(answer.as_bytes()).answers(), Some("3"));
+        for answer in [r#"{"jsonrpc":"2.0","id":3,"result":{}}"#, r#"{"jsonrpc":"2.0","id":3,"error":{"code":1,"message":"x"}}"#] {
+            assert_eq!(read(answer).answers(), Some("3"));
         }
-        for other in ["", "[]", "null", r#"{"id":3}"#, r#"{"result":{}}"#, r#"{"method":5}"#] {
-            let message = Message::read(other.as_bytes());
-            assert!(message.answers().is_none() && message.request().is_none() && message.cancels().is_none(), "{other}");
+        assert_eq!(read(r#"{"jsonrpc":"2.0","result":{}}"#).answers(), None);
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error_of_the_protocol() {
+        let error = |message: &str| Message::read(message.as_bytes()).err().map(|error| (error.code, error.id));
+        for broken in ["", "{", "{\"jsonrpc\": NaN}", "{}x", "\u{feff}{}"] {
+            assert_eq!(error(broken), Some((PARSE_ERROR, None)), "{broken}");
         }
+        assert_eq!(Message::read(b"{\"a\": \"\xff\"}").err().map(|error| error.code), Some(PARSE_ERROR));
+        for (odd, id) in [
+            ("[]", None),
+            (r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, None),
+            ("null", None),
+            ("5", None),
+            ("{}", None),
+            (r#"{"id":3,"method":"ping"}"#, Some("3")),
+            (r#"{"jsonrpc":"1.0","id":"x","method":"ping"}"#, Some("\"x\"")),
+            (r#"{"jsonrpc":"2.0","id":3}"#, Some("3")),
+            (r#"{"jsonrpc":"2.0","id":3,"method":5}"#, Some("3")),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, None),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, None),
+            (r#"{"jsonrpc":"2.0","id":1e2,"method":"ping"}"#, None),
+            (r#"{"jsonrpc":"2.0","id":99999999999999999999,"method":"ping"}"#, None),
+            (r#"{"jsonrpc":"2.0","id":[1],"method":"ping"}"#, None),
+        ] {
+            assert_eq!(error(odd), Some((INVALID_REQUEST, id.map(str::to_owned))), "{odd}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_set_aside_as_they_were_written() {
+        let part = |message: &str, checks_headers| {
+            let parted = read(message).part(Bytes::from(message.to_owned()), checks_headers);
+            (String::from_utf8(parted.body.to_vec()).unwrap(), parted.arguments.as_deref().map(str::to_owned))
+        };
+        let written = r#"{ "a":1e999, "b": 12345678901234567890123 ,"a":[0.10]}"#;
+        let call = |arguments: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"x","arguments":{arguments},"_meta":{{}}}}}}"#)
+        };
+        assert_eq!(part(&call(written), false), (call("{}"), Some(written.to_owned())));
+        let readable = r#"{ "a":"1e999", "b": "12345678901234567890123" ,"a":[0.10]}"#;
+        assert_eq!(part(&call(written), true), (call(readable), Some(written.to_owned())));
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(500), "]".repeat(500));
+        assert_eq!(part(&call(&deep), true), (call("{}"), Some(deep)));
+        // The SDK says what is wrong with these.
+        for odd in ["null", "[1]", "\"{}\""] {
+            assert_eq!(part(&call(odd), true), (call(odd), None));
+        }
+        let other = r#"{"jsonrpc":"2.0","id":1,"method":"prompts/get","params":{"arguments":{"a":1e999}}}"#;
+        assert_eq!(part(other, false), (other.replace("1e999", "1.7976931348623157e308"), None));
     }
 }

@@ -10,35 +10,35 @@ use crate::http::state::State;
 use crate::service::execute::Caller;
 use crate::service::loading::Here;
 
-pub(super) async fn find(state: &State, here: Here<'_>, arguments: &Value) -> Result<Value, Problem> {
-    let (request, _) = tools::search_request(arguments.to_string().as_bytes())?;
+pub(super) async fn find(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
+    let (request, _) = tools::search_request(arguments.as_bytes())?;
     state.limits.selection(&here.caller.principal)?;
     Ok(value(&state.find.find(&request, here).await))
 }
 
-pub(super) fn describe(state: &State, caller: &Caller, arguments: &Value) -> Result<Value, Problem> {
-    let names = tools::described_names(arguments.to_string().as_bytes())?;
+pub(super) fn describe(state: &State, caller: &Caller, arguments: &str) -> Result<Value, Problem> {
+    let names = tools::described_names(arguments.as_bytes())?;
     Ok(value(&state.describe.describe(&names, &caller.principal)))
 }
 
-pub(super) async fn smart_select(state: &State, caller: &Caller, arguments: &Value) -> Result<Value, Problem> {
-    let request = smart::task(arguments.to_string().as_bytes(), Vec::new())?;
+pub(super) async fn smart_select(state: &State, caller: &Caller, arguments: &str) -> Result<Value, Problem> {
+    let request = smart::task(arguments.as_bytes(), Vec::new())?;
     state.limits.selection(&caller.principal)?;
     Ok(value(&state.smart_select.select(&request, caller).await))
 }
 
-pub(super) async fn load(state: &State, here: Here<'_>, arguments: &Value) -> Result<Value, Problem> {
-    let asked = toolsets::load_request(arguments.to_string().as_bytes())?;
+pub(super) async fn load(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
+    let asked = toolsets::load_request(arguments.as_bytes())?;
     Ok(value(&state.loading.load(&asked.names, false, here).await?))
 }
 
-pub(super) async fn unload(state: &State, here: Here<'_>, arguments: &Value) -> Result<Value, Problem> {
-    let asked = toolsets::unload_request(arguments.to_string().as_bytes())?;
+pub(super) async fn unload(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
+    let asked = toolsets::unload_request(arguments.as_bytes())?;
     Ok(value(&state.loading.unload(&asked.names[0], here).await?))
 }
 
-pub(super) async fn enable(state: &State, here: Here<'_>, arguments: &Value) -> Result<Value, Problem> {
-    let asked = toolsets::enable_request(arguments.to_string().as_bytes())?;
+pub(super) async fn enable(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
+    let asked = toolsets::enable_request(arguments.as_bytes())?;
     Ok(value(&state.loading.load(&asked.names, true, here).await?))
 }
 
@@ -47,8 +47,8 @@ pub(super) async fn available(state: &State, here: Here<'_>) -> Value {
 }
 
 /// The tool that shall run, and its arguments as JSON text.
-pub(super) fn run(arguments: &Value) -> Result<(String, String), Problem> {
-    tools::call_request(arguments.to_string().as_bytes())
+pub(super) fn run(arguments: &str) -> Result<(String, String), Problem> {
+    tools::call_request(arguments.as_bytes())
 }
 
 /// As structured content, and as a text for clients that know no other (MCP specification, "Structured Content").

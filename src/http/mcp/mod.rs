@@ -20,6 +20,7 @@ mod server;
 mod stream;
 mod subscriptions;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use actix_web::body::{BodySize, BodyStream, MessageBody as _};
@@ -28,6 +29,7 @@ use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, ResponseError, web};
+use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
@@ -35,12 +37,13 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use self::as_written::AsWritten;
-use self::message::{Message, has_sessions};
+use self::message::{INVALID_REQUEST, Message, Parted, Unreadable, has_sessions};
 pub use self::rounds::Finished;
 use self::server::{Face, Shown};
 use self::stream::EVENT_STREAM;
 use crate::domain::conversation::Conversation;
 use crate::domain::document::Mode;
+use crate::domain::json;
 use crate::domain::principal::Principal;
 use crate::domain::tool::ServerName;
 use crate::http::body::Body;
@@ -55,6 +58,8 @@ use crate::service::mcp_sessions::{McpAddress, McpSession};
 use crate::service::publish::Place;
 
 const SESSION: &str = "mcp-session-id";
+const JSON: &str = "application/json";
+const INTERNAL_ERROR: i64 = -32603;
 /// The message that Open WebUI is about to answer.
 const MESSAGE_ID: &str = "x-openwebui-message-id";
 /// What is said in the middle of a call that waits for its client.
@@ -146,7 +151,13 @@ struct Asked {
 
 async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     let Asked { state, caller, at, query, request, server } = asked;
-    let message = Message::read(&body);
+    let message = match *request.method() {
+        Method::POST => match Message::read(&body) {
+            Ok(message) => message,
+            Err(unreadable) => return Ok(refused(StatusCode::BAD_REQUEST, &unreadable)),
+        },
+        _ => Message::default(),
+    };
     let shown = query.shown(&at, &message)?;
     let headers = Arc::new(headers(&caller, &request));
     let address = query.address(&at, server.as_ref());
@@ -159,7 +170,8 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     }
     if let Some(session) = &session {
         if let Some(question) = message.answers() {
-            session.settle(question, serde_json::from_slice(&body).unwrap_or_default());
+            let text = std::str::from_utf8(&body).unwrap_or_default();
+            session.settle(question, json::readable(text).unwrap_or_default());
             return Ok(HttpResponse::Accepted().finish());
         }
         if let Some(cancelled) = message.cancels() {
@@ -180,6 +192,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     let chosen = if shown == Shown::ForMessage { chosen(&state, &context.principal, &request) } else { None };
     let (stream, said) = session.as_ref().filter(|_| message.calls_a_tool()).map(|_| mpsc::channel(SAID)).unzip();
     let is_modern = !has_sessions(&headers);
+    let Parted { body, arguments } = message.part(body.clone(), is_modern);
     let mut face = Face {
         state: state.clone(),
         caller: context,
@@ -190,6 +203,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         session: session.clone().or_else(|| opened.clone()),
         stream,
         address: Arc::clone(&address.path),
+        arguments,
         written: AsWritten::default(),
         introduces: message.asks_who(),
         hears: is_modern || session.is_some() || opened.is_some(),
@@ -201,6 +215,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     if let Some(resources) = message.listens().filter(|_| is_modern) {
         face.open(address, &resources).await?;
     }
+    let (id, says_json) = (message.request().map(str::to_owned), says_json(&headers));
     let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
     drop(message);
     let written = face.written.clone();
@@ -211,7 +226,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         .with_json_response(true)
         .with_allowed_hosts(Vec::<String>::new());
     let service = StreamableHttpService::new(move || Ok(face.clone()), Arc::new(NeverSessionManager::default()), config);
-    let handled = async move { written.replacing(service.handle(asked).await) };
+    let handled = async move { written.replacing(in_protocol(service.handle(asked).await, id, says_json).await) };
     let Some(running) = running else {
         let response = to_response(handled.await).await?;
         return Ok(with_session(&state, response, opened));
@@ -295,6 +310,45 @@ fn to_request(request: &HttpRequest, headers: &http::HeaderMap, body: Bytes) -> 
         known.clone_from(headers);
     }
     builder.body(Full::new(body)).map_err(|error| Problem::new(Code::InvalidRequest, format!("The request can't be read: {error}.")))
+}
+
+/// What is answered to a request that is no message of the protocol. An id that can't be read is left out (MCP specification
+/// 2026-07-28, "Error responses").
+fn refused(status: StatusCode, unreadable: &Unreadable) -> HttpResponse {
+    HttpResponse::build(status).content_type(JSON).body(error_text(unreadable))
+}
+
+fn error_text(Unreadable { code, message, id }: &Unreadable) -> String {
+    let id = id.as_ref().map_or_else(String::new, |id| format!("\"id\":{id},"));
+    format!("{{\"jsonrpc\":\"2.0\",{id}\"error\":{}}}", serde_json::json!({"code": code, "message": message}))
+}
+
+fn says_json(headers: &http::HeaderMap) -> bool {
+    let kind = headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON))
+}
+
+/// What the SDK refuses in plain words, as an error of the protocol.
+async fn in_protocol(
+    response: http::Response<BoxBody<Bytes, Infallible>>,
+    id: Option<String>,
+    says_json: bool,
+) -> http::Response<BoxBody<Bytes, Infallible>> {
+    let kind = response.headers().get(http::header::CONTENT_TYPE);
+    let is_refusal = response.status().is_client_error() || response.status().is_server_error();
+    if !is_refusal || kind.is_some_and(|kind| kind.as_bytes().starts_with(JSON.as_bytes())) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let Ok(words) = body.collect().await.map(http_body_util::Collected::to_bytes);
+    let code = if parts.status.is_client_error() { INVALID_REQUEST } else { INTERNAL_ERROR };
+    let message = String::from_utf8_lossy(&words).into_owned();
+    if parts.status == http::StatusCode::UNSUPPORTED_MEDIA_TYPE && says_json {
+        // The media type is right; it is the message that does not fit.
+        parts.status = http::StatusCode::BAD_REQUEST;
+    }
+    parts.headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(JSON));
+    http::Response::from_parts(parts, Full::from(error_text(&Unreadable { code, message, id })).boxed())
 }
 
 fn is_stream<B>(response: &http::Response<B>) -> bool {

@@ -76,6 +76,8 @@ pub(super) struct Face {
     pub(super) stream: Option<mpsc::Sender<Arc<str>>>,
     /// Path and mode, as one text.
     pub(super) address: Arc<str>,
+    /// Of a call, its arguments as they were written; those that the SDK hands over are for its own checks.
+    pub(super) arguments: Option<Arc<str>>,
     /// What the client is asked in place of a result.
     pub(super) written: AsWritten,
     /// Whether the client asks who this is, or for a stream of what changes. The SDK asks before every request.
@@ -142,20 +144,20 @@ impl ServerHandler for Face {
         let cancelled = context.ct.clone();
         let round = rounds::round(&context, request.input_responses, request.request_state);
         let answer = async {
-            let arguments = Value::Object(request.arguments.unwrap_or_default());
+            let arguments = self.arguments.as_deref().unwrap_or("{}");
             let name = &*request.name;
             if self.server.is_some() || !self.has(name) {
-                return self.call(name, &arguments.to_string(), &context, round).await;
+                return self.call(name, arguments, &context, round).await;
             }
             let answer = match name {
-                FIND_TOOLS => Ok(meta::structured(meta::find(&self.state, self.here(), &arguments).await)),
-                DESCRIBE_TOOLS => Ok(meta::structured(meta::describe(&self.state, &self.caller, &arguments))),
-                LOAD_TOOLSET => Ok(self.changed(meta::load(&self.state, self.here(), &arguments).await)),
-                UNLOAD_TOOLSET => Ok(self.changed(meta::unload(&self.state, self.here(), &arguments).await)),
-                ENABLE_TOOL_GROUP => Ok(self.changed(meta::enable(&self.state, self.here(), &arguments).await)),
+                FIND_TOOLS => Ok(meta::structured(meta::find(&self.state, self.here(), arguments).await)),
+                DESCRIBE_TOOLS => Ok(meta::structured(meta::describe(&self.state, &self.caller, arguments))),
+                LOAD_TOOLSET => Ok(self.changed(meta::load(&self.state, self.here(), arguments).await)),
+                UNLOAD_TOOLSET => Ok(self.changed(meta::unload(&self.state, self.here(), arguments).await)),
+                ENABLE_TOOL_GROUP => Ok(self.changed(meta::enable(&self.state, self.here(), arguments).await)),
                 LIST_AVAILABLE_TOOLSETS => Ok(meta::structured(Ok(meta::available(&self.state, self.here()).await))),
-                SMART_SELECT_TOOLS => Ok(meta::structured(meta::smart_select(&self.state, &self.caller, &arguments).await)),
-                RUN_TOOL => match meta::run(&arguments) {
+                SMART_SELECT_TOOLS => Ok(meta::structured(meta::smart_select(&self.state, &self.caller, arguments).await)),
+                RUN_TOOL => match meta::run(arguments) {
                     Ok((name, arguments)) => return self.call(&name, &arguments, &context, round).await,
                     Err(problem) => Ok(failed(&problem)),
                 },

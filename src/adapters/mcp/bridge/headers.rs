@@ -7,6 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::domain::json;
 
 const PARAM: &str = "mcp-param-";
 /// Schemas within schemas that are gone through.
@@ -48,10 +51,15 @@ impl ParamHeaders {
     }
 
     /// Names and values of the headers of a call.
-    pub(super) fn of(&self, tool: &str, arguments: &Value) -> Vec<(String, String)> {
+    pub(super) fn of(&self, tool: &str, arguments: &RawValue) -> Vec<(String, String)> {
         let known = self.0.lock();
+        if !known.contains_key(tool) {
+            return Vec::new();
+        }
+        // Digits are compared as they were written.
+        let arguments: Value = serde_json::from_str(&json::with_texts_for_numbers(arguments.get())).unwrap_or_default();
         let headers = known.get(tool).into_iter().flatten().filter_map(|Annotated { path, header }| {
-            let value = match path.iter().try_fold(arguments, |value, member| value.get(member))? {
+            let value = match path.iter().try_fold(&arguments, |value, member| value.get(member))? {
                 Value::String(text) => text.clone(),
                 value @ (Value::Bool(_) | Value::Number(_)) => value.to_string(),
                 _ => return None,
@@ -78,7 +86,8 @@ fn collect(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Annotated>) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::value::RawValue;
+    use serde_json::{Value, json};
 
     use super::{ParamHeaders, written};
 
@@ -92,7 +101,8 @@ mod tests {
         }});
         headers.learn(&[json!({"name": "one", "inputSchema": schema}), json!({"name": "two", "inputSchema": {"type": "object"}})]);
         assert!(headers.has("one") && !headers.has("two"));
-        let of = |arguments| headers.of("one", &arguments);
+        let raw = |arguments: Value| serde_json::value::to_raw_value(&arguments).unwrap();
+        let of = |arguments| headers.of("one", &raw(arguments));
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(
             of(json!({"region": "eu", "deep": {"count": 3}, "plain": "x"})),
@@ -100,7 +110,9 @@ mod tests {
         );
         assert_eq!(of(json!({"region": "São Paulo"})), [pair("mcp-param-Region", "=?base64?U8OjbyBQYXVsbw==?=")]);
         assert_eq!(of(json!({"region": null})), []);
-        assert_eq!(headers.of("two", &json!({"region": "eu"})), []);
+        assert_eq!(headers.of("two", &raw(json!({"region": "eu"}))), []);
+        let written = RawValue::from_string(r#"{"deep": {"count": 12345678901234567890123}, "other": 1e999}"#.to_owned()).unwrap();
+        assert_eq!(headers.of("one", &written), [pair("mcp-param-Count", "12345678901234567890123")]);
     }
 
     #[test]

@@ -31,6 +31,7 @@ use self::headers::{ParamHeaders, written};
 use crate::adapters::mcp::events::{Event, Events};
 use crate::adapters::mcp::http::EVENT_STREAM;
 use crate::adapters::mcp::stdio::{Line, Lines};
+use crate::domain::json;
 
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
@@ -57,18 +58,18 @@ struct Message<'a> {
     id: Option<&'a RawValue>,
     #[serde(default)]
     method: Option<String>,
-    #[serde(default)]
-    params: Option<Params>,
+    #[serde(borrow, default)]
+    params: Option<Params<'a>>,
 }
 
 #[derive(Default, Deserialize)]
-struct Params {
+struct Params<'a> {
     #[serde(default)]
     name: Option<Value>,
     #[serde(default)]
     uri: Option<Value>,
-    #[serde(default)]
-    arguments: Value,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
     #[serde(default, rename = "requestId")]
     request_id: Option<Value>,
     #[serde(default, rename = "_meta")]
@@ -235,8 +236,11 @@ impl Bridge {
             return Ok(());
         }
         let body = response.bytes().await.map_err(|error| failure(&error))?;
-        // Errors of the protocol come with a status of their own too.
+        // Errors of the protocol come with a status of their own too. One without an id would leave the client waiting.
         if is_message && !body.is_empty() {
+            if let Some(words) = without_id(&body).filter(|_| message.method.is_some()) {
+                return Err(words);
+            }
             self.tell(one_line(&body)).await;
             return Ok(());
         }
@@ -293,7 +297,7 @@ impl Bridge {
                 request = request.header(VERSION, version);
                 if version >= STATELESS {
                     request = stateless(request, message);
-                    let arguments = message.params.as_ref().map(|params| &params.arguments);
+                    let arguments = message.params.as_ref().and_then(|params| params.arguments);
                     let of_call = message.called().zip(arguments).map(|(tool, arguments)| self.0.headers.of(tool, arguments));
                     for (name, value) in of_call.into_iter().flatten() {
                         request = request.header(name, value);
@@ -396,10 +400,26 @@ fn one_line(message: &[u8]) -> Vec<u8> {
     if !message.contains(&b'\n') {
         return message.to_vec();
     }
-    match serde_json::from_slice::<Value>(message) {
-        Ok(value) => value.to_string().into_bytes(),
+    match std::str::from_utf8(message) {
+        Ok(message) => json::minified(message).into_bytes(),
         Err(_) => message.iter().copied().filter(|byte| *byte != b'\n').collect(),
     }
+}
+
+/// Of an error that names no request, what it says.
+fn without_id(message: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Answer {
+        #[serde(default)]
+        id: Option<Value>,
+        error: Error,
+    }
+    #[derive(Deserialize)]
+    struct Error {
+        message: String,
+    }
+    let answer: Answer = serde_json::from_slice(message).ok()?;
+    answer.id.is_none().then_some(answer.error.message)
 }
 
 fn kind(response: &Response) -> Option<&str> {
