@@ -8,7 +8,7 @@ use url::Url;
 use crate::settings::json_text::child;
 use crate::settings::mcp_file::Entry;
 
-const KEYS: [&str; 5] = ["server_url", "storage_type", "callback_port", "use_loopback", "client_metadata"];
+const KEYS: [&str; 7] = ["server_url", "storage_type", "callback_port", "use_loopback", "client_metadata", "issuer", "private_addresses"];
 
 /// OAuth of one server over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,10 @@ pub struct OAuthSettings {
     pub tokens: Option<PathBuf>,
     /// The server's name as mcpo knows it.
     pub stored_as: String,
+    /// The only authorisation server that may get the refresh token; `None`: the one that the server names when it is renewed first.
+    pub issuer: Option<String>,
+    /// Whether it may be at a private address; `None`: if the server is.
+    pub private_addresses: Option<bool>,
 }
 
 impl OAuthSettings {
@@ -50,6 +54,15 @@ impl OAuthSettings {
             }
             _ => entry.variable("HOME").map(|home| PathBuf::from(home).join(".mcpo/tokens")),
         };
-        Some(Self { server_url, tokens, stored_as: server.to_owned() })
+        let issuer = text(entry, "issuer");
+        if issuer.as_ref().is_some_and(|issuer| Url::parse(issuer).is_err()) {
+            entry.problem(&child(&path, "issuer"), "not an address", "write it as https://host/path, as the authorisation server does");
+        }
+        let private_addresses = match keys.get("private_addresses") {
+            None | Some(Value::Null) => None,
+            Some(Value::Bool(allowed)) => Some(*allowed),
+            Some(_) => entry.wrong_kind(&child(&path, "private_addresses"), "true or false"),
+        };
+        Some(Self { server_url, tokens, stored_as: server.to_owned(), issuer, private_addresses })
     }
 }

@@ -63,7 +63,7 @@ fn peer(tokens: &[&str], renews: bool) -> (web::Data<Peer>, String) {
     let server = HttpServer::new(move || {
         let metadata = |request: HttpRequest| async move {
             let base = format!("http://{}", request.connection_info().host());
-            HttpResponse::Ok().json(json!({"token_endpoint": format!("{base}/oauth/renew")}))
+            HttpResponse::Ok().json(json!({"issuer": base, "token_endpoint": format!("{base}/oauth/renew")}))
         };
         App::new()
             .app_data(state.clone())
@@ -78,7 +78,7 @@ fn peer(tokens: &[&str], renews: bool) -> (web::Data<Peer>, String) {
 }
 
 /// mcpo's folder of tokens below a home, with those of the server `remote`.
-fn store_tokens(home: &Path, token: &Value) {
+pub(crate) fn store_tokens(home: &Path, token: &Value) {
     let folder = home.join(".mcpo/tokens");
     fs::create_dir_all(&folder).unwrap();
     // python3 -c 'import hashlib; print(hashlib.md5(b"remote").hexdigest()[:8])'

@@ -307,7 +307,7 @@ impl Connector<'_> {
     /// Where the server asks for OAuth: its tokens, of which there is one.
     async fn tokens(&self) -> Result<Option<Arc<Tokens>>, TokenError> {
         let Some(oauth) = &self.settings.remote.oauth else { return Ok(None) };
-        let tokens = Tokens::new(self.client.clone(), oauth, self.oauth);
+        let tokens = Tokens::new(oauth, self.oauth);
         tokens.bearer().await?;
         Ok(Some(Arc::new(tokens)))
     }

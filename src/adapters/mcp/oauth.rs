@@ -5,6 +5,8 @@
 //! written when the token came. What is renewed here is kept in our own folder, and the newer of the two counts, so
 //! that signing in anew with mcpo is noticed. Absent on purpose: the sign-in itself.
 
+mod issuer;
+
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,10 +18,10 @@ use http::header::CONTENT_TYPE;
 use md5::{Digest, Md5};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::sync::Mutex;
 use url::{Url, form_urlencoded};
 
+use self::issuer::Finder;
 use crate::adapters::mcp::http::HttpFailure;
 use crate::settings::OAuthSettings;
 
@@ -44,7 +46,6 @@ pub(super) enum TokenError {
 
 /// The token of one server.
 pub(super) struct Tokens {
-    client: reqwest::Client,
     settings: OAuthSettings,
     /// Our own file.
     own: Option<PathBuf>,
@@ -61,6 +62,8 @@ struct Held {
     client_secret: Option<SecretString>,
     /// Whether the authorisation server wants the client's secret as a header.
     basic: bool,
+    /// Who has renewed it; `None`: nobody since the sign-in.
+    issuer: Option<String>,
 }
 
 /// `…_tokens.json` of mcpo, the answer of a token endpoint (RFC 6749, section 5.1), and our own file.
@@ -71,6 +74,9 @@ struct StoredToken {
     refresh_token: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client: Option<StoredClient>,
+    /// In our own file: who has renewed it. Nobody else gets the refresh token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    issuer: Option<String>,
 }
 
 /// `…_client.json` of mcpo (RFC 7591).
@@ -83,9 +89,9 @@ struct StoredClient {
 
 impl Tokens {
     /// `folder` is where renewed tokens are kept.
-    pub(super) fn new(client: reqwest::Client, settings: &OAuthSettings, folder: Option<&Path>) -> Self {
+    pub(super) fn new(settings: &OAuthSettings, folder: Option<&Path>) -> Self {
         let own = folder.map(|folder| folder.join(format!("{}.json", file_stem(&settings.stored_as))));
-        Self { client, settings: settings.clone(), own, held: Mutex::default() }
+        Self { settings: settings.clone(), own, held: Mutex::default() }
     }
 
     /// The token to send, renewed if it is about to end.
@@ -125,6 +131,7 @@ impl Tokens {
         let theirs = self.settings.tokens.as_ref().and_then(|folder| {
             let stem = file_stem(&self.settings.stored_as);
             let (mut stored, written) = read(&folder.join(format!("{stem}_tokens.json")))?;
+            stored.issuer = None;
             stored.client = fs::read(folder.join(format!("{stem}_client.json"))).ok().and_then(|text| serde_json::from_slice(&text).ok());
             Some((stored, written))
         });
@@ -135,11 +142,12 @@ impl Tokens {
 
     async fn renewed(&self, present: Held) -> Result<Held, TokenError> {
         let refresh = present.refresh.as_ref().ok_or(TokenError::Expired)?;
-        let endpoint = self.token_endpoint().await?;
+        let finder = Finder::new(&self.settings).await?;
+        let issuer = finder.issuer(present.issuer.as_deref()).await?;
         let secret = present.client_secret.as_ref().map(ExposeSecret::expose_secret);
-        let mut request = self
-            .client
-            .post(endpoint)
+        let mut request = finder
+            .client()
+            .post(issuer.token_endpoint)
             .timeout(ANSWER_TIMEOUT)
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(self.form(&present, refresh));
@@ -153,6 +161,7 @@ impl Tokens {
         }
         let unreadable = || TokenError::NotRenewed("the authorisation server's answer is no token".to_owned());
         let mut stored: StoredToken = body(response).await.and_then(|body| serde_json::from_slice(&body).ok()).ok_or_else(unreadable)?;
+        stored.issuer = Some(issuer.name);
         // A server that keeps the refresh token does not send it again.
         stored.refresh_token = stored.refresh_token.or_else(|| Some(refresh.expose_secret().to_owned()));
         stored.client = present.client_id.clone().map(|client_id| StoredClient {
@@ -181,51 +190,6 @@ impl Tokens {
         }
         form.finish()
     }
-
-    /// Where tokens are renewed: what the server's metadata (RFC 9728) and the authorisation server's (RFC 8414) say,
-    /// or its usual place.
-    async fn token_endpoint(&self) -> Result<Url, TokenError> {
-        let server = &self.settings.server_url;
-        let mut issuer = server.clone();
-        issuer.set_path("/");
-        for address in well_known(server, &["oauth-protected-resource"]) {
-            let servers = self.metadata(address).await;
-            let first = servers.as_ref().and_then(|value| value.pointer("/authorization_servers/0")).and_then(Value::as_str);
-            if let Some(url) = first.and_then(|text| Url::parse(text).ok()) {
-                issuer = url;
-                break;
-            }
-        }
-        let mut endpoint = None;
-        for address in well_known(&issuer, &["oauth-authorization-server", "openid-configuration"]) {
-            let metadata = self.metadata(address).await;
-            endpoint = metadata
-                .as_ref()
-                .and_then(|value| value.get("token_endpoint"))
-                .and_then(Value::as_str)
-                .and_then(|url| Url::parse(url).ok());
-            if endpoint.is_some() {
-                break;
-            }
-        }
-        let endpoint = match endpoint {
-            Some(endpoint) => endpoint,
-            None => issuer.join("/token").map_err(|error| TokenError::NotRenewed(error.to_string()))?,
-        };
-        // A refresh token is worth as much as a password.
-        if endpoint.scheme() != "https" && endpoint.host() != server.host() {
-            return Err(TokenError::NotRenewed("the authorisation server's address is not https".to_owned()));
-        }
-        Ok(endpoint)
-    }
-
-    async fn metadata(&self, address: Url) -> Option<Value> {
-        let response = self.client.get(address).timeout(ANSWER_TIMEOUT).send().await.ok()?;
-        if !response.status().is_success() {
-            return None;
-        }
-        serde_json::from_slice(&body(response).await?).ok()
-    }
 }
 
 const BASIC: &str = "client_secret_basic";
@@ -237,6 +201,7 @@ impl Held {
             access: stored.access_token.into(),
             refresh: stored.refresh_token.map(SecretString::from),
             expires: stored.expires_in.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map(|lasts| written + lasts),
+            issuer: stored.issuer,
             basic: client.as_ref().and_then(|client| client.token_endpoint_auth_method.as_deref()) == Some(BASIC),
             client_id: client.as_ref().map(|client| client.client_id.clone()),
             client_secret: client.and_then(|client| client.client_secret).map(SecretString::from),
