@@ -270,8 +270,14 @@ impl Application {
         let waiting_calls = WaitingCalls::new(start.mcp.waiting.clone(), stop.clone());
         let closing = stop.child_token();
         let (mcp_sessions, session_keeping) = McpSessions::start(Arc::clone(&current), start.mcp.clone(), closing.clone());
-        let passthrough =
-            Passthrough::new(Arc::clone(&current), Arc::clone(&servers), Arc::clone(&secrets), Arc::clone(&limits), audit.clone());
+        let passthrough = Passthrough::new(
+            Arc::clone(&current),
+            Arc::clone(&servers),
+            Arc::clone(&secrets),
+            Arc::clone(&limits),
+            audit.clone(),
+            Arc::clone(&definitions),
+        );
         let passthrough = Arc::new(passthrough);
         let ending_sessions = end_sessions(Arc::clone(&keys), Arc::clone(&mcp_sessions), closing.clone());
         let (subscriptions, subscribing) = Subscriptions::start(

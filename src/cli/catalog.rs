@@ -1,6 +1,6 @@
 //! The tools of the configured servers, for commands that look at them: asked now, or as they were last seen.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::adapters::data_dir;
 use crate::adapters::mcp::{self, McpServers};
@@ -9,6 +9,7 @@ use crate::adapters::tokens::TokenCounter;
 use crate::cli::Failure;
 use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing, SkippedTool};
+use crate::domain::definition::NO_TOOL;
 use crate::domain::diet;
 use crate::domain::hidden_text::HiddenText;
 use crate::domain::tool::{ServerName, Tool, ToolId};
@@ -16,7 +17,7 @@ use crate::domain::tool_facts::{FactBook, WrittenFacts};
 use crate::service::ports::{ServerEvent, Store, StoreError, ToolServers};
 use crate::service::refresh::configured;
 use crate::service::tool_facts::of_settings;
-use crate::settings::{DefinitionChanges, Settings};
+use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions, Settings};
 
 /// What is known of the configured servers.
 pub(super) struct Known {
@@ -37,14 +38,18 @@ pub(super) struct Known {
 pub(super) struct Kept {
     written: Vec<(ToolId, WrittenFacts)>,
     definitions: HashMap<ToolId, Fingerprint>,
+    /// Those that their servers added and nobody approved.
+    new: HashSet<ToolId>,
 }
 
 impl Kept {
     pub(super) async fn of(store: &dyn Store) -> Result<Self, Failure> {
         let failed = |error: StoreError| Failure::failed(format!("error: {error}"));
         let written = store.tool_facts().await.map_err(failed)?.into_iter().filter_map(|stored| Some((stored.tool, stored.facts?)));
-        let definitions = store.definitions().await.map_err(failed)?.into_iter().map(|stored| (stored.tool, stored.fingerprint));
-        Ok(Self { written: written.collect(), definitions: definitions.collect() })
+        let stored = store.definitions().await.map_err(failed)?;
+        let new = stored.iter().filter(|stored| stored.is_new).map(|stored| stored.tool.clone()).collect();
+        let definitions = stored.into_iter().map(|stored| (stored.tool, stored.fingerprint)).collect();
+        Ok(Self { written: written.collect(), definitions, new })
     }
 
     /// Nothing where there is no data folder yet.
@@ -57,6 +62,13 @@ impl Kept {
         let kept = Self::of(&store).await;
         store.close().await;
         kept
+    }
+
+    /// Whether the server added it, nobody approved it, and that keeps it from everybody.
+    fn is_withheld_as_new(&self, tool: &Tool, settings: DefinitionSettings) -> bool {
+        let is_known = || self.definitions.keys().any(|known| known.server == tool.id.server && !known.name.starts_with(NO_TOOL));
+        let is_new = || self.new.contains(&tool.id) || (!self.definitions.contains_key(&tool.id) && is_known());
+        settings.new == NewDefinitions::Quarantine && is_new()
     }
 
     fn is_changed(&self, tool: &Tool) -> bool {
@@ -140,11 +152,12 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
         for raw in listing.enabled(disabled) {
             match catalog::tool(&listing.server, raw) {
                 Ok(tool) => {
-                    let is_changed = changes != DefinitionChanges::Off && kept.is_changed(&tool);
+                    let is_changed = changes.changes != DefinitionChanges::Off && kept.is_changed(&tool);
                     if is_changed {
                         changed.push(tool.id.clone());
                     }
-                    if !is_changed || changes != DefinitionChanges::Quarantine {
+                    let is_withheld = is_changed && changes.changes == DefinitionChanges::Quarantine;
+                    if !is_withheld && !kept.is_withheld_as_new(&tool, changes) {
                         let overlay = book.overlay(&tool.id, &tool.operation_id, &tool.facts);
                         tools.push(tool.with(&overlay));
                     }

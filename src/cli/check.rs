@@ -83,7 +83,12 @@ fn as_text(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> S
             lines.extend(hidden.iter().map(|hidden| format!("    {}: {}", hidden.pointer, hidden.code_points.join(" "))));
         }
         lines.extend(known.changed.iter().map(|tool| format!("{tool}: its definition is another one than the service saw first")));
-        for group in duplicates(known).groups {
+        let Duplicates { groups, lookalikes } = duplicates(known);
+        for group in lookalikes {
+            let tools: Vec<String> = group.iter().map(|tool| format!("{}/{}", tool.server, tool.tool)).collect();
+            lines.push(format!("{}: their names are read as the same one", tools.join(", ")));
+        }
+        for group in groups {
             let tools: Vec<String> = group.tools.iter().map(|tool| format!("{}/{}", tool.server, tool.tool)).collect();
             let how = if group.same_definition { "say the same" } else { "say nearly the same" };
             lines.push(format!("{}: they {how}", tools.join(", ")));
@@ -122,7 +127,7 @@ fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> V
             known.skipped.iter().map(|(server, tool)| json!({"server": server, "tool": tool.tool, "reason": tool.reason})).collect();
         let missing: Vec<Value> = known.missing.iter().map(|(server, reason)| json!({"server": server, "reason": reason})).collect();
         let simplified: Vec<Value> = simplified(known)
-            .map(|tool| json!({"server": tool.id.server, "tool": tool.id.name, "operation_id": tool.operation_id, "losses": tool.input.losses}))
+            .map(|tool| json!({"server": tool.id.server, "tool": visible(&tool.id.name), "operation_id": tool.operation_id, "losses": tool.input.losses}))
             .collect();
         out["tools"] = known.catalog.tools().len().into();
         out["embedded"] = embedder.embedded.into();
@@ -131,8 +136,10 @@ fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> V
         out["simplified"] = simplified.into();
         let hidden: Vec<Value> = hidden(known).into_iter().map(|(what, hidden)| json!({"of": what, "places": hidden})).collect();
         out["hidden_text"] = hidden.into();
-        out["changed"] = known.changed.iter().map(|tool| json!({"server": tool.server, "tool": tool.name})).collect();
-        out["duplicates"] = json!(duplicates(known).groups);
+        out["changed"] = known.changed.iter().map(|tool| json!({"server": tool.server, "tool": visible(&tool.name)})).collect();
+        let Duplicates { groups, lookalikes } = duplicates(known);
+        out["duplicates"] = json!(groups);
+        out["lookalikes"] = json!(lookalikes);
     }
     out
 }

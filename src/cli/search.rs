@@ -141,7 +141,7 @@ impl Search {
             Row {
                 rank,
                 server: tool.id.server.to_string(),
-                tool: tool.id.name.to_string(),
+                tool: tool.label.to_string(),
                 name: tool.operation_id.to_string(),
                 score: ranked.score(),
                 fused: ranked.fused,

@@ -12,10 +12,10 @@ use crate::domain::document::encoded;
 
 #[derive(Subcommand)]
 pub(super) enum ToolFacts {
-    /// Show what a running service knows about a tool, and what has changed in its definition
+    /// Show what a running service knows about a tool, and what has changed in its definition; or in that of a server and its prompts
     Show {
         #[command(flatten)]
-        tool: ToolName,
+        tool: ToolOrServer,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -48,10 +48,13 @@ pub(super) enum ToolFacts {
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Approve the definition of a tool as it was shown
+    /// Approve the definition of a tool, of a server (its title and instructions) or of a prompt, as it was shown
     Approve {
         #[command(flatten)]
-        tool: ToolName,
+        tool: ToolOrServer,
+        /// A prompt of the server
+        #[arg(long, value_name = "NAME")]
+        prompt: Option<String>,
         /// The fingerprint that `show` printed
         #[arg(long, value_name = "HEX")]
         fingerprint: String,
@@ -78,12 +81,33 @@ impl ToolName {
     }
 }
 
+#[derive(Args)]
+pub(super) struct ToolOrServer {
+    /// The tool, as its server calls it: `time/get_current_time`; or a server: `time`
+    #[arg(value_name = "SERVER[/TOOL]")]
+    name: String,
+}
+
+impl ToolOrServer {
+    fn is_server(&self) -> bool {
+        !self.name.contains('/')
+    }
+
+    fn path(&self) -> Result<String, Failure> {
+        if self.is_server() && !self.name.is_empty() {
+            return Ok(format!("/v1/admin/servers/{}/definition", encoded(&self.name)));
+        }
+        ToolName { tool: self.name.clone() }.path()
+    }
+}
+
 impl ToolFacts {
     pub(super) fn run(self) -> Outcome {
         match self {
             Self::Show { tool, json, access } => {
                 let view = access.ask(Method::GET, &tool.path()?, None)?;
-                print(&if json { format!("{view:#}") } else { described(&view) })
+                let text = || if tool.is_server() { described_server(&view) } else { described(&view) };
+                print(&if json { format!("{view:#}") } else { text() })
             }
             Self::Set { tool, tags, synonyms, description, pinned, access } => {
                 let path = tool.path()?;
@@ -110,10 +134,18 @@ impl ToolFacts {
                 print(&described(&access.replace(&path, &facts, version)?))
             }
             Self::Unset { tool, access } => print(&described(&access.ask(Method::DELETE, &tool.path()?, None)?)),
-            Self::Approve { tool, fingerprint, access } => {
+            Self::Approve { tool, prompt, fingerprint, access } => {
+                if prompt.is_some() && !tool.is_server() {
+                    return Err(Failure::invalid("error: --prompt belongs to a server: give its name without a tool"));
+                }
                 let path = format!("{}/approve", tool.path()?);
-                access.ask(Method::POST, &path, Some(&json!({"fingerprint": fingerprint})))?;
-                print(&format!("{} is approved.", tool.tool))
+                let mut body = json!({"fingerprint": fingerprint});
+                if let Some(prompt) = &prompt {
+                    body["prompt"] = prompt.as_str().into();
+                }
+                access.ask(Method::POST, &path, Some(&body))?;
+                let prompt = prompt.map_or_else(String::new, |prompt| format!(" prompt {prompt}"));
+                print(&format!("{}{prompt} is approved.", tool.name))
             }
         }
     }
@@ -140,16 +172,34 @@ fn described(view: &Value) -> String {
     for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
         let _ = writeln!(out, "  {name:<12} {value}");
     }
+    changes(&mut out, view);
+    for hidden in view["hidden_text"].as_array().into_iter().flatten() {
+        let _ = writeln!(out, "  hidden characters at {}: {}", text(&hidden["pointer"]), texts(&hidden["code_points"], ""));
+    }
+    out.trim_end().to_owned()
+}
+
+fn changes(out: &mut String, view: &Value) {
     for change in view["difference"]["changes"].as_array().into_iter().flatten() {
-        let _ = writeln!(out, "  {}", text(&change["pointer"]));
+        let _ = writeln!(out, "  {}", change["pointer"].as_str().unwrap_or_default());
         for (sign, side) in [('-', &change["before"]), ('+', &change["after"])] {
             for line in side.as_str().into_iter().flat_map(str::lines) {
                 let _ = writeln!(out, "    {sign} {line}");
             }
         }
     }
-    for hidden in view["hidden_text"].as_array().into_iter().flatten() {
-        let _ = writeln!(out, "  hidden characters at {}: {}", text(&hidden["pointer"]), texts(&hidden["code_points"], ""));
+}
+
+fn described_server(view: &Value) -> String {
+    let mut out = String::new();
+    let prompts = view["prompts"].as_object().into_iter().flatten().map(|(name, part)| (format!("prompt {name}"), part));
+    for (name, part) in std::iter::once(("title and instructions".to_owned(), &view["definition"])).chain(prompts) {
+        let state = part["state"].as_str().unwrap_or("not compared");
+        let _ = writeln!(out, "{}: {name}: {state}", view["server"].as_str().unwrap_or_default());
+        if let Some(fingerprint) = part["fingerprint"].as_str() {
+            let _ = writeln!(out, "  fingerprint  {fingerprint}");
+        }
+        changes(&mut out, part);
     }
     out.trim_end().to_owned()
 }

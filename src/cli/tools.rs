@@ -86,7 +86,7 @@ pub(super) fn only(servers: &mut Vec<crate::settings::ServerSettings>, names: &[
 fn row(tool: &Tool) -> Row<'_> {
     Row {
         server: tool.id.server.as_str(),
-        tool: &tool.id.name,
+        tool: &tool.label,
         operation_id: tool.operation_id.as_str(),
         tokens: tool.tokens,
         flags: flags(tool),

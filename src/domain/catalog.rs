@@ -1,5 +1,6 @@
 //! A snapshot of all known tools. Immutable: a change makes a new one, which is swapped in whole.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
@@ -287,10 +288,13 @@ impl Catalog {
 /// # Errors
 /// Why it can't be published.
 pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> {
-    let skipped = |tool: &str, reason: &str| SkippedTool { tool: tool.to_owned(), reason: reason.to_owned() };
+    let skipped = |tool: &str, reason: &str| SkippedTool { tool: hidden_text::visible(tool), reason: reason.to_owned() };
     let Some(name) = raw.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) else {
         return Err(skipped("?", "it has no name"));
     };
+    if name.starts_with(definition::NO_TOOL) {
+        return Err(skipped(name, "its name begins with a control character"));
+    }
     if matches!(name, "." | "..") {
         return Err(skipped(name, "no address can hold its name"));
     }
@@ -301,7 +305,10 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
     };
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
     let id = ToolId::new(server.clone(), name);
-    let label: Arc<str> = hidden_text::strip(name).map_or_else(|| Arc::clone(&id.name), |(label, _)| label.into());
+    let label: Arc<str> = match id.label() {
+        Cow::Borrowed(_) => Arc::clone(&id.name),
+        Cow::Owned(label) => label.into(),
+    };
     let title = text(shown.get("title")).or_else(|| text(shown.pointer("/annotations/title")));
     let input = InputSchema::compile(Arc::new(schema.clone()));
     let output = shown.get("outputSchema").filter(|schema| schema.is_object()).map(|schema| Arc::new(schema::output(schema)));

@@ -6,12 +6,22 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use unicode_security::confusable_detection;
 
 use crate::domain::canonical::{self, Fingerprint};
-use crate::domain::hidden_text::visible;
+use crate::domain::hidden_text::{self, visible};
 
 /// The members that count. Others, such as icons, change nothing about what a tool does or who may use it.
 const MEMBERS: [&str; 7] = ["title", "description", "inputSchema", "outputSchema", "annotations", "tags", "_meta"];
+/// Those of what a server says of itself.
+const SERVER_MEMBERS: [&str; 3] = ["title", "program", "instructions"];
+/// Those of a prompt.
+const PROMPT_MEMBERS: [&str; 3] = ["title", "description", "arguments"];
+/// What the key of anything but a tool begins with. No tool is published whose name begins so.
+pub const NO_TOOL: char = '\u{1}';
+/// Stands among the names of a server's tools for what it says of itself.
+pub const SERVER_KEY: &str = "\u{1}server";
+const PROMPT: &str = "\u{1}prompt/";
 /// Of `_meta` only the tags that rules look at, there and in these members.
 const TAG_HOLDERS: [&str; 2] = ["_fastmcp", "fastmcp"];
 /// Differences that are told apart.
@@ -66,6 +76,30 @@ pub fn definition(raw: &Value) -> Value {
 #[must_use]
 pub fn fingerprint(raw: &Value) -> Fingerprint {
     canonical::fingerprint(&definition(raw))
+}
+
+/// Stands among the names of a server's tools for one of its prompts.
+#[must_use]
+pub fn prompt_key(name: &str) -> String {
+    format!("{PROMPT}{name}")
+}
+
+/// The prompt for which a key stands.
+#[must_use]
+pub fn prompt_of(key: &str) -> Option<&str> {
+    key.strip_prefix(PROMPT)
+}
+
+/// The definition of what a key stands for: the name of a tool, [`SERVER_KEY`], or the key of a prompt.
+#[must_use]
+pub fn definition_of(key: &str, raw: &Value) -> Value {
+    let members: &[&str] = match key {
+        SERVER_KEY => &SERVER_MEMBERS,
+        key if prompt_of(key).is_some() => &PROMPT_MEMBERS,
+        _ => return definition(raw),
+    };
+    let of = |name: &&str| Some(((*name).to_owned(), raw.get(*name).filter(|value| !value.is_null())?.clone()));
+    Value::Object(members.iter().filter_map(of).collect())
 }
 
 /// What differs between two definitions, in the order of the later one.
@@ -142,6 +176,14 @@ fn shown(value: &Value, difference: usize) -> String {
     let part: String = rest.by_ref().take(SHOWN).collect();
     let (before, after) = (if start > 0 { "…" } else { "" }, if rest.next().is_some() { "…" } else { "" });
     format!("{before}{}{after}", visible(&part))
+}
+
+/// The names that are read as the same one: by hidden characters, or by letters that look alike (Unicode Technical Standard 39,
+/// section 4).
+#[must_use]
+pub fn skeleton(name: &str) -> String {
+    let shown = hidden_text::strip(name).map_or_else(|| name.to_owned(), |(shown, _)| shown);
+    confusable_detection::skeleton(&shown).collect()
 }
 
 #[cfg(test)]

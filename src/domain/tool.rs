@@ -1,5 +1,6 @@
 //! A tool of an MCP server, as the server described it and as it is published.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::domain::arguments::ArgumentsValidator;
 use crate::domain::canonical::Fingerprint;
-use crate::domain::hidden_text::{HiddenText, Identifiers};
+use crate::domain::hidden_text::{self, HiddenText, Identifiers};
 use crate::domain::naming::OperationId;
 use crate::domain::policy::ToolFacts;
 use crate::domain::relevance::ToolText;
@@ -59,6 +60,12 @@ pub struct ToolId {
 impl ToolId {
     pub fn new(server: impl Into<ServerName>, name: impl Into<Arc<str>>) -> Self {
         Self { server: server.into(), name: name.into() }
+    }
+
+    /// Its name without characters that nobody sees, as models and people read it.
+    #[must_use]
+    pub fn label(&self) -> Cow<'_, str> {
+        hidden_text::strip(&self.name).map_or(Cow::Borrowed(&self.name), |(label, _)| label.into())
     }
 }
 

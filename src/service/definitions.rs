@@ -2,22 +2,27 @@
 //!
 //! What differs is flagged, or the tool is withheld from everybody until an administrator approves what it says now, by
 //! its fingerprint, so that nothing is approved that nobody looked at. What a server drops and brings back is held
-//! against what it was before. A tool that a known server adds is no change, and is listed as new.
+//! against what it was before. A tool that a known server adds is no change: it is listed as new, or withheld as well.
+//!
+//! What a server says of itself and its prompts are held against what they were in the same way, under keys that no tool has
+//! ([`crate::domain::definition`]). What is seen of them first counts as approved.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use ahash::RandomState;
 use parking_lot::RwLock;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::domain::canonical;
 use crate::domain::canonical::Fingerprint;
-use crate::domain::definition::{Difference, definition, difference, fingerprint};
+use crate::domain::definition::{Difference, NO_TOOL, SERVER_KEY, definition_of, difference, prompt_key, prompt_of, skeleton};
+use crate::domain::hidden_text::visible;
 use crate::domain::tool::{ServerName, Tool, ToolId};
-use crate::service::ports::{Store, StoreError, StoredDefinition};
-use crate::settings::DefinitionChanges;
+use crate::service::ports::{ServerListing, Store, StoreError, StoredDefinition};
+use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 
 /// Places of a difference that the log names.
 const LOGGED_PLACES: usize = 5;
@@ -45,7 +50,7 @@ pub enum DefinitionState {
     New,
     /// It differs.
     Changed,
-    /// It differs, and the tool is withheld.
+    /// It differs or is new, and nobody gets it.
     Withheld,
 }
 
@@ -67,17 +72,50 @@ pub struct Definitions {
 
 #[derive(Default)]
 struct State {
-    mode: DefinitionChanges,
-    /// Of every tool that was ever seen.
+    settings: DefinitionSettings,
+    /// Of every tool that was ever seen, of the servers and of their prompts.
     known: HashMap<ServerName, HashMap<Arc<str>, StoredDefinition, RandomState>, RandomState>,
     /// Of what servers list now.
     present: HashMap<ServerName, Present, RandomState>,
+    /// The tools whose names are read as the same one.
+    alike: HashMap<String, BTreeSet<ToolId>, RandomState>,
 }
 
 #[derive(Default)]
 struct Present {
     fingerprints: HashMap<Arc<str>, Fingerprint, RandomState>,
     withheld: Vec<Arc<Tool>>,
+    /// The definitions of what is no tool, by their keys.
+    parts: HashMap<Arc<str>, Value, RandomState>,
+    /// Whether its prompts were listed since the start.
+    knows_prompts: bool,
+}
+
+/// Something that a server sent now.
+struct Seen<'a> {
+    key: Arc<str>,
+    raw: &'a Value,
+    fingerprint: Fingerprint,
+}
+
+impl<'a> Seen<'a> {
+    fn new(key: impl Into<Arc<str>>, raw: &'a Value) -> Self {
+        let key = key.into();
+        let fingerprint = canonical::fingerprint(&definition_of(&key, raw));
+        Self { key, raw, fingerprint }
+    }
+}
+
+/// What is said of a server, or of one of its prompts.
+#[derive(Debug, Serialize)]
+pub struct PartView {
+    /// `null`: nothing is compared.
+    pub state: Option<DefinitionState>,
+    /// What an approval names.
+    pub fingerprint: String,
+    /// What differs from what was approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
 }
 
 /// What is to be written down of a listing.
@@ -92,39 +130,82 @@ impl Definitions {
     ///
     /// # Errors
     /// [`StoreError`]: without it every change would look like the first definition.
-    pub async fn start(store: Arc<dyn Store>, mode: DefinitionChanges) -> Result<Self, StoreError> {
-        let mut state = State { mode, ..State::default() };
+    pub async fn start(store: Arc<dyn Store>, settings: DefinitionSettings) -> Result<Self, StoreError> {
+        let mut state = State { settings, ..State::default() };
         for stored in store.definitions().await? {
+            state.note_alike(&stored.tool);
             state.known.entry(stored.tool.server.clone()).or_default().insert(Arc::clone(&stored.tool.name), stored);
         }
         Ok(Self { store, state: RwLock::new(state), approving: tokio::sync::Mutex::default() })
     }
 
     /// What changes lead to from now on. The catalog follows when it is told of the servers.
-    pub fn configure(&self, mode: DefinitionChanges) {
-        self.state.write().mode = mode;
+    pub fn configure(&self, settings: DefinitionSettings) {
+        self.state.write().settings = settings;
     }
 
     /// Takes note of what a server lists. Differences are logged once.
     pub async fn observe<'a>(&self, server: &ServerName, tools: impl Iterator<Item = &'a Arc<Value>>) {
-        if self.state.read().mode == DefinitionChanges::Off {
+        if self.state.read().settings.changes == DefinitionChanges::Off {
             self.state.write().present.remove(server);
             return;
         }
-        let seen = tools.filter_map(|raw| Some((Arc::<str>::from(raw.get("name")?.as_str()?), raw.as_ref(), fingerprint(raw))));
-        let seen: Vec<(Arc<str>, &Value, Fingerprint)> = seen.collect();
-        let news = self.news(server, &seen);
+        let seen = tools.filter_map(|raw| Some(Seen::new(raw.get("name")?.as_str()?, raw)));
+        let seen: Vec<Seen<'_>> = seen.filter(|seen| !seen.key.starts_with(NO_TOOL)).collect();
+        self.note(server, &seen, |key| !key.starts_with(NO_TOOL)).await;
+    }
+
+    /// Takes note of what a server says of itself.
+    pub async fn observe_server(&self, listing: &ServerListing) {
+        if self.state.read().settings.changes == DefinitionChanges::Off {
+            return;
+        }
+        let raw = json!({"title": listing.title, "program": listing.program, "instructions": listing.instructions});
+        self.note(&listing.server, &[Seen::new(SERVER_KEY, &raw)], |key| key == SERVER_KEY).await;
+    }
+
+    /// Takes note of the prompts of a server.
+    pub async fn observe_prompts(&self, server: &ServerName, prompts: &[Value]) {
+        if self.state.read().settings.changes == DefinitionChanges::Off {
+            return;
+        }
+        let seen = prompts.iter().filter_map(|raw| Some(Seen::new(prompt_key(raw.get("name")?.as_str()?), raw)));
+        self.note(server, &seen.collect::<Vec<_>>(), |key| prompt_of(key).is_some()).await;
+        self.state.write().present.entry(server.clone()).or_default().knows_prompts = true;
+    }
+
+    /// Whether it has to be looked what prompts a server has before one of them is handed on.
+    #[must_use]
+    pub fn misses_prompts(&self, server: &ServerName) -> bool {
+        let state = self.state.read();
+        let withholds = state.settings.changes == DefinitionChanges::Quarantine || state.settings.new == NewDefinitions::Quarantine;
+        withholds && !state.present.get(server).is_some_and(|present| present.knows_prompts)
+    }
+
+    /// Whether nobody gets a prompt.
+    #[must_use]
+    pub fn withholds_prompt(&self, server: &ServerName, name: &str) -> bool {
+        self.is_withheld(&ToolId::new(server.clone(), prompt_key(name)))
+    }
+
+    /// `is_of_kind`: which keys are all there is now, so that others of the kind are gone.
+    async fn note(&self, server: &ServerName, seen: &[Seen<'_>], is_of_kind: impl Fn(&str) -> bool) {
+        let news = self.news(server, seen, &is_of_kind);
         if let Err(error) = self.store.add_definitions(&news.added).await {
-            tracing::warn!(%server, %error, "definitions of new tools were not stored; they count as known until a restart");
+            tracing::warn!(%server, %error, "new definitions were not stored; they count as known until a restart");
         }
         let now = SystemTime::now();
         for (tool, other, raw) in &news.changed {
             self.log(tool, other, raw).await;
             if let Err(error) = self.store.note_definition(tool, other, now).await {
-                tracing::warn!(%tool, %error, "that its definition has changed was not stored; it is logged again after a restart");
+                tracing::warn!(tool = visible(&tool.to_string()), %error, "that its definition has changed was not stored; it is logged again after a restart");
             }
         }
         let mut state = self.state.write();
+        for (stored, _) in &news.added {
+            state.log_new(stored);
+            state.note_alike(&stored.tool);
+        }
         let known = state.known.entry(server.clone()).or_default();
         for (stored, _) in news.added {
             known.insert(Arc::clone(&stored.tool.name), stored);
@@ -134,31 +215,40 @@ impl Definitions {
                 stored.noticed = Some((*other, now));
             }
         }
-        let fingerprints = seen.into_iter().map(|(name, _, fingerprint)| (name, fingerprint)).collect();
-        state.present.entry(server.clone()).or_default().fingerprints = fingerprints;
+        let present = state.present.entry(server.clone()).or_default();
+        present.fingerprints.retain(|key, _| !is_of_kind(key));
+        present.parts.retain(|key, _| !is_of_kind(key));
+        for seen in seen {
+            present.fingerprints.insert(Arc::clone(&seen.key), seen.fingerprint);
+            if seen.key.starts_with(NO_TOOL) {
+                present.parts.insert(Arc::clone(&seen.key), definition_of(&seen.key, seen.raw));
+            }
+        }
     }
 
-    fn news<'a>(&self, server: &ServerName, seen: &[(Arc<str>, &'a Value, Fingerprint)]) -> News<'a> {
+    fn news<'a>(&self, server: &ServerName, seen: &[Seen<'a>], is_of_kind: impl Fn(&str) -> bool) -> News<'a> {
         let state = self.state.read();
         let known = state.known.get(server);
+        // What is seen first of a kind is what was there when the server was configured.
+        let is_known = known.is_some_and(|known| known.keys().any(|key| is_of_kind(key)));
         let (mut news, now) = (News::default(), SystemTime::now());
-        for (name, raw, fingerprint) in seen {
+        for Seen { key: name, raw, fingerprint } in seen {
             let tool = || ToolId { server: server.clone(), name: Arc::clone(name) };
             match known.and_then(|known| known.get(name)) {
                 None => {
                     let stored = StoredDefinition {
                         tool: tool(),
                         fingerprint: *fingerprint,
-                        is_new: known.is_some_and(|known| !known.is_empty()),
+                        is_new: is_known,
                         first_seen: now,
                         noticed: None,
                         approved: None,
                     };
-                    news.added.push((stored, definition(raw).to_string()));
+                    news.added.push((stored, definition_of(name, raw).to_string()));
                 }
                 Some(stored) if stored.fingerprint != *fingerprint => {
                     if stored.noticed.is_none_or(|(noticed, _)| noticed != *fingerprint) {
-                        news.changed.push((tool(), *fingerprint, raw));
+                        news.changed.push((tool(), *fingerprint, *raw));
                     }
                 }
                 Some(_) => {}
@@ -172,11 +262,12 @@ impl Definitions {
         let places: Vec<&str> = difference.changes.iter().take(LOGGED_PLACES).map(|change| change.pointer.as_str()).collect();
         let more = (difference.changes.len() + difference.more).saturating_sub(places.len());
         let places = places.join(", ");
-        let mode = self.state.read().mode;
+        let mode = self.state.read().settings.changes;
+        let tool = shown(tool);
         if mode == DefinitionChanges::Quarantine {
-            tracing::warn!(%tool, fingerprint = %other, places, more, "the definition of a tool has changed; it is withheld until it is approved");
+            tracing::warn!(tool, fingerprint = %other, places, more, "the definition of a tool has changed; it is withheld until it is approved");
         } else {
-            tracing::warn!(%tool, fingerprint = %other, places, more, "the definition of a tool has changed");
+            tracing::warn!(tool, fingerprint = %other, places, more, "the definition of a tool has changed");
         }
     }
 
@@ -216,6 +307,12 @@ impl Definitions {
         self.state.read().compare(&tool.id, &tool.definition)
     }
 
+    /// Whether its server has added it, and nobody has approved it.
+    #[must_use]
+    pub fn is_new(&self, tool: &Tool) -> bool {
+        self.state.read().is_new(&tool.id, &tool.definition)
+    }
+
     /// What is known of the definition of a tool that was seen once.
     #[must_use]
     pub fn known(&self, tool: &ToolId) -> Option<StoredDefinition> {
@@ -241,8 +338,10 @@ impl Definitions {
                 match state.of(&ToolId { server: server.clone(), name: Arc::clone(name) }) {
                     Some(DefinitionState::Changed) => counts.changed += 1,
                     Some(DefinitionState::Withheld) => {
-                        counts.changed += 1;
                         counts.withheld += 1;
+                        let id = ToolId { server: server.clone(), name: Arc::clone(name) };
+                        let is_new = state.listed(&id).is_some_and(|now| state.is_new(&id, &now));
+                        *(if is_new { &mut counts.new } else { &mut counts.changed }) += 1;
                     }
                     Some(DefinitionState::New) => counts.new += 1,
                     Some(DefinitionState::Same) | None => {}
@@ -285,7 +384,59 @@ impl Definitions {
     pub async fn difference(&self, tool: &ToolId, raw: &Value) -> Result<Option<Difference>, StoreError> {
         let Some(text) = self.store.definition(tool).await? else { return Ok(None) };
         let before: Value = serde_json::from_str(&text).unwrap_or_default();
-        Ok(Some(difference(&before, &definition(raw))))
+        Ok(Some(difference(&before, &definition_of(&tool.name, raw))))
+    }
+
+    /// What a server says of itself as it was approved, where it says something else now and that is withheld.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn approved_server(&self, server: &ServerName) -> Result<Option<Value>, StoreError> {
+        let id = ToolId::new(server.clone(), SERVER_KEY);
+        if !self.is_withheld(&id) {
+            return Ok(None);
+        }
+        let text = self.store.definition(&id).await?.unwrap_or_default();
+        Ok(Some(serde_json::from_str(&text).unwrap_or_default()))
+    }
+
+    /// How a server, or one of its prompts, stands; `None`: it was not listed since the start, or nothing is compared.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn part(&self, server: &ServerName, prompt: Option<&str>) -> Result<Option<PartView>, StoreError> {
+        let id = part_id(server, prompt);
+        let (state, fingerprint, raw) = {
+            let known = self.state.read();
+            let Some(fingerprint) = known.listed(&id) else { return Ok(None) };
+            let raw = known.present.get(server).and_then(|present| present.parts.get(&id.name)).cloned().unwrap_or_default();
+            (known.of(&id), fingerprint, raw)
+        };
+        let differs = matches!(state, Some(DefinitionState::Changed | DefinitionState::Withheld));
+        let difference = if differs { self.difference(&id, &raw).await? } else { None };
+        Ok(Some(PartView { state, fingerprint: fingerprint.to_string(), difference }))
+    }
+
+    /// The prompts of a server that were listed since the start, by name.
+    #[must_use]
+    pub fn prompts(&self, server: &ServerName) -> BTreeSet<String> {
+        let state = self.state.read();
+        let keys = state.present.get(server).into_iter().flat_map(|present| present.parts.keys());
+        keys.filter_map(|key| prompt_of(key)).map(str::to_owned).collect()
+    }
+
+    /// Makes what a server, or one of its prompts, says now what it is held against.
+    ///
+    /// # Errors
+    /// [`ApproveError`]; then nothing has changed.
+    pub async fn approve_part(&self, server: &ServerName, prompt: Option<&str>, looked_at: &str) -> Result<(), ApproveError> {
+        let id = part_id(server, prompt);
+        let raw = self.state.read().present.get(server).and_then(|present| present.parts.get(&id.name)).cloned();
+        let _one = self.approving.lock().await;
+        if self.state.read().settings.changes == DefinitionChanges::Off {
+            return Err(ApproveError::Off);
+        }
+        self.approve_as(&id, &raw.ok_or(ApproveError::NotFound)?, looked_at).await
     }
 
     /// Makes what a tool says now what it is held against, if it is what was looked at.
@@ -294,31 +445,80 @@ impl Definitions {
     /// [`ApproveError`]; then nothing has changed.
     pub async fn approve(&self, tool: &Tool, looked_at: &str) -> Result<(), ApproveError> {
         let _one = self.approving.lock().await;
-        if self.state.read().mode == DefinitionChanges::Off {
+        if self.state.read().settings.changes == DefinitionChanges::Off {
             return Err(ApproveError::Off);
         }
         // What is published may be a moment behind what the server lists.
         let now = self.state.read().listed(&tool.id).unwrap_or(tool.definition);
-        if now != tool.definition || !now.to_string().eq_ignore_ascii_case(looked_at.trim()) {
-            let is_changed = now != tool.definition || self.known(&tool.id).is_none_or(|known| known.fingerprint != now);
+        if now != tool.definition {
+            return Err(ApproveError::Changed(now));
+        }
+        self.approve_as(&tool.id, &tool.raw, looked_at).await
+    }
+
+    async fn approve_as(&self, id: &ToolId, raw: &Value, looked_at: &str) -> Result<(), ApproveError> {
+        let body = definition_of(&id.name, raw);
+        let now = canonical::fingerprint(&body);
+        if !now.to_string().eq_ignore_ascii_case(looked_at.trim()) {
+            let is_changed = self.known(id).is_none_or(|known| known.fingerprint != now);
             return Err(if is_changed { ApproveError::Changed(now) } else { ApproveError::WrongFingerprint(now) });
         }
         let at = SystemTime::now();
-        self.store.approve_definition(&tool.id, &now, &definition(&tool.raw).to_string(), at).await?;
+        self.store.approve_definition(id, &now, &body.to_string(), at).await?;
         let mut state = self.state.write();
-        let known = state.known.entry(tool.id.server.clone()).or_default();
-        let first_seen = known.get(&tool.id.name).map_or(at, |known| known.first_seen);
-        let stored =
-            StoredDefinition { tool: tool.id.clone(), fingerprint: now, is_new: false, first_seen, noticed: None, approved: Some(at) };
-        known.insert(Arc::clone(&tool.id.name), stored);
+        let known = state.known.entry(id.server.clone()).or_default();
+        let first_seen = known.get(&id.name).map_or(at, |known| known.first_seen);
+        let stored = StoredDefinition { tool: id.clone(), fingerprint: now, is_new: false, first_seen, noticed: None, approved: Some(at) };
+        known.insert(Arc::clone(&id.name), stored);
         Ok(())
     }
 }
 
+fn part_id(server: &ServerName, prompt: Option<&str>) -> ToolId {
+    ToolId::new(server.clone(), prompt.map_or_else(|| SERVER_KEY.to_owned(), prompt_key))
+}
+
+/// What a key stands for, as people read it.
+fn shown(id: &ToolId) -> String {
+    match (&*id.name, prompt_of(&id.name)) {
+        (SERVER_KEY, _) => format!("{} (title and instructions)", id.server),
+        (_, Some(prompt)) => format!("{} (prompt {})", id.server, visible(prompt)),
+        _ => visible(&id.to_string()),
+    }
+}
+
 impl State {
+    fn note_alike(&mut self, tool: &ToolId) {
+        if !tool.name.starts_with(NO_TOOL) {
+            self.alike.entry(skeleton(&tool.name)).or_default().insert(tool.clone());
+        }
+    }
+
+    /// Says once of a tool that it is there now, and what it can be taken for.
+    fn log_new(&self, stored: &StoredDefinition) {
+        let tool = shown(&stored.tool);
+        let is_withheld = stored.is_new && self.settings.new == NewDefinitions::Quarantine;
+        if is_withheld {
+            tracing::warn!(tool, "a server has added this; it is withheld until it is approved");
+        }
+        if stored.tool.name.starts_with(NO_TOOL) {
+            return;
+        }
+        let alike = self.alike.get(&skeleton(&stored.tool.name)).into_iter().flatten();
+        if let Some(other) = alike.into_iter().find(|other| other.name != stored.tool.name) {
+            tracing::warn!(tool, looks_like = shown(other), "the names of two tools are read as the same one");
+        }
+    }
+
     /// The definition that its server lists now.
     fn listed(&self, tool: &ToolId) -> Option<Fingerprint> {
         self.present.get(&tool.server)?.fingerprints.get(&tool.name).copied()
+    }
+
+    /// Whether a server has added it, and nobody has approved what it says.
+    fn is_new(&self, tool: &ToolId, now: &Fingerprint) -> bool {
+        let known = self.known.get(&tool.server).and_then(|known| known.get(&tool.name));
+        known.is_some_and(|known| known.is_new && (known.fingerprint == *now || self.settings.new == NewDefinitions::Quarantine))
     }
 
     fn of(&self, tool: &ToolId) -> Option<DefinitionState> {
@@ -327,8 +527,9 @@ impl State {
 
     fn compare(&self, tool: &ToolId, definition: &Fingerprint) -> Option<DefinitionState> {
         let known = self.known.get(&tool.server)?.get(&tool.name)?;
-        Some(match (known.fingerprint == *definition, self.mode) {
+        Some(match (known.fingerprint == *definition, self.settings.changes) {
             (_, DefinitionChanges::Off) => return None,
+            (_, _) if known.is_new && self.settings.new == NewDefinitions::Quarantine => DefinitionState::Withheld,
             (true, _) if known.is_new => DefinitionState::New,
             (true, _) => DefinitionState::Same,
             (false, DefinitionChanges::Flag) => DefinitionState::Changed,

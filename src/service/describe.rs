@@ -74,7 +74,7 @@ fn described(tool: &Tool) -> DescribedTool {
     DescribedTool {
         name: tool.operation_id.to_string(),
         server: tool.id.server.to_string(),
-        tool: tool.id.name.to_string(),
+        tool: tool.label.to_string(),
         title: tool.title.clone(),
         description: tool.description.clone(),
         parameters: Arc::clone(&tool.input.published),

@@ -5,7 +5,7 @@
 
 mod reads;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,10 +18,12 @@ use tokio::time::Instant;
 
 use crate::domain::catalog::CatalogServer;
 use crate::domain::document::Mode;
+use crate::domain::hidden_text::strip;
 use crate::domain::principal::{Principal, Visibility};
 use crate::domain::tool::ServerName;
 use crate::service::audit::Audit;
 use crate::service::current::CurrentCatalog;
+use crate::service::definitions::Definitions;
 use crate::service::execute::{Caller, Told};
 use crate::service::limits::{CallPermit, Limited, Limits};
 use crate::service::passthrough::reads::Read;
@@ -55,6 +57,16 @@ pub enum PassError {
     Waiting(#[from] WaitError),
 }
 
+/// The member by which the entries of a list are asked for.
+#[must_use]
+pub fn member_of_name(list: AskedKind) -> &'static str {
+    match list {
+        AskedKind::Prompts => "name",
+        AskedKind::ResourceTemplates => "uriTemplate",
+        _ => "uri",
+    }
+}
+
 /// Who asks, and where.
 #[derive(Clone)]
 pub struct View {
@@ -73,7 +85,11 @@ pub struct Passthrough {
     lists: Cache<(ServerName, AskedKind), Arc<Vec<Value>>>,
     /// How often a list was forgotten: what was fetched before is not kept.
     forgotten: Mutex<HashMap<(ServerName, AskedKind), u64>>,
+    /// What servers call entries whose names hide characters, by the names without those.
+    spelled: Mutex<HashMap<(ServerName, AskedKind), HashMap<String, String>>>,
     audit: Audit,
+    /// What prompts are held against.
+    definitions: Arc<Definitions>,
 }
 
 impl Passthrough {
@@ -84,9 +100,10 @@ impl Passthrough {
         secrets: Arc<Secrets>,
         limits: Arc<Limits>,
         audit: Audit,
+        definitions: Arc<Definitions>,
     ) -> Self {
         let lists = Cache::builder().max_capacity(KEPT).time_to_live(FRESH).build();
-        Self { current, servers, secrets, limits, lists, forgotten: Mutex::default(), audit }
+        Self { current, servers, secrets, limits, lists, forgotten: Mutex::default(), spelled: Mutex::default(), audit, definitions }
     }
 
     /// The servers that are there for a caller, in the order of their names.
@@ -163,7 +180,31 @@ impl Passthrough {
             }
             (server, entries.unwrap_or_default())
         });
-        join_all(listed).await
+        let listed = join_all(listed).await;
+        listed.into_iter().map(|(server, entries)| self.without_withheld(server, what, entries)).collect()
+    }
+
+    fn without_withheld(&self, server: ServerName, what: AskedKind, mut entries: Arc<Vec<Value>>) -> (ServerName, Arc<Vec<Value>>) {
+        let name = |entry: &Value| entry.get("name").and_then(Value::as_str).map(str::to_owned);
+        let is_withheld = |entry: &Value| name(entry).is_some_and(|name| self.definitions.withholds_prompt(&server, &name));
+        if what == AskedKind::Prompts && entries.iter().any(is_withheld) {
+            entries = Arc::new(entries.iter().filter(|entry| !is_withheld(entry)).cloned().collect());
+        }
+        (server, entries)
+    }
+
+    /// Whether nobody gets what is asked for, because what the server says of it is another thing than what was approved.
+    async fn is_withheld(&self, server: &ServerName, asked: &Asked, caller: &Caller) -> Result<bool, PassError> {
+        let name = match asked.what {
+            AskedKind::Prompt => asked.params.get("name"),
+            AskedKind::Completion => asked.params.pointer("/ref/name"),
+            _ => None,
+        };
+        let Some(name) = name.and_then(Value::as_str) else { return Ok(false) };
+        if self.definitions.misses_prompts(server) && self.servers.offers(server).prompts {
+            self.list_one(server, AskedKind::Prompts, caller).await?;
+        }
+        Ok(self.definitions.withholds_prompt(server, name))
     }
 
     async fn list_one(&self, server: &ServerName, what: AskedKind, caller: &Caller) -> Result<Arc<Vec<Value>>, PassError> {
@@ -199,11 +240,37 @@ impl Passthrough {
             }
         }
         entries.truncate(ENTRIES);
+        self.note_spelling(&key, member_of_name(what), &entries);
+        if what == AskedKind::Prompts {
+            self.definitions.observe_prompts(server, &entries).await;
+        }
         let entries = Arc::new(entries);
         if is_shared && self.times_forgotten(&key) == forgotten {
             self.lists.insert(key, Arc::clone(&entries)).await;
         }
         Ok(entries)
+    }
+
+    fn note_spelling(&self, key: &(ServerName, AskedKind), member: &str, entries: &[Value]) {
+        let names = || entries.iter().filter_map(|entry| entry.get(member)?.as_str());
+        let known: HashSet<&str> = names().collect();
+        let stripped = names().filter_map(|name| Some((strip(name)?.0, name.to_owned())));
+        // A name that somebody has as it stands is that one's.
+        let spelled: HashMap<String, String> = stripped.filter(|(shown, _)| !known.contains(shown.as_str())).collect();
+        let mut all = self.spelled.lock();
+        if spelled.is_empty() {
+            all.remove(key);
+        } else {
+            all.insert(key.clone(), spelled);
+        }
+    }
+
+    /// What a server calls the entry of a list that is shown under this name.
+    #[must_use]
+    pub fn own_name(&self, server: &ServerName, list: AskedKind, shown: &str) -> String {
+        let spelled = self.spelled.lock();
+        let own = spelled.get(&(server.clone(), list)).and_then(|names| names.get(shown));
+        own.map_or(shown, String::as_str).to_owned()
     }
 
     /// Asks one server, if it is there for the caller. Where `told` has a round, a question may come in place of a result. Reads are
@@ -214,7 +281,11 @@ impl Passthrough {
     pub async fn ask(&self, server: &ServerName, asked: Asked, view: &View, told: Told) -> Result<Box<RawValue>, PassError> {
         let mut read = Read::begin(&self.audit, server, &asked, &view.caller.principal);
         let result = match self.enter(server, view) {
-            Ok(_permit) => self.send(server, asked, &view.caller, told).await,
+            Ok(_permit) => match self.is_withheld(server, &asked, &view.caller).await {
+                Ok(false) => self.send(server, asked, &view.caller, told).await,
+                Ok(true) => Err(PassError::NotFound),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         if let Some(read) = &mut read {

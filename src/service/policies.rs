@@ -8,6 +8,7 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::domain::hidden_text::visible;
 use crate::domain::policy::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleProblem, RuleSource, contradictions, warnings};
 use crate::domain::principal::{GroupTable, Principal, User};
 use crate::domain::tool::Tool;
@@ -243,7 +244,7 @@ impl Policies {
                     principal: name.clone(),
                     name: tool.operation_id.to_string(),
                     server: tool.id.server.to_string(),
-                    tool: tool.id.name.to_string(),
+                    tool: visible(&tool.id.name),
                     effect: if reached { decision.effect } else { Effect::Block },
                     rule: decision.rule.filter(|_| reached),
                     reason,

@@ -265,11 +265,39 @@ impl Refresh {
         tools.extend(new.into_iter().map(Arc::new));
         let (withheld, tools): (Vec<_>, Vec<_>) = tools.into_iter().partition(|tool| definitions.is_withheld(&tool.id));
         definitions.withhold(&listing.server, withheld);
-        let (server, hidden) = CatalogServer::of(listing, tools);
+        definitions.observe_server(listing).await;
+        let (server, hidden) = CatalogServer::of(&self.approved(listing).await, tools);
         if known.is_none_or(|known| known.instructions != server.instructions || known.title != server.title) {
             log_hidden(listing.server.as_str(), &hidden);
         }
         server
+    }
+
+    /// What a server says of itself: as it was approved, where what it says now is withheld.
+    async fn approved(&self, listing: &ServerListing) -> ServerListing {
+        let now = ServerListing {
+            server: listing.server.clone(),
+            title: listing.title.clone(),
+            program: listing.program.clone(),
+            version: listing.version.clone(),
+            instructions: listing.instructions.clone(),
+            tools: Vec::new(),
+            skipped: Vec::new(),
+        };
+        let text = |approved: &Value, member: &str| approved.get(member).and_then(Value::as_str).map(str::to_owned);
+        match self.beside.definitions.approved_server(&listing.server).await {
+            Ok(None) => now,
+            Ok(Some(approved)) => ServerListing {
+                title: text(&approved, "title"),
+                program: text(&approved, "program"),
+                instructions: text(&approved, "instructions"),
+                ..now
+            },
+            Err(error) => {
+                tracing::warn!(server = %listing.server, %error, "what was approved of the server could not be read; its title and instructions are left out");
+                ServerListing { title: None, program: None, instructions: None, ..now }
+            }
+        }
     }
 
     async fn shortened(&self, mut tools: Vec<Tool>, budget: u32) -> Vec<Tool> {

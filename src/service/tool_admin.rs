@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::domain::catalog::Catalog;
-use crate::domain::definition::Difference;
+use crate::domain::definition::{Difference, skeleton};
 use crate::domain::hidden_text::{HiddenText, visible};
 use crate::domain::policy::ToolFacts;
 use crate::domain::relevance::Twins;
@@ -18,7 +18,7 @@ use crate::domain::similar::nearest_of_family;
 use crate::domain::tool::{ServerName, Tool, ToolId};
 use crate::domain::tool_facts::{FactBook, TagSource, WrittenFacts};
 use crate::service::current::CurrentCatalog;
-use crate::service::definitions::{ApproveError, DefinitionCounts, DefinitionState, Definitions};
+use crate::service::definitions::{ApproveError, DefinitionCounts, DefinitionState, Definitions, PartView};
 use crate::service::ports::{ServerPhase, Store, StoreError, ToolServers};
 use crate::service::rebuild::Rebuilds;
 use crate::service::tool_facts::{Facts, FactsError};
@@ -98,6 +98,9 @@ pub struct TagView {
 pub struct DefinitionView {
     /// `null`: its server does not list it now, or nothing is compared.
     pub state: Option<DefinitionState>,
+    /// Whether its server added it later, and nobody has approved it.
+    #[serde(skip)]
+    is_new: bool,
     /// Of what its server sends now: what an approval names.
     pub fingerprint: Option<String>,
     #[serde(serialize_with = "rfc_3339")]
@@ -113,6 +116,16 @@ pub struct DefinitionView {
 #[derive(Debug, Serialize)]
 pub struct Duplicates {
     pub groups: Vec<DuplicateGroup>,
+    /// Tools whose names differ and are read as the same one: by hidden characters, or by letters that look alike.
+    pub lookalikes: Vec<Vec<LookalikeTool>>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct LookalikeTool {
+    pub server: String,
+    /// With every character that is hidden or not ASCII as `\u{200b}`.
+    pub tool: String,
+    pub name: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -130,6 +143,16 @@ pub struct DuplicateTool {
     pub tool: String,
     pub name: String,
     pub summary: String,
+}
+
+/// What a server says of itself and of its prompts, and how that stands to what was approved.
+#[derive(Debug, Serialize)]
+pub struct ServerDefinitionView {
+    pub server: ServerName,
+    /// Of its title and instructions.
+    pub definition: Option<PartView>,
+    /// Those that were listed since the start.
+    pub prompts: BTreeMap<String, PartView>,
 }
 
 /// One server.
@@ -179,12 +202,13 @@ impl ToolAdmin {
         ids.extend(book.written.keys());
         let text = filter.text.as_ref().map(|text| text.to_lowercase());
         let is_meant = |view: &ToolView| {
-            let changed = matches!(view.definition.state, Some(DefinitionState::Changed | DefinitionState::Withheld));
+            let withheld = view.definition.state == Some(DefinitionState::Withheld) && !view.definition.is_new;
+            let changed = withheld || view.definition.state == Some(DefinitionState::Changed);
             filter.server.as_ref().is_none_or(|server| *server == view.server)
                 && filter.tag.as_ref().is_none_or(|tag| view.tags.iter().any(|known| known.tag == *tag))
                 && filter.pinned.is_none_or(|pinned| pinned == view.pinned)
                 && filter.changed.is_none_or(|wanted| wanted == changed)
-                && filter.new.is_none_or(|wanted| wanted == (view.definition.state == Some(DefinitionState::New)))
+                && filter.new.is_none_or(|wanted| wanted == view.definition.is_new)
                 && text.as_ref().is_none_or(|text| view.holds(text))
         };
         let views = ids.into_iter().map(|id| self.view(id, tools.get(id), &book));
@@ -243,6 +267,41 @@ impl ToolAdmin {
             tracing::warn!(tool = %id, %error, "the difference of a definition could not be read");
             Some(self.view(id, self.tool(id).as_ref(), &self.facts.book()))
         })
+    }
+
+    /// What a server says of itself, and its prompts; `None`: there is no such server.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn server_definition(&self, server: &ServerName) -> Result<Option<ServerDefinitionView>, StoreError> {
+        if !self.servers.states().iter().any(|state| state.server == *server) {
+            return Ok(None);
+        }
+        let mut prompts = BTreeMap::new();
+        for prompt in self.definitions.prompts(server) {
+            if let Some(view) = self.definitions.part(server, Some(&prompt)).await? {
+                prompts.insert(visible(&prompt), view);
+            }
+        }
+        Ok(Some(ServerDefinitionView { server: server.clone(), definition: self.definitions.part(server, None).await?, prompts }))
+    }
+
+    /// Approves what a server says of itself now, or one of its prompts.
+    ///
+    /// # Errors
+    /// [`ApproveError`]; then nothing has changed.
+    pub async fn approve_server(
+        &self,
+        server: &ServerName,
+        prompt: Option<&str>,
+        looked_at: &str,
+    ) -> Result<ServerDefinitionView, ApproveError> {
+        // The list shows names with what they hide spelled out.
+        let prompts = self.definitions.prompts(server);
+        let own = prompt.map(|prompt| prompts.iter().find(|known| visible(known) == prompt).map_or(prompt, String::as_str));
+        self.definitions.approve_part(server, own, looked_at).await?;
+        self.rebuilds.of(server).await;
+        self.server_definition(server).await?.ok_or(ApproveError::NotFound)
     }
 
     /// Looks at the words of all tools: a tenth of a second for thousands of them.
@@ -315,6 +374,7 @@ impl ToolAdmin {
             version: self.facts.version(id),
             definition: DefinitionView {
                 state,
+                is_new: state.is_some() && listed.is_some_and(|listed| self.definitions.is_new(listed)),
                 fingerprint: tool.map(|tool| tool.definition.to_string()),
                 first_seen: known.as_ref().map(|known| known.first_seen),
                 changed_at: known.as_ref().filter(|_| changed).and_then(|known| Some(known.noticed?.1)),
@@ -377,7 +437,25 @@ pub fn duplicates(catalog: &Catalog, twins: &Twins) -> Duplicates {
             tools: tools.iter().map(|tool| duplicate(tool)).collect(),
         }
     });
-    Duplicates { groups: groups.collect() }
+    Duplicates { groups: groups.collect(), lookalikes: lookalikes(catalog) }
+}
+
+fn lookalikes(catalog: &Catalog) -> Vec<Vec<LookalikeTool>> {
+    let mut groups: BTreeMap<String, Vec<&Arc<Tool>>> = BTreeMap::new();
+    for tool in catalog.tools() {
+        groups.entry(skeleton(&tool.id.name)).or_default().push(tool);
+    }
+    let groups = groups.into_values().filter(|tools| tools.iter().any(|tool| tool.id.name != tools[0].id.name));
+    let spelled = |letter: char| match letter {
+        letter if letter.is_ascii() => visible(letter.encode_utf8(&mut [0; 4])),
+        letter => letter.escape_unicode().to_string(),
+    };
+    let of = |tool: &Arc<Tool>| LookalikeTool {
+        server: tool.id.server.to_string(),
+        tool: tool.id.name.chars().map(spelled).collect(),
+        name: tool.operation_id.to_string(),
+    };
+    groups.map(|tools| tools.into_iter().map(of).collect()).collect()
 }
 
 fn duplicate(tool: &Tool) -> DuplicateTool {

@@ -49,7 +49,7 @@ use toml::Value;
 
 pub use self::access::AccessSettings;
 pub use self::calls::{CallSettings, Validation};
-pub use self::definitions::DefinitionChanges;
+pub use self::definitions::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 pub use self::documents::DocumentSettings;
 pub use self::embedder::{BuiltinModel, Dialect, EmbedderProvider, EmbedderSettings, EndpointSettings, FolderSettings, Prefixes};
 pub use self::files::FileSettings;
@@ -139,8 +139,8 @@ pub struct LiveSettings {
     pub toolsets: ToolsetSettings,
     /// `[[tag]]`: which tools get which tags.
     pub tags: Vec<TagRule>,
-    /// `definitions.changes`
-    pub definitions: DefinitionChanges,
+    /// Section `[definitions]`.
+    pub definitions: DefinitionSettings,
     pub limits: LimitSettings,
 }
 
@@ -250,7 +250,7 @@ impl Settings {
         let mut reader = Reader::new(&mut values, &mut findings);
         calls.check_exceptions(&servers, &mut reader);
         start.secrets.check(&servers, &mut reader);
-        let definitions = DefinitionChanges::read(&mut reader);
+        let definitions = DefinitionSettings::read(&mut reader);
         let limits = LimitSettings::read(&mut reader);
         limits.check_exceptions(&servers, &mut reader);
         let tags = tags::read(&values, &mut findings);
@@ -378,7 +378,7 @@ fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{
-        CallSettings, DEFAULTS, DefinitionChanges, Findings, LimitSettings, PolicySettings, Reader, SelectionSettings, Settings,
+        CallSettings, DEFAULTS, DefinitionSettings, Findings, LimitSettings, PolicySettings, Reader, SelectionSettings, Settings,
         StartSettings, Values,
     };
 
@@ -391,7 +391,7 @@ mod tests {
         StartSettings::read(&mut reader);
         CallSettings::read(&mut reader);
         SelectionSettings::read(&mut reader);
-        DefinitionChanges::read(&mut reader);
+        DefinitionSettings::read(&mut reader);
         LimitSettings::read(&mut reader);
         PolicySettings::read(&mut values, &mut findings);
         assert_eq!(values.unread(), Vec::<&str>::new());

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use crate::harness::process::{Service, write_config};
 use crate::harness::{LONG, Running, Start, example, stdio};
 use crate::keys::{ADMIN, administer, shape, with_key};
+use crate::mcp_sessions::Client;
 
 /// What the server of a test lists; `relist` makes it say that this has changed.
 struct Listed {
@@ -304,6 +305,46 @@ async fn models_are_not_shown_what_nobody_sees() {
     assert!(hidden.iter().any(|hidden| hidden["pointer"] == "/inputSchema/properties/path/description"), "{hidden:?}");
     let plain = page["tools"].as_array().unwrap().iter().find(|tool| tool["tool"] == "plain").unwrap();
     assert_eq!(plain["hidden_text"], json!([]));
+}
+
+/// Whoever asked what a tool is, or misspelled its name, was told the name with what it hides.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_repeats_what_a_name_hides() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Running::on(json!({"files": hiding(folder.path()), "more": stdio(&["more", "hiding"])})).await;
+    let hides = |text: &Value| text.to_string().contains(['\u{200b}', '\u{2060}']);
+    let document = service.get("/openapi.json").await.1;
+    let name = document["paths"]["/files/wr%E2%80%8Bite"]["post"]["operationId"].as_str().unwrap().to_owned();
+    let (_, described) = service.post("/v1/tools/describe", &json!({"names": [name]})).await;
+    assert!(described["tools"][0]["tool"] == "write" && !hides(&described), "{described}");
+    let (status, misspelled) = service.post("/files/writee", &json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    assert!(misspelled["detail"].as_str().unwrap().contains("`write`") && !hides(&misspelled), "{misspelled}");
+    let (status, called) = service.post("/files/write", &json!({"path": "x"})).await;
+    assert_eq!((status, &called["pa\u{200b}th"]), (StatusCode::OK, &json!("x")), "it is there under the name that is shown: {called}");
+    let (_, filtered) = service.post("/v1/filter", &json!({"messages": [{"role": "user", "content": "write"}], "tools": [name]})).await;
+    assert!(filtered["tools"].to_string().contains("\"write\"") && !hides(&filtered), "{filtered}");
+    let (status, session) = service.post("/v1/sessions", &json!({"servers": ["files"]})).await;
+    assert!(status == StatusCode::CREATED && session.to_string().contains("\"write\"") && !hides(&session), "{session}");
+
+    let one = Client::new(&service, "/files/mcp", None);
+    let (_, unknown) = one.ask("tools/call", json!({"name": "writee", "arguments": {}})).await;
+    assert_eq!(unknown["error"]["message"], "Unknown tool: writee. Did you mean write?");
+    for (path, prompt, resource) in [("/mcp", "more__summary", "toolsieve://more/test://hidden"), ("/more/mcp", "summary", "test://hidden")]
+    {
+        let client = Client::new(&service, path, None);
+        for method in ["tools/list", "prompts/list", "resources/list"] {
+            let (_, listed) = client.ask(method, json!({})).await;
+            assert!(listed["result"].is_object() && !hides(&listed), "{method}: {listed}");
+        }
+        let (_, listed) = client.ask("resources/list", json!({})).await;
+        assert!(listed.to_string().contains(resource) && listed.to_string().contains("\"Hidden\""), "{listed}");
+        // The server gets its own names back.
+        let (_, prompted) = client.ask("prompts/get", json!({"name": prompt})).await;
+        assert_eq!(prompted["result"]["messages"][0]["content"]["text"], "summed up", "{prompted}");
+        let (_, read) = client.ask("resources/read", json!({"uri": resource})).await;
+        assert_eq!(read["result"]["contents"][0]["text"], "what is in test://hid\u{200b}den", "{read}");
+    }
 }
 
 #[test]

@@ -225,7 +225,7 @@ async fn a_server_that_can_not_start_hides_nobody() {
     let broken = body["servers"].as_array().unwrap().iter().find(|server| server["server"] == "broken").unwrap();
     assert!(broken["error"].as_str().unwrap().contains("no-such-command-here"), "{broken}");
     assert_eq!(service.post("/good/echo", &json!({})).await.0, StatusCode::OK);
-    assert_eq!(service.post("/broken/echo", &json!({})).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(service.post("/broken/echo", &json!({})).await.0, StatusCode::SERVICE_UNAVAILABLE);
 }
 
 #[tokio::test(flavor = "multi_thread")]

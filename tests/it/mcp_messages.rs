@@ -96,7 +96,7 @@ async fn headers_that_repeat_arguments_are_held_against_what_was_written() {
     let mut bridge = Bridge::start(&format!("{}/mcp", service.url), None);
     bridge.write(&call).await;
     let answer = bridge.next().await;
-    assert!(text(&answer).contains("12345678901234567890123"), "{answer}");
+    assert!(text(&answer).contains("\"count\"") && answer["result"].get("isError").is_none(), "{answer}");
 }
 
 /// They were told "415, fail to deserialize", in plain text and without a media type.

@@ -28,6 +28,26 @@ async fn nothing_is_changed_on_the_way() {
     assert_eq!(body(&service, "raw_result", python).await, r#"{"x": "NaN", "y": ["-Infinity", "NaN"]}"#);
 }
 
+/// A result of two hundred levels was no JSON to the service, and a definition of that depth took its server away.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_deep_costs_nobody_else() {
+    let service = Running::on(json!({"one": stdio(&["results"]), "odd": stdio(&["deep=62"])})).await;
+    let deep = format!(r#"{{"a": {}"x"{}}}"#, "[".repeat(200), "]".repeat(200));
+    let result = format!(r#"{{"content": [{{"type": "resource_link", "name": "x", "uri": "test://x"}}], "structuredContent": {deep}}}"#);
+    let arguments = json!({"name": "one__raw_result", "arguments": {"result": result}});
+    assert!(body(&service, "raw_result", &result).await.contains(&deep));
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": arguments});
+    let request = service.request(Method::POST, "/mcp").header("accept", "application/json, text/event-stream").json(&call);
+    let over_mcp = request.send().await.unwrap().text().await.unwrap();
+    assert!(over_mcp.contains(&format!(r#""structuredContent": {deep}"#)) && over_mcp.contains("toolsieve://one/test://x"), "{over_mcp}");
+
+    assert_eq!(service.post("/odd/echo", &json!({"a": 1})).await, (StatusCode::OK, json!({"a": 1})));
+    let (_, document) = service.get("/odd/openapi.json").await;
+    assert!(document["paths"]["/echo"].is_object() && document["paths"].get("/deep").is_none(), "{document}");
+    let (_, ready) = service.get("/readyz").await;
+    assert_eq!((&ready["servers"][1]["left_out"], ready["servers"][0].get("left_out")), (&json!(1), None), "{ready}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_document_describes_what_a_tool_answers() {
     let service = Running::on(json!({"one": stdio(&["results"])})).await;

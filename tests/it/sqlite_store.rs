@@ -18,7 +18,7 @@ use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::service::definitions::Definitions;
 use toolsieve::service::keys::{Keys, NewKey};
 use toolsieve::service::ports::Store;
-use toolsieve::settings::DefinitionChanges;
+use toolsieve::settings::DefinitionSettings;
 
 use crate::store_contract::{chat, events, listing, set, store_contract, text, vector, written};
 
@@ -372,7 +372,7 @@ async fn a_definition_is_forgotten_long_after_its_tool_was_listed_last() {
     let (_, folder) = empty_store().await;
     let path = folder.path().join("toolsieve.db");
     let store = Arc::new(SqliteStore::open(&path).await.unwrap());
-    let definitions = Definitions::start(store, DefinitionChanges::Flag).await.unwrap();
+    let definitions = Definitions::start(store, DefinitionSettings::default()).await.unwrap();
     let (server, tool) = (ServerName::from("server"), ToolId::new("server", "tool"));
     let raw = Arc::new(json!({"name": "tool", "inputSchema": {"type": "object"}}));
     definitions.observe(&server, std::iter::once(&raw)).await;

@@ -122,8 +122,8 @@ impl Behaviour {
                 answer(json!({
                     "protocolVersion": params["protocolVersion"],
                     "capabilities": self.capabilities(),
-                    "serverInfo": {"name": "test", "title": "Test server", "version": "1.2.3"},
-                    "instructions": "Use it for tests.",
+                    "serverInfo": {"name": "test", "title": self.says("title", "Test server"), "version": "1.2.3"},
+                    "instructions": self.says("instructions", "Use it for tests."),
                 }));
             }
             "server/discover" if self.options.has("modern") => answer(json!({
@@ -180,14 +180,31 @@ impl Behaviour {
         capabilities
     }
 
+    /// What it says of itself: with `about=FILE` what stands there now.
+    fn says(&self, what: &str, otherwise: &str) -> Value {
+        match self.options.value("about") {
+            Some(file) => serde_json::from_slice::<Value>(&std::fs::read(file).unwrap()).unwrap()[what].clone(),
+            None => otherwise.into(),
+        }
+    }
+
     /// Prompts, resources and completion (`more`): `false` for other requests.
     fn more(&self, client: &dyn Wire, id: &Value, method: &str, params: &Value) -> bool {
         let uri = params["uri"].as_str().unwrap_or_default();
         let result = match method {
             "prompts/list" => {
                 let mut prompts = vec![json!({"name": "greet", "arguments": [{"name": "who", "required": true}]})];
+                if self.options.value("about").is_some() {
+                    prompts[0]["description"] = self.says("prompt", "");
+                }
                 prompts.extend((1..=self.seen().added_prompts).map(|number| json!({"name": format!("extra_{number}")})));
+                if self.options.has("hiding") {
+                    prompts.push(json!({"name": "sum\u{200b}mary", "title": "Sum\u{2060}mary"}));
+                }
                 json!({ "prompts": prompts })
+            }
+            "prompts/get" if params["name"] == "sum\u{200b}mary" => {
+                json!({"messages": [{"role": "user", "content": {"type": "text", "text": "summed up"}}]})
             }
             "prompts/get" if params["name"] == "greet" => {
                 let words = format!("hello {}", params["arguments"]["who"].as_str().unwrap_or_default());
@@ -200,6 +217,9 @@ impl Behaviour {
                 let mut resources = vec![json!({"uri": "test://other", "name": "Another"}), json!({"name": "without an address"})];
                 let extra = |number| json!({"uri": format!("test://extra/{number}"), "name": "One more"});
                 resources.extend((1..=self.seen().added_resources).map(extra));
+                if self.options.has("hiding") {
+                    resources.push(json!({"uri": "test://hid\u{200b}den", "name": "Hid\u{2060}den"}));
+                }
                 json!({ "resources": resources })
             }
             "resources/subscribe" if uri != "test://gone" => {
@@ -254,6 +274,10 @@ impl Behaviour {
         }
         if self.options.has("results") {
             tools.extend(raw_tools());
+        }
+        if let Some(levels) = self.options.number("deep") {
+            let schema = (0..levels).fold(json!({"type": "object"}), |inner, _| json!({"type": "object", "properties": {"a": inner}}));
+            tools.push(json!({"name": "deep", "inputSchema": schema}));
         }
         let extra = self.options.number("tools").unwrap_or(0) + self.seen().added;
         tools.extend((1..=extra).map(|number| tool(&format!("extra_{number}"))));

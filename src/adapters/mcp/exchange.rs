@@ -26,6 +26,8 @@ use crate::domain::json;
 use crate::domain::principal::PrincipalId;
 use crate::service::ports::{Progress, Said};
 
+/// What asks for an argument as an HTTP header.
+const HEADER_ANNOTATION: &str = "x-mcp-header";
 /// What a message may hold beside the result that has the limit.
 const ENVELOPE: usize = 256;
 /// Requests of servers that are for the caller of a call.
@@ -362,7 +364,7 @@ impl Exchange {
         } else {
             let result = members.get("result").map_or(RawValue::NULL, |result| *result);
             if matches!(ticket.purpose, Purpose::List) {
-                for_rmcp = member("result").as_ref().map_or_else(|| json!({}), header_annotations);
+                for_rmcp = header_annotations(result);
             }
             Answer::Result { result: result.to_owned(), bytes: length }
         };
@@ -514,16 +516,18 @@ fn request_id(value: &Value) -> Option<RequestId> {
 }
 
 /// What rmcp needs of a list: tools that ask for arguments as HTTP headers (`x-mcp-header`, protocol 2026-07-28).
-fn header_annotations(result: &Value) -> Value {
-    let annotated = |tool: &&Value| {
+fn header_annotations(result: &RawValue) -> Value {
+    let annotated = |tool: &Value| {
         let properties = tool.get("inputSchema").and_then(|schema| schema.get("properties")).and_then(Value::as_object);
-        properties.is_some_and(|properties| properties.values().any(|property| property.get("x-mcp-header").is_some()))
+        properties.is_some_and(|properties| properties.values().any(|property| property.get(HEADER_ANNOTATION).is_some()))
     };
-    let tools: Vec<Value> = result
-        .get("tools")
-        .and_then(Value::as_array)
+    let listed = json::members(result.get()).and_then(|members| json::items(members.get("tools")?.get()));
+    let tools: Vec<Value> = listed
         .into_iter()
         .flatten()
+        // One that can't be read keeps the others from nothing.
+        .filter(|tool| tool.get().contains(HEADER_ANNOTATION))
+        .filter_map(|tool| json::readable(tool.get()).ok())
         .filter(annotated)
         .map(|tool| {
             let mut trimmed = Map::new();
@@ -610,7 +614,7 @@ mod tests {
             {"name": "b", "inputSchema": {"type": "object"}},
         ]});
         assert_eq!(
-            header_annotations(&list),
+            header_annotations(&serde_json::value::to_raw_value(&list).unwrap()),
             json!({"tools": [{"name": "a", "inputSchema": {"properties": {"x": {"x-mcp-header": "X"}}}}]})
         );
     }

@@ -147,6 +147,7 @@ impl Server {
             server: self.name.clone(),
             phase: status.phase,
             tools: status.listing.as_ref().map_or(0, |listing| listing.tools.len()),
+            left_out: status.listing.as_ref().map_or(0, |listing| listing.skipped.len()),
             error: status.error.clone(),
             protocol: status.protocol.clone(),
             user_connections: None,

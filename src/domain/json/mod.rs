@@ -164,6 +164,12 @@ fn replace_numbers(json: &str, replacement: impl Fn(&str) -> Option<String>) -> 
     out.into()
 }
 
+/// How deep a value is: 0 for what is neither a list nor an object.
+#[must_use]
+pub fn depth(json: &str) -> usize {
+    scan::depth(json)
+}
+
 /// JSON as Python writes it, with `NaN`, `Infinity` and `-Infinity` in quotes, if there are any.
 #[must_use]
 pub fn with_quoted_literals(json: &str) -> Option<String> {
@@ -234,6 +240,14 @@ mod tests {
         assert!(readable("{").is_err() && readable("[1e999").is_err());
         let written = r#"{"a": [1e999, -0.1], "b": 12345678901234567890123, "c": "1e999"}"#;
         assert_eq!(with_texts_for_numbers(written), r#"{"a": ["1e999", -0.1], "b": "12345678901234567890123", "c": "1e999"}"#);
+    }
+
+    #[test]
+    fn depth_counts_lists_and_objects_alone() {
+        for (json, deep) in [("7", 0), (r#""[[{""#, 0), ("[]", 1), (r#"{"a":[{}],"b":"\"[[[[[["}"#, 3), ("[[],[[]]]", 3)] {
+            assert_eq!(depth(json), deep, "{json}");
+        }
+        assert_eq!(depth(&format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000))), 5_000);
     }
 
     #[test]

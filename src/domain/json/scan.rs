@@ -76,6 +76,28 @@ fn end_of_string(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
+/// How many lists and objects lie in each other at most.
+pub(super) fn depth(json: &str) -> usize {
+    let (bytes, mut position) = (json.as_bytes(), 0);
+    let (mut depth, mut deepest) = (0_usize, 0);
+    while let Some(byte) = bytes.get(position) {
+        match byte {
+            b'"' => {
+                position = end_of_string(bytes, position);
+                continue;
+            }
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        position += 1;
+    }
+    deepest
+}
+
 /// Where the strings of a valid JSON text stand, with their quotes.
 pub(super) fn strings(json: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     let mut position = 0;

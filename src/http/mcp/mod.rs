@@ -51,7 +51,7 @@ use crate::http::caller::Caller;
 use crate::http::methods::was_head;
 use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
-use crate::http::routes::documents::mode;
+use crate::http::routes::documents::{check_server, mode};
 use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
 use crate::service::mcp_sessions::{McpAddress, McpSession};
@@ -118,7 +118,7 @@ pub async fn serve(
 /// `/{server}/mcp`: one server alone, under its own names.
 ///
 /// # Errors
-/// 404 for a server that the caller does not see; the others as [`serve`].
+/// 404 for a server that the caller does not see, 503 for one that has listed nothing yet; the others as [`serve`].
 pub async fn serve_one(
     state: web::Data<State>,
     caller: Caller,
@@ -129,10 +129,7 @@ pub async fn serve_one(
     body: Body,
 ) -> Result<HttpResponse, Problem> {
     let server = ServerName::from(path.into_inner().as_str());
-    let visibility = state.current.visibility(&caller.0);
-    if !state.current.snapshot().server(server.as_str()).is_some_and(|server| visibility.shows(server)) {
-        return Err(Problem::not_found());
-    }
+    check_server(&state, &caller.0, &server)?;
     if query.mode.as_deref().is_some_and(|mode| mode != "full") {
         return Err(Problem::new(Code::InvalidRequest, "The address of one server has no mode; /mcp has."));
     }

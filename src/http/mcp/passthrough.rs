@@ -22,7 +22,7 @@ use crate::domain::hidden_text;
 use crate::domain::tool::ServerName;
 use crate::http::problem::Problem;
 use crate::service::execute::Told;
-use crate::service::passthrough::{PassError, View};
+use crate::service::passthrough::{PassError, View, member_of_name};
 use crate::service::ports::{Asked, AskedKind, CallError};
 use crate::service::waiting_calls::{Subject, WaitError};
 
@@ -67,17 +67,17 @@ impl Face {
     }
 
     pub(super) async fn prompts(&self) -> ListPromptsResult {
-        let prompts = self.entries(AskedKind::Prompts, "name", prompt_name).await;
+        let prompts = self.entries(AskedKind::Prompts, prompt_name).await;
         ListPromptsResult::with_all_items(prompts).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
     pub(super) async fn resources(&self) -> ListResourcesResult {
-        let resources = self.entries(AskedKind::Resources, "uri", address).await;
+        let resources = self.entries(AskedKind::Resources, address).await;
         ListResourcesResult::with_all_items(resources).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
     pub(super) async fn resource_templates(&self) -> ListResourceTemplatesResult {
-        let templates = self.entries(AskedKind::ResourceTemplates, "uriTemplate", address).await;
+        let templates = self.entries(AskedKind::ResourceTemplates, address).await;
         ListResourceTemplatesResult::with_all_items(templates).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
@@ -168,14 +168,20 @@ impl Face {
         Ok(result)
     }
 
-    /// The entries of all servers, without those that can't be read, under names that tell the servers apart.
-    async fn entries<T: DeserializeOwned>(&self, what: AskedKind, key: &str, named: fn(&ServerName, &str) -> String) -> Vec<T> {
-        let mut entries = Vec::new();
+    /// The entries of all servers, without those that can't be read, under names that tell the servers apart, without hidden characters.
+    async fn entries<T: DeserializeOwned>(&self, what: AskedKind, named: fn(&ServerName, &str) -> String) -> Vec<T> {
+        let (mut entries, key) = (Vec::new(), member_of_name(what));
         for (server, listed) in self.state.passthrough.list(what, &self.view_of_servers()).await {
             for entry in listed.iter() {
-                let Some(name) = entry.get(key).and_then(Value::as_str) else { continue };
                 let mut shown = hidden_text::clean(entry).value.unwrap_or_else(|| entry.clone());
-                shown[key] = if self.server.is_some() { name.into() } else { named(&server, name).into() };
+                // The name of a tool is left alone by that.
+                if let Some((name, _)) = shown.get("name").and_then(Value::as_str).and_then(hidden_text::strip) {
+                    shown["name"] = name.into();
+                }
+                let Some(name) = shown.get(key).and_then(Value::as_str) else { continue };
+                if self.server.is_none() {
+                    shown[key] = named(&server, name).into();
+                }
                 entries.extend(serde_json::from_value(shown).ok());
             }
         }
@@ -184,10 +190,12 @@ impl Face {
 
     /// Of two servers whose names fit, the longer name is meant.
     fn server_of_prompt(&self, name: &str) -> Option<(ServerName, String)> {
-        if let Some(server) = &self.server {
-            return Some((server.clone(), name.to_owned()));
-        }
-        prompt_of(self.state.passthrough.servers(&self.view_of_servers()), name)
+        let (server, name) = match &self.server {
+            Some(server) => (server.clone(), name.to_owned()),
+            None => prompt_of(self.state.passthrough.servers(&self.view_of_servers()), name)?,
+        };
+        let own = self.state.passthrough.own_name(&server, AskedKind::Prompts, &name);
+        Some((server, own))
     }
 
     fn note_denied_prompt(&self, name: &str) {
@@ -198,11 +206,15 @@ impl Face {
 
     /// A result may name a resource by its own address: then it is the server's that lists it, or the only one's that has any.
     pub(super) async fn server_of_resource(&self, uri: &str) -> Option<(ServerName, String)> {
+        let own = |server: ServerName, uri: &str| {
+            let uri = self.state.passthrough.own_name(&server, AskedKind::Resources, uri);
+            (server, uri)
+        };
         if let Some(server) = &self.server {
-            return Some((server.clone(), uri.to_owned()));
+            return Some(own(server.clone(), uri));
         }
-        if let Some((server, own)) = server_of_address(uri) {
-            return Some((server, own.to_owned()));
+        if let Some((server, uri)) = server_of_address(uri) {
+            return Some(own(server, uri));
         }
         let lists = self.state.passthrough.list(AskedKind::Resources, &self.view_of_servers()).await;
         let only = if lists.len() == 1 { lists.first() } else { None };

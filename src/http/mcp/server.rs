@@ -300,11 +300,16 @@ impl Face {
     fn find(&self, name: &str) -> Result<Arc<Tool>, ExecuteError> {
         let principal = &self.caller.principal;
         let Some(server) = &self.server else { return self.state.execute.by_name(name, principal) };
-        let catalog = self.state.current.snapshot();
-        // What is listed is the name without hidden characters.
-        let listed = catalog.server(server.as_str()).and_then(|server| server.tools.iter().find(|tool| *tool.label == *name));
-        let id = listed.map_or_else(|| ToolId::new(server.clone(), name), |tool| tool.id.clone());
+        let id = ToolId::new(server.clone(), name);
         self.state.execute.by_id(&id, principal)
+    }
+
+    async fn find_for_call(&self, name: &str) -> Result<Arc<Tool>, ExecuteError> {
+        let principal = &self.caller.principal;
+        match &self.server {
+            Some(server) => self.state.execute.find_by_id(&ToolId::new(server.clone(), name), principal).await,
+            None => self.state.execute.find_by_name(name, principal).await,
+        }
     }
 
     /// Whether this is one of the meta-tools that are listed here.
@@ -327,9 +332,9 @@ impl Face {
         context: &RequestContext<RoleServer>,
         round: Option<Round>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let tool = match self.find(name) {
+        let tool = match self.find_for_call(name).await {
             Ok(tool) => tool,
-            Err(error) => return Err(unknown(name, did_you_mean(error))),
+            Err(error) => return failed_call(name, error).map(CallToolResponse::from),
         };
         if let Some(round) = round {
             return self.call_in_rounds(name, &tool, arguments, context, round).await;
@@ -351,8 +356,7 @@ impl Face {
     pub(super) fn called(&self, name: &str, tool: &Tool, ended: Result<String, ExecuteError>) -> Result<CallToolResult, ErrorData> {
         match ended {
             Ok(result) => Ok(self.result(tool, result)),
-            Err(ExecuteError::NotFound { did_you_mean }) => Err(unknown(name, did_you_mean)),
-            Err(error) => Ok(failed(&Problem::from(error))),
+            Err(error) => failed_call(name, error),
         }
     }
 
@@ -360,8 +364,8 @@ impl Face {
     /// is lost.
     fn result(&self, tool: &Tool, result: String) -> CallToolResult {
         let read = serde_json::from_str::<CallToolResult>(&result);
-        // Numbers that no type here can hold keep nobody from reading the rest.
-        let Ok(read) = read.or_else(|_| serde_json::from_value(json::readable(&result)?)) else {
+        // Numbers that no type here can hold, and what is too deep for a tree, keep nobody from reading the rest.
+        let Some(read) = read.ok().or_else(|| serde_json::from_value(readable_members(&result)?).ok()) else {
             return CallToolResult::success(vec![ContentBlock::text(result)]);
         };
         let result = if self.server.is_some() { result } else { definition::with_addresses(&tool.id.server, &read, result) };
@@ -376,6 +380,12 @@ impl Face {
         }
         caller
     }
+}
+
+/// An object of those members that can be read as trees.
+fn readable_members(object: &str) -> Option<Value> {
+    let members = json::members(object)?.into_iter();
+    Some(Value::Object(members.filter_map(|(name, value)| Some((name, json::readable(value.get()).ok()?))).collect()))
 }
 
 /// Where a tool's notifications go on their way to a client that asked for them.
@@ -394,6 +404,14 @@ pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Se
         }
     });
     Some((sender, telling))
+}
+
+/// Why a call brought nothing.
+fn failed_call(name: &str, error: ExecuteError) -> Result<CallToolResult, ErrorData> {
+    match error {
+        ExecuteError::NotFound { did_you_mean } => Err(unknown(name, did_you_mean)),
+        error => Ok(failed(&Problem::from(error))),
+    }
 }
 
 /// A failure that the model can do something about.

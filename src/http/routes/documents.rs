@@ -7,12 +7,14 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::domain::document::Mode;
+use crate::domain::principal::Principal;
 use crate::domain::tool::ServerName;
 use crate::http::caller::Caller;
 use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
+use crate::service::execute::LIST_RETRY;
 use crate::service::loading::Here;
 use crate::service::publish::{Document, Face, Place, Publish};
 
@@ -102,7 +104,21 @@ fn absent(state: &State, server: Option<&ServerName>) -> Problem {
     if !server.is_some_and(|name| state.status.is_configured(name)) {
         return Problem::not_found();
     }
-    let mut problem = Problem::new(Code::ServerUnavailable, "The MCP server has not listed its tools yet; /readyz says why.");
-    problem.retry_after = Some(2);
-    problem
+    let problem = Problem::new(Code::ServerUnavailable, "The MCP server has not listed its tools yet; /readyz says why.");
+    Problem { retry_after: Some(LIST_RETRY.as_secs()), ..problem }
+}
+
+/// Whether a caller may know of a server, and it has listed what it has.
+///
+/// # Errors
+/// 404 where there is no such server for the caller, 503 where it has listed nothing yet.
+pub(in crate::http) fn check_server(state: &State, caller: &Principal, server: &ServerName) -> Result<(), Problem> {
+    if !state.current.shows_server(caller, server) {
+        return Err(Problem::not_found());
+    }
+    let visibility = state.current.visibility(caller);
+    if state.current.snapshot().server(server.as_str()).is_some_and(|server| visibility.shows(server)) {
+        return Ok(());
+    }
+    Err(absent(state, Some(server)))
 }

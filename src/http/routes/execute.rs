@@ -9,11 +9,12 @@ use serde_json::value::RawValue;
 use crate::domain::arguments::Repair;
 use crate::domain::conversation::Conversation;
 use crate::domain::principal::PrincipalKind;
-use crate::domain::tool::{Tool, ToolId};
+use crate::domain::tool::{ServerName, Tool, ToolId};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::place::At;
 use crate::http::problem::{Problem, read_json};
+use crate::http::routes::documents::check_server;
 use crate::http::routes::{smart_select, tools, toolsets};
 use crate::http::state::State;
 use crate::service::execute::{self, Executed};
@@ -24,6 +25,17 @@ pub(super) const MAX_ID_BYTES: usize = 256;
 /// Says what was put right in the arguments, by JSON Pointer.
 const REPAIRS: HeaderName = HeaderName::from_static("x-toolsieve-repairs");
 const MAX_HEADER_BYTES: usize = 2_000;
+/// What is published below a server beside its own tools.
+const META_TOOLS: [&str; 8] = [
+    "v1/tools/search",
+    "v1/tools/describe",
+    "v1/tools/call",
+    "v1/tools/smart_select",
+    "v1/toolsets/load",
+    "v1/toolsets/unload",
+    "v1/toolsets/enable",
+    "v1/toolsets/available",
+];
 
 /// `POST /{server}/{tool}`: the body is the arguments, the answer is the tool's result.
 ///
@@ -38,8 +50,14 @@ pub async fn execute(
     body: Body,
 ) -> Result<HttpResponse, Problem> {
     let (server, tool) = path.into_inner();
-    // A server's document publishes the meta-tools with paths below the server, as it does with its tools.
-    match tool.as_str() {
+    // A server's document publishes the meta-tools with paths below the server, as it does with its tools. What looks like one and is a
+    // tool of the server has `%2F` in its path.
+    let written = request.match_info().query("tool");
+    let meta = Some(written).filter(|written| META_TOOLS.contains(written));
+    if meta.is_some() {
+        check_server(&state, &caller.0, &ServerName::from(server.as_str()))?;
+    }
+    match meta.unwrap_or_default() {
         "v1/tools/search" => return tools::run_search(&state, &caller, &at, &request, &body.0).await,
         "v1/toolsets/load" => return toolsets::run_load(&state, &caller, &at, &request, &body.0, false).await,
         "v1/toolsets/unload" => return toolsets::run_unload(&state, &caller, &at, &request, &body.0).await,
@@ -69,7 +87,7 @@ pub async fn execute_single(
 }
 
 async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId, body: &[u8]) -> Result<HttpResponse, Problem> {
-    let tool = state.execute.by_id(&tool, &caller.0)?;
+    let tool = state.execute.find_by_id(&tool, &caller.0).await?;
     let arguments = arguments(body)?;
     Ok(answer(state.execute.call(&tool, arguments, for_tool(state, &tool, caller, request)).await))
 }

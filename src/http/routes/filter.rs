@@ -347,7 +347,7 @@ impl From<Selection> for FilterAnswer {
         let tools = selection.tools.into_iter().map(|selected| SelectedBody {
             name: selected.name,
             server: selected.id.as_ref().map(|id| id.server.to_string()),
-            tool: selected.id.as_ref().map(|id| id.name.to_string()),
+            tool: selected.id.as_ref().map(|id| id.label().into_owned()),
             score: selected.score,
             reason: selected.reason.to_string(),
         });

@@ -216,7 +216,7 @@ async fn with_tools(state: &State, caller: &execute::Caller, session: Arc<Sessio
 impl SessionToolBody {
     fn of(selected: Selected) -> Option<Self> {
         let id = selected.id?;
-        let (server, tool) = (id.server.to_string(), id.name.to_string());
+        let (server, tool) = (id.server.to_string(), id.label().into_owned());
         Some(Self { name: selected.name, server, tool, score: selected.score, reason: Some(selected.reason.to_string()) })
     }
 }

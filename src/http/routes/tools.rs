@@ -193,7 +193,7 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
 
 pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {
     let (name, arguments) = call_request(body)?;
-    let tool = state.execute.by_name(&name, &caller.0)?;
+    let tool = state.execute.find_by_name(&name, &caller.0).await?;
     Ok(answer(state.execute.call(&tool, &arguments, for_tool(state, &tool, caller, request)).await))
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::domain::enrichment::{Author, Enrichment, Written, key};
+use crate::domain::hidden_text::visible;
 use crate::domain::tool::{Tool, ToolId};
 use crate::service::current::CurrentCatalog;
 use crate::service::enrich::feed::EnrichmentFeed;
@@ -115,7 +116,7 @@ fn entry(tool: &Tool, Written { author, enrichment }: Written) -> Entry {
     Entry {
         name: tool.operation_id.as_str().to_owned(),
         server: tool.id.server.to_string(),
-        tool: tool.id.name.to_string(),
+        tool: visible(&tool.id.name),
         source,
         model,
         context: enrichment.context,

@@ -2,6 +2,7 @@
 
 mod answer;
 mod policy;
+mod unlisted;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, Cal
 use crate::service::record::Recorder;
 use crate::service::secrets::{CredentialError, Secrets};
 use crate::settings::{LiveSettings, Validation};
+
+pub use self::unlisted::LIST_RETRY;
 
 /// Repairs of one call that the log names.
 const LOGGED_REPAIRS: usize = 10;
@@ -131,17 +134,18 @@ impl Execute {
         self.policies.replace(&live.calls, &live.servers);
     }
 
-    /// The tool of a server, if this caller may use it.
+    /// The tool of a server, if this caller may use it. Where the server has none of this name, one that is shown under it.
     ///
     /// # Errors
     /// [`ExecuteError::NotFound`]: unknown, or denied.
     pub fn by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
-        let known = catalog.tool(id);
+        let of_label = || catalog.server(id.server.as_str())?.tools.iter().find(|tool| *tool.label == *id.name);
+        let known = catalog.tool(id).or_else(of_label);
         known.filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
             self.note_denial(known, principal);
             let of_server = catalog.visible(&visibility).filter(|tool| tool.id.server == id.server);
-            let did_you_mean = nearest_of_family(&id.name, of_server.map(|tool| &*tool.id.name)).map(str::to_owned);
+            let did_you_mean = nearest_of_family(&id.name, of_server.map(|tool| &*tool.label)).map(str::to_owned);
             ExecuteError::NotFound { did_you_mean }
         })
     }
@@ -156,7 +160,7 @@ impl Execute {
         known.filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
             self.note_denial(known, principal);
             // Models leave the server's name out.
-            let same_name = || catalog.visible(&visibility).find(|tool| *tool.id.name == *name).map(|tool| tool.operation_id.as_str());
+            let same_name = || catalog.visible(&visibility).find(|tool| *tool.label == *name).map(|tool| tool.operation_id.as_str());
             let near = nearest_of_family(name, catalog.visible(&visibility).map(|tool| tool.operation_id.as_str()));
             ExecuteError::NotFound { did_you_mean: near.or_else(same_name).map(str::to_owned) }
         })

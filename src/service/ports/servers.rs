@@ -315,6 +315,9 @@ pub struct ServerState {
     pub phase: ServerPhase,
     /// How many tools the last listing had.
     pub tools: usize,
+    /// Tools of it that could not be taken; the log says why.
+    #[serde(skip_serializing_if = "is_none")]
+    pub left_out: usize,
     /// Why the last attempt failed. Free of secrets.
     pub error: Option<String>,
     /// Protocol version that was agreed on.
@@ -322,6 +325,11 @@ pub struct ServerState {
     /// Connections in the name of single users, where the server is given something of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_connections: Option<usize>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -38,7 +38,8 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(enrichment::list).service(enrichment::show).service(enrichment::replace).service(enrichment::remove);
     // Before the tool of any name.
     config.service(tools::list).service(tools::duplicates).service(tools::approve);
-    config.service(tools::show).service(tools::replace).service(tools::remove).service(servers::list);
+    config.service(tools::show).service(tools::replace).service(tools::remove);
+    config.service(servers::list).service(servers::definition).service(servers::approve);
 }
 
 /// RFC 3339, to the second, in universal time.

@@ -2,12 +2,26 @@
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::http::header;
-use actix_web::{HttpResponse, get, web};
+use actix_web::{HttpResponse, get, post, web};
+use serde::Deserialize;
 use serde_json::json;
+use utoipa::ToSchema;
 
+use crate::domain::tool::ServerName;
+use crate::http::body::Body;
 use crate::http::caller::Administrator;
-use crate::http::problem::Problem;
+use crate::http::problem::{Code, Problem, read_json};
 use crate::http::state::State;
+use crate::service::ports::{AuditAction, AuditEntry};
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ServerApprovalBody {
+    /// `fingerprint` of what was looked at.
+    fingerprint: String,
+    /// A prompt of the server; without it the server's title and instructions are approved.
+    prompt: Option<String>,
+}
 
 /// All configured servers.
 #[utoipa::path(
@@ -23,4 +37,55 @@ use crate::http::state::State;
 pub async fn list(state: web::Data<State>, _caller: Administrator) -> Result<HttpResponse, Problem> {
     let servers = state.tool_admin.servers().await?;
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(json!({"servers": servers})))
+}
+
+/// What a server says of itself and of its prompts, and what differs from what was approved.
+#[utoipa::path(
+    operation_id = "show_server_definition",
+    tag = "administration",
+    params(("server" = String, Path, description = "The server's name")),
+    responses(
+        (status = 200, description = "`definition` of title and instructions, and `prompts` by name as far as they were listed since the start: \
+            each with `state`, `fingerprint` and the `difference`", body = Object),
+        (status = 404, description = "There is no such server, or the caller does not administer")
+    )
+)]
+#[get("/v1/admin/servers/{server}/definition")]
+pub async fn definition(state: web::Data<State>, _caller: Administrator, path: web::Path<String>) -> Result<HttpResponse, Problem> {
+    let server = ServerName::from(path.into_inner().as_str());
+    let view = state.tool_admin.server_definition(&server).await?.ok_or_else(unknown)?;
+    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(view))
+}
+
+/// Approves what a server says of itself, or one of its prompts, as it is now.
+#[utoipa::path(
+    operation_id = "approve_server_definition",
+    tag = "administration",
+    request_body = ServerApprovalBody,
+    params(("server" = String, Path, description = "The server's name")),
+    responses(
+        (status = 200, description = "What the server says, as it stands now", body = Object),
+        (status = 400, description = "Not JSON"),
+        (status = 404, description = "There is no such server or prompt, or the caller does not administer"),
+        (status = 409, description = "Nothing is compared: `definitions.changes` is `off`"),
+        (status = 412, description = "The definition is another one than the fingerprint says. Look at it first."),
+        (status = 413, description = "The body is too large"),
+        (status = 422, description = "No fingerprint, or one of another form")
+    )
+)]
+#[post("/v1/admin/servers/{server}/definition/approve")]
+pub async fn approve(state: web::Data<State>, caller: Administrator, path: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
+    let ServerApprovalBody { fingerprint, prompt } = read_json(&body.0)?;
+    let server = ServerName::from(path.into_inner().as_str());
+    let view = state.tool_admin.approve_server(&server, prompt.as_deref(), &fingerprint).await?;
+    let fingerprint = fingerprint.trim();
+    tracing::info!(%server, fingerprint, "definition approved");
+    let of = prompt.map_or_else(String::new, |prompt| format!(" prompt {prompt:?}"));
+    let entry = AuditEntry::of_change(&caller.0, AuditAction::DefinitionApprove, format!("{fingerprint}{of}"));
+    state.audit.record(AuditEntry { server: Some(server), ..entry });
+    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(view))
+}
+
+fn unknown() -> Problem {
+    Problem::new(Code::NotFound, "There is no such server. GET /v1/admin/servers lists what there is.")
 }

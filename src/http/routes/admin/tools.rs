@@ -94,7 +94,8 @@ pub async fn list(
     operation_id = "list_duplicates",
     tag = "administration",
     responses(
-        (status = 200, description = "`groups`, each with its `tools` and whether they have the `same_name` and the `same_definition`", body = Object),
+        (status = 200, description = "`groups`, each with its `tools` and whether they have the `same_name` and the `same_definition`; \
+            `lookalikes`, tools whose names differ and are read as the same one", body = Object),
         (status = 404, description = "The caller does not administer")
     )
 )]
