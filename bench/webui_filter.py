@@ -4,8 +4,9 @@
 Three measurements, each against a real Toolsieve whose tools are those of the *.json files in a folder (`{"tools": […]}`,
 real servers), filled up with made ones, and replayed by real stdio servers:
 
-1. In a real Open WebUI, the hook alone: processor time of Open WebUI's process and waiting, from the hook's start to its
-   end, one message at a time. For the first model call of a message, and for those after tool calls.
+1. In a real Open WebUI, the hook alone, one message at a time: processor time for which it holds the event loop, processor
+   time of the whole process from its start to its end (Open WebUI's other tasks and threads included), and waiting. For
+   the first model call of a message, and for those after tool calls.
 2. In the same Open WebUI, whole messages of several model calls, one after the other, in turns without a filter, with a
    filter that keeps a fixed list of tools, and with Toolsieve's. Processor time is that of Open WebUI's process. Without
    a filter every model call carries all definitions, which costs more than choosing.
@@ -52,20 +53,46 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 FILTER = ROOT / "webui-filter" / "filter.py"
 CONNECTION = "server:toolsieve"
+WATCHED = ("held", "burned", "waited")
 TOPICS = ["invoice", "ticket", "event", "customer", "photo", "order", "contract", "playlist", "sensor", "recipe"]
-# Put at the end of the filter's text: it writes down what each call of the hook takes.
+# Put at the end of the filter's text: it writes down what each call of the hook takes. What other tasks of Open WebUI
+# do meanwhile is in `burned` and not in `held`; what its threads do for the hook in the database is not in `held`.
 STOPWATCH = '''
+
+async def within(_, work):
+    return await work
+
+
+class Steps:
+    def __init__(self, work):
+        self.work, self.held = work, 0.0
+
+    def __await__(self):
+        step, value = self.work.send, None
+        while True:
+            began = time.thread_time()
+            try:
+                waited_for = step(value)
+            except StopIteration as done:
+                return done.value
+            finally:
+                self.held += time.thread_time() - began
+            try:
+                step, value = self.work.send, (yield waited_for)
+            except BaseException as error:
+                step, value = self.work.throw, error
+
 
 class Filter(Filter):
     async def request(
         self, body, __user__=None, __metadata__=None, __request__=None, __event_emitter__=None
     ):
         offered, began, burned = len(body.get("tools") or []), time.perf_counter(), time.process_time()
-        body = await super().request(body, __user__, __metadata__, __request__, __event_emitter__)
+        steps = Steps(super().request(body, __user__, __metadata__, __request__, __event_emitter__))
+        body = await steps
         burned, waited = time.process_time() - burned, time.perf_counter() - began
         with open({path!r}, "a") as file:
-            calls = sum(message.get("role") == "tool" for message in body["messages"])
-            line = {{"burned": burned * 1e3, "waited": waited * 1e3, "calls": calls, "offered": offered}}
+            line = {{"held": steps.held * 1e3, "burned": burned * 1e3, "waited": waited * 1e3, "offered": offered}}
             file.write(json.dumps({{**line, "kept": len(body.get("tools") or [])}}) + "\\n")
         return body
 '''
@@ -165,7 +192,7 @@ async def many_at_once(chats: Chats, rounds: int, count: int) -> dict[str, Any]:
 class OpenWebUi:
     """A real Open WebUI whose one tool server is Toolsieve, before a scripted model."""
 
-    def __init__(self, stack: ExitStack, folder: Path, toolsieve_url: str, key: str) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, toolsieve_url: str, key: str, plugin: Path) -> None:
         import model
         import openwebui
 
@@ -177,7 +204,7 @@ class OpenWebUi:
         self.admin = openwebui.Client.sign_up(url)
         self.admin.set_tool_servers([openwebui.connection("toolsieve", toolsieve_url, key=key)])
         self.stopwatch = folder / "stopwatch.jsonl"
-        source = FILTER.read_text() + STOPWATCH.format(path=str(self.stopwatch))
+        source = plugin.read_text() + STOPWATCH.format(path=str(self.stopwatch))
         self.admin.paste_function("toolsieve", source)
         self.valves = {"url": toolsieve_url, "key": key, "timeout": 6}
         self.admin.set_valves("toolsieve", self.valves)
@@ -257,8 +284,7 @@ def in_open_webui(open_webui: OpenWebUi, rounds: int, model_calls: int, publishe
     for part, calls in parts.items():
         report["hook"][part] = {
             "count": len(calls),
-            "burned": quantiles([one["burned"] for one in calls]),
-            "waited": quantiles([one["waited"] for one in calls]),
+            **{what: quantiles([one[what] for one in calls]) for what in WATCHED},
         }
     for way, taken in ways.items():
         burned, waited = zip(*taken, strict=True)
@@ -270,7 +296,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--toolsieve", type=Path, default=Path("target/release/toolsieve"))
     parser.add_argument("--tools", type=Path, help="folder with tool lists")
-    parser.add_argument("--filter", type=Path, default=FILTER, help="another version of the plugin, for 3.")
+    parser.add_argument("--filter", type=Path, default=FILTER, help="another version of the plugin")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--model-calls", type=int, default=6, help="of one message in Open WebUI")
@@ -302,13 +328,13 @@ def main() -> None:
             head = [f"{options.at_once} at once, ms", "p50", "p90", "p99", "most", "processor, each", "gave up"]
             texts.append(table(head, [row]))
         if options.only != "at-once":
-            open_webui = OpenWebUi(stack, folder, url, key)
+            open_webui = OpenWebUi(stack, folder, url, key, options.filter)
             found = in_open_webui(open_webui, options.rounds, options.model_calls, len(document["paths"]))
             report |= found
             rows = [
                 [f"{part}, {what}", *figures(taken[what]), taken["count"]]
                 for part, taken in found["hook"].items()
-                for what in ("burned", "waited")
+                for what in WATCHED
             ]
             texts.append(table(["the hook in Open WebUI, ms", "p50", "p90", "p99", "most", "calls"], rows))
             rows = [
