@@ -20,6 +20,7 @@ const INDEX_FOLDER: &str = "index";
 const OAUTH_FOLDER: &str = "oauth";
 const FILES_FOLDER: &str = "files";
 const INSTALLATION_FILE: &str = "installation";
+const SANDBOXES_FOLDER: &str = "sandboxes";
 
 /// A locked data folder. Dropping it releases the lock: keep it as long as anything in it is open.
 #[derive(Debug)]
@@ -140,6 +141,12 @@ pub fn database(path: &Path) -> PathBuf {
 #[must_use]
 pub fn oauth(path: &Path) -> PathBuf {
     path.join(OAUTH_FOLDER)
+}
+
+/// The folder in which sandboxed servers have theirs.
+#[must_use]
+pub fn sandboxes(path: &Path) -> PathBuf {
+    path.join(SANDBOXES_FOLDER)
 }
 
 fn create_private_folder(path: &Path) -> io::Result<()> {

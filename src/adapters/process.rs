@@ -1,6 +1,19 @@
 //! What this process uses, read where the system tells it: in `/proc`. On other systems nothing is told.
 
+use std::io;
+
 use crate::service::ports::ProcessState;
+
+/// From now on other processes of this user, the MCP servers among them, can't read the memory and the environment of this one, where keys
+/// are, and no core dump holds them. Root still can, and so debug it (`prctl(2)`, `PR_SET_DUMPABLE`).
+///
+/// # Errors
+/// What the system says.
+pub fn hide() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_dumpable(false)?;
+    Ok(())
+}
 
 /// The state of now; `None` where the system does not tell it.
 #[must_use]

@@ -19,6 +19,7 @@ use crate::service::refresh::Indexing;
 use crate::service::reload::{Reload, Trigger};
 use crate::service::retrieve::Retrieve;
 use crate::service::secrets::Secrets;
+use crate::service::supervision::Supervised;
 
 /// How often it is looked for keys that have expired.
 const EXPIRING: Duration = Duration::from_secs(30);
@@ -26,9 +27,12 @@ const EXPIRING: Duration = Duration::from_secs(30);
 /// Stops the server when the process is told to stop.
 pub(super) fn follow_stops(mut stops: Stops, server: Stopper, stop: CancellationToken) -> JoinHandle<()> {
     until(stop, async move {
-        let graceful = stops.next().await;
-        tracing::info!(graceful, "told to stop");
-        server.stop(graceful).await;
+        loop {
+            let graceful = stops.next().await;
+            // Before anything else, and waited for by nobody: the next request is heard meanwhile.
+            server.begin_stop(graceful);
+            tracing::info!(graceful, "told to stop");
+        }
     })
 }
 
@@ -46,53 +50,69 @@ pub(super) fn teach(
     stop: CancellationToken,
 ) -> JoinHandle<()> {
     until(stop, async move {
-        loop {
+        let mut part = Supervised::new("gate");
+        let work = async |recoveries: &mut Option<watch::Receiver<u64>>| loop {
             retrieve.teach_gate(store.as_ref()).await;
-            recovered(&mut recoveries).await;
-        }
+            recovered(recoveries).await;
+        };
+        while part.panicked(work(&mut recoveries)).await {}
     })
 }
 
 /// Seals with the present key what former ones have sealed.
 pub(super) fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHandle<()> {
-    until(stop, async move { secrets.reseal().await })
+    until(stop, async move {
+        let mut part = Supervised::new("resealing");
+        while part.panicked(secrets.reseal()).await {}
+    })
 }
 
 /// Ends MCP sessions, and with them their streams and calls, as soon as the key that let their caller in is revoked or has another secret,
 /// and soon after it has expired.
 pub(super) fn end_sessions(keys: Arc<Keys>, sessions: Arc<McpSessions>, stop: CancellationToken) -> JoinHandle<()> {
     until(stop, async move {
-        let (mut changes, mut expiring) = (keys.changes(), tokio::time::interval(EXPIRING));
-        loop {
-            tokio::select! {
-                changed = changes.changed() => if changed.is_err() {
-                    return;
-                },
-                _ = expiring.tick() => {}
-            }
-            sessions.close_without(|key| keys.is_good(key));
-        }
+        let mut part = Supervised::new("ends of keys");
+        while part.panicked(end_sessions_without_key(&keys, &sessions)).await {}
     })
 }
 
 pub(super) fn clean(cleaning: Cleaning, stop: CancellationToken) -> JoinHandle<()> {
-    tokio::spawn(async move { cleaning.follow(stop).await })
+    tokio::spawn(async move {
+        let mut part = Supervised::new("cleaning");
+        while part.panicked(cleaning.follow(stop.clone())).await {}
+    })
+}
+
+async fn end_sessions_without_key(keys: &Keys, sessions: &McpSessions) {
+    let (mut changes, mut expiring) = (keys.changes(), tokio::time::interval(EXPIRING));
+    loop {
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() {
+                return;
+            },
+            _ = expiring.tick() => {}
+        }
+        sessions.close_without(|key| keys.is_good(key));
+    }
 }
 
 pub(super) fn keep_indexed(indexing: Indexing, stop: CancellationToken) -> JoinHandle<()> {
-    tokio::spawn(async move { indexing.follow(stop).await })
+    tokio::spawn(async move {
+        let mut part = Supervised::new("index");
+        while part.panicked(indexing.follow(stop.clone())).await {}
+    })
 }
 
 /// Reloads at a `SIGHUP`, and when one of these files has changed.
 pub(super) fn follow_changes(
     reload: &Arc<Reload>,
-    mut hangups: Hangups,
+    hangups: Hangups,
     files: &[PathBuf],
     server: Stopper,
     stop: &CancellationToken,
 ) -> (JoinHandle<()>, JoinHandle<()>) {
     let (triggers, queue) = mpsc::channel(1);
-    let mut files = if files.is_empty() {
+    let files = if files.is_empty() {
         None
     } else {
         FileWatch::start(files)
@@ -102,33 +122,49 @@ pub(super) fn follow_changes(
     };
     let (follower, stopped) = (Arc::clone(reload), stop.clone());
     let reloading = tokio::spawn(async move { follower.follow(queue, stopped).await });
-    let stopped = stop.clone();
+    let mut watching = Watching { files, hangups, triggers, server, stop: stop.clone() };
     let watching = tokio::spawn(async move {
-        if files.is_some() {
+        let mut part = Supervised::new("watch over files and signals");
+        while part.panicked(watching.follow()).await {}
+    });
+    (reloading, watching)
+}
+
+/// What asks for a reload, or for the end.
+struct Watching {
+    files: Option<FileWatch>,
+    hangups: Hangups,
+    triggers: mpsc::Sender<Trigger>,
+    server: Stopper,
+    stop: CancellationToken,
+}
+
+impl Watching {
+    async fn follow(&mut self) {
+        if self.files.is_some() {
             // What changed between reading and watching.
-            let _ = triggers.send(Trigger::Files).await;
+            let _ = self.triggers.send(Trigger::Files).await;
         }
         loop {
             let changed = async {
-                match &mut files {
+                match &mut self.files {
                     Some(files) => files.changed().await,
                     None => std::future::pending().await,
                 }
             };
             let trigger = tokio::select! {
                 () = changed => Trigger::Files,
-                hangup = hangups.next() => match hangup {
+                hangup = self.hangups.next() => match hangup {
                     Hangup::Reload => Trigger::Request,
                     Hangup::TerminalGone => {
+                        self.server.begin_stop(true);
                         tracing::info!("the terminal is gone");
-                        server.stop(true).await;
                         return;
                     }
                 },
-                () = stopped.cancelled() => return,
+                () = self.stop.cancelled() => return,
             };
-            let _ = triggers.send(trigger).await;
+            let _ = self.triggers.send(trigger).await;
         }
-    });
-    (reloading, watching)
+    }
 }

@@ -30,7 +30,7 @@ use crate::adapters::mcp::McpServers;
 use crate::adapters::signals::{Hangups, Stops};
 use crate::adapters::store::{OpenError, SqliteStore};
 use crate::adapters::tokens::TokenCounter;
-use crate::adapters::{embed, process};
+use crate::adapters::{embed, log, process};
 use crate::domain::installation::Mismatch;
 use crate::domain::relevance::LexicalModel;
 use crate::http::body::Bodies;
@@ -45,7 +45,7 @@ use crate::service::current::{CurrentCatalog, LiveSelection};
 use crate::service::definitions::Definitions;
 use crate::service::describe::Describe;
 use crate::service::execute::Execute;
-use crate::service::exposition::{Exposition, Parts};
+use crate::service::exposition::{Exposition, LogState, Parts};
 use crate::service::feedback::Feedback;
 use crate::service::find::Find;
 use crate::service::keys::Keys;
@@ -233,6 +233,7 @@ impl Application {
             recorder: recorder.clone(),
             audit: audit.clone(),
             process: Arc::new(process::read),
+            log: Arc::new(|| LogState { lines_dropped: log::dropped(), panics: log::panics() }),
         };
         let exposition = Exposition::new(&meters, parts);
         let publish = Publish::new(Arc::clone(&current), publish_options(&start)).with_meter(meters.cache(CacheKind::Documents));
@@ -421,8 +422,9 @@ impl Application {
         tracing::info!("stopping");
         self.servers.shut_down().await;
         self.stop.cancel();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(SHUTDOWN_SECONDS);
         for task in self.tasks {
-            if tokio::time::timeout(Duration::from_secs(SHUTDOWN_SECONDS), task).await.is_err() {
+            if tokio::time::timeout_at(deadline, task).await.is_err() {
                 tracing::warn!("a background task did not end in time");
             }
         }
@@ -443,6 +445,12 @@ impl Stopper {
     pub async fn stop(&self, graceful: bool) {
         self.closing.cancel();
         self.server.stop(graceful).await;
+    }
+
+    /// The same, in the background.
+    fn begin_stop(&self, graceful: bool) {
+        let stopper = self.clone();
+        tokio::spawn(async move { stopper.stop(graceful).await });
     }
 }
 

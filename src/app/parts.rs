@@ -29,6 +29,7 @@ use crate::service::publish::PublishOptions;
 use crate::service::record::Retention;
 use crate::service::reload::Apply;
 use crate::service::secrets::Secrets;
+use crate::service::supervision::Supervised;
 use crate::service::tool_facts::Facts;
 use crate::service::toolsets::Toolsets;
 use crate::settings::{LlmSettings, McpoSettings, QdrantSettings, StartSettings};
@@ -43,10 +44,10 @@ pub(super) fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Opt
 
 pub(super) fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Result<mcp::Options, StartError> {
     let client = mcp::client_builder().build().map_err(StartError::Client)?;
-    let timing = mcp::Timing { drain: settings.reload.drain, ..mcp::Timing::default() };
+    let timing = mcp::Timing { drain: settings.reload.drain, ping: settings.processes.ping, ..mcp::Timing::default() };
     Ok(mcp::Options {
         client,
-        inherit_environment: settings.mcpo.is_some(),
+        processes: Arc::new(mcp::Processes::of(settings, data_dir.path())),
         oauth: Some(data_dir.oauth()),
         timing,
         users: settings.user_connections.clone(),
@@ -74,7 +75,11 @@ pub(super) fn enrichment(
     let client = llm::client_builder().build().map_err(StartError::Client)?;
     let enricher = Arc::new(ChatModels::new(client, settings.clone()));
     let enriching = Enriching { current: Arc::clone(current), store: Arc::clone(store), enricher, settings: enrichment, feed };
-    Ok((admin, tokio::spawn(async move { enriching.follow(stop).await })))
+    let task = tokio::spawn(async move {
+        let mut part = Supervised::new("enrichment");
+        while part.panicked(enriching.follow(stop.clone())).await {}
+    });
+    Ok((admin, task))
 }
 
 /// Hands settings that can change to the use cases that go by them.

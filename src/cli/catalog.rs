@@ -1,6 +1,7 @@
 //! The tools of the configured servers, for commands that look at them: asked now, or as they were last seen.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use crate::adapters::data_dir;
 use crate::adapters::mcp::{self, McpServers};
@@ -81,7 +82,7 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
     let client = mcp::client_builder().build().map_err(|error| Failure::failed(format!("error: no HTTP client: {error}")))?;
     let options = mcp::Options {
         client,
-        inherit_environment: settings.start.mcpo.is_some(),
+        processes: Arc::new(mcp::Processes::of(&settings.start, &settings.start.store.data_dir)),
         oauth: Some(data_dir::oauth(&settings.start.store.data_dir)),
         timing: mcp::Timing::default(),
         users: settings.start.user_connections.clone(),

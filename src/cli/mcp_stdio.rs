@@ -4,8 +4,9 @@ use clap::Args;
 use secrecy::SecretString;
 use url::Url;
 
+use crate::adapters::log;
 use crate::adapters::mcp::Bridge;
-use crate::cli::{Failure, Outcome, log, runtime, service_url};
+use crate::cli::{Failure, Outcome, begin_service, runtime, service_url};
 
 #[derive(Args)]
 pub(super) struct McpStdio {
@@ -19,7 +20,8 @@ pub(super) struct McpStdio {
 
 impl McpStdio {
     pub(super) fn run(self) -> Outcome {
-        log::to_stderr();
+        begin_service()?;
+        log::install_plain();
         let runtime = runtime()?;
         let outcome = runtime.block_on(Bridge::run(self.url, self.key, tokio::io::stdin(), tokio::io::stdout()));
         // A read of standard input can't be taken back.

@@ -12,9 +12,9 @@ use indexmap::IndexMap;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
-use crate::app::Application;
-use crate::cli::serve::not_started;
-use crate::cli::{Failure, Outcome, log, runtime};
+use crate::adapters::log;
+use crate::cli::serve::serve;
+use crate::cli::{Failure, Outcome, begin_service, launcher};
 use crate::domain::tool::ServerName;
 use crate::settings::mcpo::{log_level, path};
 use crate::settings::{Environment, McpoSettings, Overrides, ServersSource, Settings, Sources};
@@ -118,15 +118,12 @@ impl Mcpo {
     }
 
     pub(super) fn run(self) -> Outcome {
+        begin_service()?;
         let (settings, warnings) = self.load(&Environment::of_process())?;
         for warning in warnings {
-            eprintln!("warning: {warning}");
+            log::say(&format!("warning: {warning}"));
         }
-        log::install(&settings.start.logging);
-        runtime()?.block_on(async {
-            let application = Application::start(settings).await.map_err(|error| not_started(&error))?;
-            application.run().await.map_err(|error| Failure::failed(format!("error: {error}")))
-        })
+        serve(settings, |_| {})
     }
 
     fn load(self, process: &Environment) -> Result<(Settings, Vec<String>), Failure> {
@@ -161,6 +158,7 @@ impl Mcpo {
                 tls_certificate: self.ssl_certfile,
                 tls_key: self.ssl_keyfile,
                 watch: self.hot_reload,
+                launcher: launcher(),
                 ..Overrides::default()
             },
         };

@@ -13,7 +13,6 @@ mod embedder;
 mod enrichment;
 mod feedback;
 mod keys;
-mod log;
 mod mcp_stdio;
 mod mcpo;
 mod mode;
@@ -38,11 +37,14 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Parser, Subcommand};
 use secrecy::SecretString;
 use url::Url;
 
+use crate::adapters::launch::Launch;
+use crate::adapters::{log, process};
 use crate::settings::{Environment, Finding, McpoSettings, Overrides, ServersSource, Settings, Sources, ToolsetFlags};
 
 /// Puts all MCP servers behind one tool server for Open WebUI and shows the model only the tools that a message needs.
@@ -188,6 +190,9 @@ impl Failure {
 /// Runs the command line of this process.
 #[must_use]
 pub fn run() -> ExitCode {
+    if let Some(launch) = Launch::read(std::env::args_os().skip(1)) {
+        return launch.run();
+    }
     let words: Vec<OsString> = std::env::args_os().collect();
     let command: Box<dyn FnOnce() -> Outcome> = if let Some(words) = mcpo::Mcpo::meant(&words) {
         let command = mcpo::Mcpo::parse_from(words);
@@ -200,15 +205,17 @@ pub fn run() -> ExitCode {
     let installed = rustls::crypto::ring::default_provider().install_default();
     debug_assert!(installed.is_ok());
     let outcome = command();
-    match outcome {
+    let code = match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                eprintln!("{}", failure.message.trim_end());
+                log::say(failure.message.trim_end());
             }
             ExitCode::from(failure.code)
         }
-    }
+    };
+    log::flush();
+    code
 }
 
 impl Command {
@@ -274,7 +281,7 @@ impl SourceArgs {
             servers,
             settings: self.settings.clone(),
             environment: Environment::of_process(),
-            overrides: Overrides { data_dir: self.data_dir.clone(), ..overrides },
+            overrides: Overrides { data_dir: self.data_dir.clone(), launcher: launcher(), ..overrides },
             mcpo,
         }
     }
@@ -304,7 +311,7 @@ impl ServiceArgs {
 fn load(sources: &Sources) -> Result<Settings, Failure> {
     let (settings, warnings) = read(sources)?;
     for warning in warnings {
-        eprintln!("warning: {warning}");
+        log::say(&format!("warning: {warning}"));
     }
     Ok(settings)
 }
@@ -328,6 +335,21 @@ fn print(text: &str) -> Outcome {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::failed(format!("error: standard output: {error}"))),
         _ => Ok(()),
     }
+}
+
+/// Through what servers are started: this program, even when its file has been replaced since.
+fn launcher() -> Option<PathBuf> {
+    cfg!(target_os = "linux").then(|| PathBuf::from("/proc/self/exe"))
+}
+
+/// A process that holds keys and runs for long: nothing that it says waits for a reader, and other processes of its user can't look into it.
+fn begin_service() -> Outcome {
+    log::begin();
+    if SystemTime::now() < UNIX_EPOCH {
+        // Dates of HTTP and ids begin there.
+        return Err(Failure::failed("error: the clock of this machine stands before 1970: set it"));
+    }
+    process::hide().map_err(|error| Failure::failed(format!("error: the process can't be hidden from others: {error}")))
 }
 
 /// A runtime for the commands that wait for something.

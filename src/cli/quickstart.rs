@@ -10,8 +10,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
+use crate::adapters::log;
 use crate::cli::serve::serve;
-use crate::cli::{Failure, Outcome, ServiceArgs, read};
+use crate::cli::{Failure, Outcome, ServiceArgs, begin_service, print, read};
 use crate::settings::{ServersSource, ToolsetFlags};
 
 /// Packages with the versions that were tried.
@@ -36,6 +37,7 @@ pub(super) struct Quickstart {
 
 impl Quickstart {
     pub(super) fn run(self) -> Outcome {
+        begin_service()?;
         // What is doubtful in there is told below, once.
         let sources = self.service.sources.sources(ServersSource::Nothing, None, self.service.listen.overrides());
         let (settings, _) = read(&sources)?;
@@ -48,8 +50,7 @@ impl Quickstart {
         let text = format!("{configuration:#}\n");
         fs::write(&path, &text).map_err(|error| Failure::failed(format!("error: {}: {error}", path.display())))?;
         if self.install_only {
-            println!("{}", path.display());
-            return Ok(());
+            return print(&path.display().to_string());
         }
         let settings = self.service.load(ServersSource::File(path.clone()), ToolsetFlags::default())?;
         serve(settings, |url| welcome(url, &path))
@@ -57,7 +58,7 @@ impl Quickstart {
 }
 
 fn welcome(url: &str, configuration: &Path) {
-    eprintln!(
+    log::say(&format!(
         "\nToolsieve listens on {url}\n\
          \n\
          See the tools:       {url}/docs/\n\
@@ -68,7 +69,7 @@ fn welcome(url: &str, configuration: &Path) {
          Servers:             {}\n\
          Stop:                Ctrl-C\n",
         configuration.display()
-    );
+    ));
 }
 
 /// The folder in which the servers live.
@@ -147,7 +148,7 @@ impl Servers {
 
 fn spinner(message: String) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
-        eprintln!("{message}");
+        log::say(&message);
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})").unwrap_or_else(|_| ProgressStyle::default_spinner());

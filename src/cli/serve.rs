@@ -1,12 +1,17 @@
 //! `toolsieve serve`
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
+use crate::adapters::log;
 use crate::app::{Application, StartError};
-use crate::cli::{Failure, Outcome, ServiceArgs, log, runtime, servers};
+use crate::cli::{Failure, Outcome, ServiceArgs, begin_service, runtime, servers};
 use crate::settings::{Settings, ToolsetFlags};
+
+/// How long work on other threads may take when everything else has ended.
+const LEAVING: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub(super) struct Serve {
@@ -35,6 +40,7 @@ pub(super) struct ToolsetArgs {
 
 impl Serve {
     pub(super) fn run(self) -> Outcome {
+        begin_service()?;
         let ToolsetArgs { toolsets, exclude, preset } = self.toolsets;
         let flags = ToolsetFlags { toolsets, exclude, preset };
         let settings = self.service.load(servers(self.config.as_ref())?, flags)?;
@@ -43,7 +49,7 @@ impl Serve {
 }
 
 /// Why the service is not there.
-pub(super) fn not_started(error: &StartError) -> Failure {
+fn not_started(error: &StartError) -> Failure {
     let message = format!("error: {error}");
     if error.is_invalid_configuration() { Failure::invalid(message) } else { Failure::failed(message) }
 }
@@ -51,9 +57,13 @@ pub(super) fn not_started(error: &StartError) -> Failure {
 /// Starts the service and runs it until it is told to stop. `ready` gets its address.
 pub(super) fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Outcome {
     log::install(&settings.start.logging);
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(async {
         let application = Application::start(settings).await.map_err(|error| not_started(&error))?;
         ready(&application.url());
         application.run().await.map_err(|error| Failure::failed(format!("error: {error}")))
-    })
+    });
+    // What blocks a thread (a disk, a terminal) does not keep the process from ending.
+    runtime.shutdown_timeout(LEAVING);
+    outcome
 }

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::service::behind::{Batches, Lost};
 use crate::service::ports::{AuditEntry, AuditQuery, Store, StoreError, StoredAuditEntry};
+use crate::service::supervision::Supervised;
 
 /// Entries that may wait.
 const QUEUE: usize = 65_536;
@@ -66,6 +67,11 @@ struct Writer {
 
 impl Writer {
     async fn run(self, mut entries: Batches<AuditEntry>) {
+        let mut part = Supervised::new("audit log");
+        while part.panicked(self.write(&mut entries)).await {}
+    }
+
+    async fn write(&self, entries: &mut Batches<AuditEntry>) {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut batch = Vec::new();
         loop {

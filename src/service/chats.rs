@@ -15,6 +15,7 @@ use crate::domain::principal::PrincipalId;
 use crate::domain::tool::ToolId;
 use crate::service::current::LiveSelection;
 use crate::service::ports::{Store, StoredChat};
+use crate::service::supervision::Supervised;
 
 /// Chats held in memory.
 const HELD: u64 = 10_000;
@@ -186,6 +187,11 @@ struct Writer {
 
 impl Writer {
     async fn run(mut self, mut queue: mpsc::Receiver<(ChatKey, Entry)>, stop: CancellationToken) {
+        let mut part = Supervised::new("chats' sets");
+        while part.panicked(self.write(&mut queue, &stop)).await {}
+    }
+
+    async fn write(&mut self, queue: &mut mpsc::Receiver<(ChatKey, Entry)>, stop: &CancellationToken) {
         let mut changed = Vec::new();
         loop {
             let is_stopping = stop.is_cancelled();

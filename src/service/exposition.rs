@@ -36,6 +36,15 @@ pub enum Form {
 /// What the system tells of the process; `None` where it tells nothing.
 pub type ReadProcess = Arc<dyn Fn() -> Option<ProcessState> + Send + Sync>;
 
+/// What became of the log, and of bugs that it speaks of.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogState {
+    pub lines_dropped: u64,
+    pub panics: u64,
+}
+
+pub type ReadLog = Arc<dyn Fn() -> LogState + Send + Sync>;
+
 /// The parts of which the state is told.
 pub struct Parts {
     pub current: Arc<CurrentCatalog>,
@@ -45,6 +54,7 @@ pub struct Parts {
     pub recorder: Recorder,
     pub audit: Audit,
     pub process: ReadProcess,
+    pub log: ReadLog,
 }
 
 pub struct Exposition {
@@ -135,7 +145,7 @@ impl fmt::Debug for States {
 
 impl Collector for States {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Parts { current, servers, index, embedder, recorder, audit, .. } = &self.0;
+        let Parts { current, servers, index, embedder, recorder, audit, log, .. } = &self.0;
         let catalog = current.snapshot();
         gauge(&mut encoder, "catalog_tools", "Tools that are known", catalog.tools().len() as u64)?;
         gauge(&mut encoder, "catalog_servers", "Servers whose tools are known", catalog.servers().len() as u64)?;
@@ -168,7 +178,10 @@ impl Collector for States {
         }
         gauge(&mut encoder, "embedder_up", "Whether messages can be embedded", u64::from(embedder.fault().is_none()))?;
         counter(&mut encoder, "events_lost", "Selection events that were not written down", recorder.lost())?;
-        counter(&mut encoder, "audit_entries_lost", "Entries that the audit log lacks", audit.lost())
+        counter(&mut encoder, "audit_entries_lost", "Entries that the audit log lacks", audit.lost())?;
+        let LogState { lines_dropped, panics } = log();
+        counter(&mut encoder, "log_lines_dropped", "Lines of the log that nobody read or that could not be written", lines_dropped)?;
+        counter(&mut encoder, "panics", "Parts of the service that panicked: bugs", panics)
     }
 }
 

@@ -19,6 +19,7 @@ use crate::domain::tool::ServerName;
 use crate::domain::toolset::ToolsetName;
 use crate::service::behind;
 use crate::service::ports::{Store, StoreError};
+use crate::service::supervision::Supervised;
 
 /// How exactly the last use of a key is known, in seconds.
 const USE_SECONDS: u64 = 3_600;
@@ -246,7 +247,12 @@ fn of_hour(hour: u64) -> SystemTime {
 }
 
 async fn note_uses(store: Arc<dyn Store>, mut queue: mpsc::Receiver<(KeyId, SystemTime)>, stop: CancellationToken) {
-    while let Some((id, at)) = behind::next(&mut queue, &stop).await {
+    let mut part = Supervised::new("use of keys");
+    while part.panicked(note(store.as_ref(), &mut queue, &stop)).await {}
+}
+
+async fn note(store: &dyn Store, queue: &mut mpsc::Receiver<(KeyId, SystemTime)>, stop: &CancellationToken) {
+    while let Some((id, at)) = behind::next(queue, stop).await {
         if let Err(error) = store.touch_api_key(&id, at).await {
             tracing::warn!(error = %error, "the use of an API key was not noted");
         }

@@ -20,6 +20,7 @@ use crate::domain::api_key::Presented;
 use crate::domain::principal::Principal;
 use crate::service::current::CurrentCatalog;
 use crate::service::publish::{Place, Publish};
+use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
 
 /// How often sessions are looked through for those that nobody uses.
@@ -43,7 +44,8 @@ impl McpSessions {
         let sessions = Arc::new(Self { current, settings, sessions: Mutex::default(), hasher: RandomState::new(), stopping });
         let keeper = Arc::clone(&sessions);
         let keeping = tokio::spawn(async move {
-            stop.run_until_cancelled(keeper.keep()).await;
+            let mut part = Supervised::new("MCP sessions");
+            stop.run_until_cancelled(async { while part.panicked(keeper.keep()).await {} }).await;
             let ended: Vec<_> = keeper.sessions.lock().drain().collect();
             for (_, session) in ended {
                 session.end();

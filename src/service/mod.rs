@@ -44,6 +44,7 @@ pub mod sessions;
 pub mod smart_select;
 pub mod status;
 pub mod subscriptions;
+pub mod supervision;
 pub mod tool_admin;
 pub mod tool_facts;
 pub mod toolsets;

@@ -13,6 +13,7 @@ use crate::service::execute::Caller;
 use crate::service::last_selections::{LastSelection, LastSelections};
 use crate::service::meters::{Meters, SearchKind};
 use crate::service::ports::{CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, Store};
+use crate::service::supervision::Supervised;
 
 /// Events that may wait. More than that means that the store does not keep up; then the newest are dropped and counted.
 const QUEUE: usize = 16_384;
@@ -155,6 +156,11 @@ struct Writer {
 
 impl Writer {
     async fn run(self, mut events: Batches<SelectionEvent>) {
+        let mut part = Supervised::new("record of use");
+        while part.panicked(self.write(&mut events)).await {}
+    }
+
+    async fn write(&self, events: &mut Batches<SelectionEvent>) {
         const SWEEP: Duration = Duration::from_hours(1);
         let mut sweep = tokio::time::interval(SWEEP);
         let mut batch = Vec::new();

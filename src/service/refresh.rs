@@ -26,6 +26,7 @@ use crate::service::enrich::feed::EnrichmentFeed;
 use crate::service::enrich::in_force;
 use crate::service::ports::{Embedder, IndexContents, IndexDocument, IndexServer, ServerEvent, Store, StoreError, ToolIndex, recovered};
 use crate::service::rebuild::Rebuild;
+use crate::service::supervision::Supervised;
 use crate::service::tool_facts::Facts;
 use crate::settings::servers::ServerSettings;
 
@@ -124,6 +125,11 @@ impl Refresh {
 
     /// Follows the servers, and what is configured of them, until their stream of events ends.
     pub async fn follow(&mut self, mut events: mpsc::Receiver<ServerEvent>) {
+        let mut part = Supervised::new("catalog");
+        while part.panicked(self.follow_events(&mut events)).await {}
+    }
+
+    async fn follow_events(&mut self, events: &mut mpsc::Receiver<ServerEvent>) {
         let mut changes = self.changes.clone();
         let mut is_live = true;
         loop {

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::canonical::Fingerprint;
 use crate::service::ports::{ServerChange, ServerChangeKind, ToolServers};
 use crate::service::refresh::{Configured, configured};
+use crate::service::supervision::Supervised;
 use crate::settings::{LiveSettings, Settings, SettingsErrors, Sources};
 
 /// Why the configuration is read again.
@@ -99,6 +100,11 @@ impl Reload {
 
     /// Reloads whenever it is asked to, until `stop`.
     pub async fn follow(&self, mut triggers: mpsc::Receiver<Trigger>, stop: CancellationToken) {
+        let mut part = Supervised::new("reload");
+        while part.panicked(self.follow_triggers(&mut triggers, &stop)).await {}
+    }
+
+    async fn follow_triggers(&self, triggers: &mut mpsc::Receiver<Trigger>, stop: &CancellationToken) {
         loop {
             let trigger = tokio::select! {
                 trigger = triggers.recv() => trigger,

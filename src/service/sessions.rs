@@ -24,6 +24,7 @@ use crate::service::behind;
 use crate::service::current::CurrentCatalog;
 use crate::service::ports::{SessionCaps, SessionSaved, Store, StoreError};
 use crate::service::select::{Offered, Select, SelectRequest, Turn, TurnRole};
+use crate::service::supervision::Supervised;
 use crate::settings::SessionSettings;
 
 /// Sessions held in memory.
@@ -303,7 +304,12 @@ fn to_the_millisecond(time: SystemTime) -> SystemTime {
 }
 
 async fn note_uses(store: Arc<dyn Store>, mut queue: mpsc::Receiver<(SessionId, SystemTime)>, stop: CancellationToken) {
-    while let Some((id, at)) = behind::next(&mut queue, &stop).await {
+    let mut part = Supervised::new("use of sessions");
+    while part.panicked(note(store.as_ref(), &mut queue, &stop)).await {}
+}
+
+async fn note(store: &dyn Store, queue: &mut mpsc::Receiver<(SessionId, SystemTime)>, stop: &CancellationToken) {
+    while let Some((id, at)) = behind::next(queue, stop).await {
         if let Err(error) = store.touch_session(&id, at).await {
             tracing::warn!(error = %error, "the use of a session was not noted");
         }

@@ -24,6 +24,7 @@ use crate::service::mcp_news::News;
 use crate::service::mcp_sessions::{McpSession, McpSessions};
 use crate::service::passthrough::{PassError, Passthrough, View};
 use crate::service::ports::{Asked, AskedKind, CallContext, CallError, NewsKind, ServerNews, ToolServers};
+use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
 
 /// Changes of the catalog that come together are told once.
@@ -124,7 +125,8 @@ impl Subscriptions {
         });
         let follower = Arc::clone(&subscriptions);
         let following = tokio::spawn(async move {
-            stop.run_until_cancelled(follower.follow(news)).await;
+            let (mut news, mut part) = (news, Supervised::new("news of servers"));
+            stop.run_until_cancelled(async { while part.panicked(Arc::clone(&follower).follow(&mut news)).await {} }).await;
         });
         (subscriptions, following)
     }
@@ -277,7 +279,7 @@ impl Subscriptions {
         self.servers.ask(&resource.server, asked, context).await.map(drop)
     }
 
-    async fn follow(self: Arc<Self>, mut news: mpsc::Receiver<ServerNews>) {
+    async fn follow(self: Arc<Self>, news: &mut mpsc::Receiver<ServerNews>) {
         let mut changes = self.current.changes();
         loop {
             tokio::select! {

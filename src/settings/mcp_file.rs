@@ -24,11 +24,12 @@ use crate::settings::json_text::{JsonText, child, item};
 use crate::settings::mcpo::McpoSettings;
 use crate::settings::oauth::OAuthSettings;
 use crate::settings::per_user::PerUserSettings;
+use crate::settings::sandbox::SandboxSettings;
 use crate::settings::secret_file;
 use crate::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
 /// What this version reads of a server's entry.
-const SERVER_KEYS: [&str; 28] = [
+const SERVER_KEYS: [&str; 29] = [
     "args",
     "client_header_forwarding",
     "command",
@@ -48,6 +49,7 @@ const SERVER_KEYS: [&str; 28] = [
     "maxTextBytes",
     "max_text_bytes",
     "oauth",
+    "sandbox",
     "startTimeout",
     "start_timeout",
     "tags",
@@ -215,6 +217,7 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
     let mut transport = entry.transport();
     let remote = entry.remote_settings(name, transport.as_ref());
     let per_user = transport.as_mut().map(|transport| PerUserSettings::read(&mut entry, transport, &remote)).unwrap_or_default();
+    let sandbox = SandboxSettings::read(&mut entry, matches!(transport, Some(TransportSettings::Stdio { .. })));
     let name = &*entry.published_name(name, context.mcpo);
     entry.check_name(name);
     let call_timeout = entry.first_of(["timeout", "timeout"], timeout).unwrap_or(calls.timeout);
@@ -240,6 +243,7 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
         validation,
         remote,
         per_user,
+        sandbox,
     })
 }
 

@@ -107,7 +107,10 @@ impl McpoSettings {
         }
         if has_children {
             let remedy = "`toolsieve serve` gives them a short list of variables and what `env` names";
-            warn("MCP servers inherit the whole environment of this process, secrets included".to_owned(), remedy);
+            warn(
+                "MCP servers inherit the whole environment of this process, secrets included, but for what is Toolsieve's own".to_owned(),
+                remedy,
+            );
         }
     }
 }

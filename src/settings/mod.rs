@@ -26,7 +26,9 @@ mod metrics;
 mod oauth;
 mod per_user;
 mod policy;
+mod processes;
 mod reload;
+mod sandbox;
 mod secret_file;
 mod secrets;
 mod selection;
@@ -68,7 +70,9 @@ pub use self::metrics::MetricsSettings;
 pub use self::oauth::OAuthSettings;
 pub use self::per_user::PerUserSettings;
 pub use self::policy::PolicySettings;
+pub use self::processes::ProcessSettings;
 pub use self::reload::ReloadSettings;
+pub use self::sandbox::SandboxSettings;
 pub use self::secrets::{SecretSettings, UserConnectionSettings};
 pub use self::selection::{Rerank, SelectionSettings};
 pub use self::servers::{RemoteSettings, ServerSettings, TransportSettings};
@@ -124,6 +128,7 @@ pub struct StartSettings {
     pub learning: LearningSettings,
     /// Set by mcpo's command line alone.
     pub mcpo: Option<McpoSettings>,
+    pub processes: ProcessSettings,
 }
 
 /// What can be replaced while the service runs.
@@ -200,6 +205,8 @@ pub struct Overrides {
     pub tls_key: Option<String>,
     /// `--toolsets`, `--exclude` and `--preset`
     pub toolsets: ToolsetFlags,
+    /// The program through which servers are started: the running one, where that is ours.
+    pub launcher: Option<PathBuf>,
 }
 
 impl Sources {
@@ -259,6 +266,7 @@ impl Settings {
         let policy = PolicySettings::read(&mut values, &mut findings);
         let toolsets = ToolsetSettings::read(&values, &sources.overrides.toolsets, &mut findings);
         let keys = values.fingerprints();
+        values.complete(&mut start.processes, sources);
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
             let live = LiveSettings { servers, calls, selection, groups, policy, toolsets, tags, definitions, limits };
@@ -313,6 +321,7 @@ impl StartSettings {
             metrics: MetricsSettings::read(reader),
             learning: LearningSettings::read(reader),
             mcpo: None,
+            processes: ProcessSettings::read(reader),
         }
     }
 }

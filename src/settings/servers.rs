@@ -13,6 +13,7 @@ use crate::settings::calls::Validation;
 use crate::settings::forwarding::HeaderForwarding;
 use crate::settings::oauth::OAuthSettings;
 use crate::settings::per_user::PerUserSettings;
+use crate::settings::sandbox::SandboxSettings;
 
 /// A server of the `mcpServers` map, checked and with every `${VAR}` replaced.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct ServerSettings {
     pub remote: RemoteSettings,
     /// What it is given of each caller.
     pub per_user: PerUserSettings,
+    /// Where its process is kept from the files of others.
+    pub sandbox: Option<SandboxSettings>,
 }
 
 /// What requests to a server over HTTP carry beside its configured headers.
@@ -103,6 +106,7 @@ impl ServerSettings {
             validation,
             remote,
             per_user,
+            sandbox,
         } = self;
         let mut found = transport.differences(&other.transport);
         let others = [
@@ -117,6 +121,7 @@ impl ServerSettings {
             ("compactResults", *compact_results != other.compact_results),
             ("validation", *validation != other.validation),
             (self.transport.values_key(), per_user.templates != other.per_user.templates),
+            ("sandbox", *sandbox != other.sandbox),
             ("listWith", !same_secrets(&per_user.list_with, &other.per_user.list_with)),
         ];
         for (key, _) in others.into_iter().filter(|(_, differs)| *differs) {
@@ -217,6 +222,7 @@ mod tests {
             compact_results: false,
             validation: Validation::Strict,
             per_user: PerUserSettings::default(),
+            sandbox: None,
         };
         let one = server("hunter22", &[], 1);
         assert_eq!(one.differences(&server("hunter22", &[], 1)), Vec::<&str>::new());

@@ -5,16 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use secrecy::SecretString;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use crate::domain::canonical::Fingerprint;
+use crate::settings::Sources;
 use crate::settings::finding::{Findings, Place, nearest, suggestion};
 use crate::settings::interpolate::{self, Environment};
 use crate::settings::json_text::line_and_column;
+use crate::settings::processes::{ProcessSettings, is_file, is_secret};
 use crate::settings::secret_file;
 
 /// The commented defaults: the reference of every setting.
@@ -395,6 +398,24 @@ impl Values {
             (TAG, rules(&self.tags)),
         ];
         entries.chain(tables.map(|(name, text)| (name.to_owned(), Fingerprint::of_text(&text)))).collect()
+    }
+
+    /// What is kept from the processes of servers.
+    pub(super) fn complete(&self, processes: &mut ProcessSettings, sources: &Sources) {
+        let texts = |test: fn(&str) -> bool| {
+            let values = self.entries.iter().filter(move |(key, _)| test(key)).flat_map(|(_, entry)| match &entry.value {
+                Value::Array(values) => values.iter().filter_map(Value::as_str).collect(),
+                value => Vec::from_iter(value.as_str()),
+            });
+            values.filter(|text| !text.is_empty())
+        };
+        processes.launcher.clone_from(&sources.overrides.launcher);
+        processes.secrets = texts(is_secret).map(SecretString::from).collect();
+        processes.files = sources.files();
+        processes.files.extend(texts(is_file).map(PathBuf::from));
+        let is_named = |name: &str| name == CREDENTIALS_FOLDER || (name.starts_with(PREFIX) && name.ends_with("_FILE"));
+        let named = sources.environment.iter().filter(|(name, path)| is_named(name) && !path.is_empty());
+        processes.files.extend(named.map(|(_, path)| PathBuf::from(path)));
     }
 
     /// Keys of the defaults that nobody asked for: each would be documented and without effect.

@@ -188,7 +188,7 @@ fn execute(criterion: &mut Criterion) {
         let task = tokio::spawn(application.run());
         let options = mcp::Options {
             client: mcp::client_builder().build().unwrap(),
-            inherit_environment: false,
+            processes: Arc::default(),
             oauth: None,
             timing: mcp::Timing::default(),
             users: toolsieve::settings::UserConnectionSettings::default(),

@@ -1,6 +1,7 @@
 //! The adapter to MCP servers, against real processes and real HTTP servers of our own (`tests/servers/`).
 
 mod configure;
+mod floods;
 mod sse;
 
 use std::io::BufRead as _;
@@ -15,7 +16,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
-use toolsieve::adapters::mcp::{McpServers, Options, Questions, Timing, client_builder};
+use toolsieve::adapters::mcp::{McpServers, Options, Processes, Questions, Timing, client_builder};
 use toolsieve::domain::principal::Principal;
 use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::service::ports::{CallContext, CallError, Progress, ServerEvent, ServerListing, ServerPhase, ServerState, ToolServers};
@@ -37,6 +38,8 @@ const QUICK: Timing = Timing {
     patience: Duration::from_millis(900),
     start_patience: LONG,
     drain: Duration::from_secs(2),
+    ping: None,
+    ping_timeout: PROMPT,
 };
 
 fn example(name: &str) -> PathBuf {
@@ -58,6 +61,7 @@ fn settings(name: &str, transport: TransportSettings) -> ServerSettings {
         compact_results: false,
         validation: Validation::Strict,
         per_user: PerUserSettings::default(),
+        sandbox: None,
     }
 }
 
@@ -144,7 +148,7 @@ fn start_over(client: reqwest::Client, settings: Vec<ServerSettings>, timing: Ti
         settings,
         Options {
             client,
-            inherit_environment,
+            processes: Arc::new(Processes { inherit_environment, ..Processes::default() }),
             oauth: None,
             timing,
             users: UserConnectionSettings::default(),

@@ -272,6 +272,9 @@ impl Behaviour {
                 "properties": {"count": {"type": "integer"}, "mode": {"enum": ["a", "b"]}},
             }}));
         }
+        if self.options.has("spy") {
+            tools.extend(["try_read", "try_write"].map(tool));
+        }
         if self.options.has("results") {
             tools.extend(raw_tools());
         }
@@ -376,6 +379,26 @@ impl Behaviour {
                 answer(text(String::new()));
             }
             "client" => answer(json!({"content": [], "structuredContent": self.seen().initialize})),
+            "try_read" => {
+                let read = std::fs::read(arguments["path"].as_str().unwrap());
+                let found = read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).map_err(|error| error.to_string());
+                answer(json!({"content": [], "structuredContent": {"text": found.as_ref().ok(), "error": found.as_ref().err()}}));
+            }
+            "try_write" => {
+                let written = std::fs::write(arguments["path"].as_str().unwrap(), "written").map_err(|error| error.to_string());
+                answer(json!({"content": [], "structuredContent": {"error": written.err()}}));
+            }
+            // Never ends.
+            "flood" => {
+                let part = match arguments["with"].as_str().unwrap() {
+                    "a_line" => vec![b'x'; 1 << 16],
+                    "junk" => b"no message\n".repeat(1 << 12),
+                    "blanks" => vec![b'\n'; 1 << 16],
+                    _ => b"a line of the log\n".repeat(1 << 12),
+                };
+                let is_error = arguments["with"] == "stderr";
+                while if is_error { std::io::stderr().write_all(&part) } else { std::io::stdout().write_all(&part) }.is_ok() {}
+            }
             "ask_user" => {
                 let asked = json!(format!("ask-{id}"));
                 let note = json!({"level": "warning", "data": "about to ask"});

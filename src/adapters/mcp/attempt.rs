@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::adapters::mcp::Options;
+use crate::adapters::mcp::child::Processes;
 use crate::adapters::mcp::connection::{ConnectError, Connection, Connector, Era, Questions, Wire};
 use crate::adapters::mcp::text::Secrets;
 use crate::settings::servers::ServerSettings;
@@ -18,15 +19,15 @@ const LAST_WORDS: Duration = Duration::from_millis(300);
 #[derive(Clone)]
 pub(super) struct Surroundings {
     client: reqwest::Client,
-    inherit_environment: bool,
+    processes: Arc<Processes>,
     oauth: Option<PathBuf>,
     questions: Questions,
 }
 
 impl Surroundings {
     pub(super) fn of(options: &Options) -> Self {
-        let Options { client, inherit_environment, oauth, questions, .. } = options.clone();
-        Self { client, inherit_environment, oauth, questions }
+        let Options { client, processes, oauth, questions, .. } = options.clone();
+        Self { client, processes, oauth, questions }
     }
 }
 
@@ -47,12 +48,12 @@ pub(super) struct Attempt<'a> {
 
 impl Attempt<'_> {
     pub(super) async fn connect(&self, era: Era, wire: Wire, deadline: Instant) -> Result<Connection, Failure> {
-        let Surroundings { client, inherit_environment, oauth, questions } = self.surroundings;
+        let Surroundings { client, processes, oauth, questions } = self.surroundings;
         let connector = Connector {
             settings: self.settings,
             secrets: self.secrets,
             client,
-            inherit_environment: *inherit_environment,
+            processes,
             wire,
             oauth: oauth.as_deref(),
             questions: *questions,

@@ -1,25 +1,31 @@
 //! A server's process: argv only, an environment of its own, leader of a process group that is ended as a whole.
 
-use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use indexmap::IndexMap;
 use nix::sys::signal::Signal;
 use process_wrap::tokio::{ChildWrapper, CommandWrap, ProcessGroup};
 use secrecy::{ExposeSecret, SecretString};
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::{ChildStdin, ChildStdout};
+use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::adapters::mcp::text::{Secrets, cut, plain};
+use crate::adapters::data_dir;
+use crate::adapters::launch::Launch;
+use crate::adapters::mcp::cutoff::Cutoff;
+use crate::adapters::mcp::sandbox::{Sandbox, SandboxError, SandboxPlaces};
+use crate::adapters::mcp::spawner;
+use crate::adapters::mcp::stderr::{self, LastWords};
+use crate::adapters::mcp::text::Secrets;
 use crate::domain::tool::ServerName;
+use crate::settings::{ProcessSettings, SandboxSettings, StartSettings};
 
 /// What a child inherits; besides these, `LC_*` and `XDG_*`.
 const INHERITED: [&str; 15] = [
@@ -39,11 +45,10 @@ const INHERITED: [&str; 15] = [
     "all_proxy",
     "no_proxy",
 ];
-/// Bytes of a line of standard error that are kept.
-const LINE_LIMIT: usize = 2000;
-/// Lines of standard error that are kept for the reason of a failure, and their bytes there.
-const LAST_LINES: usize = 5;
-const LAST_LINE_LIMIT: usize = 300;
+/// Variables of ours that no child gets, beside those that begin with `TOOLSIEVE_`.
+const OURS: [&str; 4] = ["CREDENTIALS_DIRECTORY", "DATABASE_URL", "EMBEDDER_API_KEY", "QDRANT_API_KEY"];
+/// Where programs are looked for without a `PATH`.
+const USUAL_PATH: &str = "/bin:/usr/bin";
 
 /// How much time a child has to end.
 #[derive(Clone, Copy, Debug)]
@@ -60,15 +65,55 @@ impl Manners {
     pub(super) const PROMPT: Self = Self { grace: Duration::from_millis(400), termination: Duration::from_millis(300) };
 }
 
+/// What all processes of servers are started with.
+#[derive(Clone, Debug, Default)]
+pub struct Processes {
+    /// Give them the whole environment, but for what is ours, instead of the allow-list.
+    pub inherit_environment: bool,
+    /// This program, through which they are started ([`Launch`]). Without it they are started directly, and none in a sandbox.
+    pub launcher: Option<PathBuf>,
+    /// Values of our own that no server is handed.
+    pub secrets: Vec<SecretString>,
+    pub sandboxes: SandboxPlaces,
+}
+
+impl Processes {
+    /// As the settings want it, with this data folder.
+    #[must_use]
+    pub fn of(settings: &StartSettings, data_dir: &Path) -> Self {
+        let ProcessSettings { launcher, secrets, files, .. } = settings.processes.clone();
+        let data_dir = std::path::absolute(data_dir).unwrap_or_else(|_| data_dir.to_owned());
+        let sandboxes = SandboxPlaces { folder: data_dir::sandboxes(&data_dir), private: files.into_iter().chain([data_dir]).collect() };
+        Self { inherit_environment: settings.mcpo.is_some(), launcher, secrets, sandboxes }
+    }
+
+    /// The variables of this process that a child gets.
+    fn inherited(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        std::env::vars_os().filter(|(name, value)| {
+            let Some(name) = name.to_str() else { return self.inherit_environment };
+            if self.inherit_environment {
+                !self.is_ours(name, value)
+            } else {
+                INHERITED.contains(&name) || name.starts_with("LC_") || name.starts_with("XDG_")
+            }
+        })
+    }
+
+    fn is_ours(&self, name: &str, value: &OsStr) -> bool {
+        let is_secret = || self.secrets.iter().any(|secret| OsStr::new(secret.expose_secret()) == value);
+        name.starts_with("TOOLSIEVE_") || OURS.contains(&name) || is_secret()
+    }
+}
+
 /// How a child is started.
-#[derive(Clone, Copy)]
-pub(super) struct Program<'a> {
-    pub(super) command: &'a str,
-    pub(super) args: &'a [String],
-    pub(super) env: &'a IndexMap<String, SecretString>,
-    pub(super) directory: Option<&'a Path>,
-    /// Pass on the whole environment instead of the allow-list.
-    pub(super) inherit_environment: bool,
+#[derive(Clone)]
+pub(super) struct Program {
+    pub(super) command: String,
+    pub(super) args: Vec<String>,
+    pub(super) env: IndexMap<String, SecretString>,
+    pub(super) directory: Option<PathBuf>,
+    pub(super) sandbox: Option<SandboxSettings>,
+    pub(super) processes: Arc<Processes>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -79,8 +124,14 @@ pub(super) enum SpawnError {
     NotFound(String),
     #[error("command `{0}` can't be executed")]
     NotExecutable(String),
-    #[error("the working directory does not exist")]
-    NoDirectory,
+    #[error("the working directory {} does not exist", .0.display())]
+    NoDirectory(PathBuf),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error("a server can be put into a sandbox by the program `toolsieve` on Linux alone")]
+    NoLauncher,
+    #[error("no process can be started now")]
+    NoThread,
     #[error("command `{command}` did not start")]
     Failed {
         command: String,
@@ -93,63 +144,63 @@ pub(super) enum SpawnError {
 pub(super) struct Child {
     process: Box<dyn ChildWrapper>,
     command: String,
-    last_lines: Arc<Mutex<VecDeque<String>>>,
+    last_words: LastWords,
+    cutoff: Cutoff,
     stderr: JoinHandle<()>,
+}
+
+/// Its standard input and output, and what whoever reads them can end it by.
+pub(super) struct Streams {
+    pub(super) stdin: ChildStdin,
+    pub(super) stdout: ChildStdout,
+    pub(super) cutoff: Cutoff,
 }
 
 impl Child {
     /// Starts the program; standard error goes to the log, without secrets.
-    pub(super) fn spawn(
-        server: &ServerName,
-        program: Program<'_>,
-        secrets: Arc<Secrets>,
-    ) -> Result<(Self, ChildStdin, ChildStdout), SpawnError> {
-        let Program { command, args, env, directory, inherit_environment } = program;
-        if directory.is_some_and(|directory| !directory.is_dir()) {
-            return Err(SpawnError::NoDirectory);
-        }
-        let mut wrapped = CommandWrap::with_new(command, |process| {
-            process.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            if !inherit_environment {
-                process.env_clear().envs(inherited());
-            }
-            process.envs(env.iter().map(|(name, value)| (name, value.expose_secret())));
-            if let Some(directory) = directory {
-                process.current_dir(directory);
-            }
-        });
-        let mut process = wrapped.wrap(ProcessGroup::leader()).spawn().map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound if command.contains('/') => SpawnError::NotFound(command.to_owned()),
-            io::ErrorKind::NotFound => SpawnError::NotInPath(command.to_owned()),
-            io::ErrorKind::PermissionDenied => SpawnError::NotExecutable(command.to_owned()),
-            _ => SpawnError::Failed { command: command.to_owned(), source },
-        })?;
+    pub(super) async fn spawn(server: ServerName, program: Program, secrets: Arc<Secrets>) -> Result<(Self, Streams), SpawnError> {
+        spawner::run(move || Self::start(server, &program, secrets)).await.ok_or(SpawnError::NoThread)?
+    }
+
+    fn start(server: ServerName, program: &Program, secrets: Arc<Secrets>) -> Result<(Self, Streams), SpawnError> {
+        let command = &program.command;
+        let mut wrapped = CommandWrap::from(program.prepare(&server)?);
+        let mut process = wrapped.wrap(ProcessGroup::leader()).spawn().map_err(|source| spawn_error(command, source))?;
         let (stdin, stdout, stderr) = (process.stdin().take(), process.stdout().take(), process.stderr().take());
         let (Some(stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
             let source = io::ErrorKind::BrokenPipe.into();
-            return Err(SpawnError::Failed { command: command.to_owned(), source });
+            return Err(SpawnError::Failed { command: command.clone(), source });
         };
-        let last_lines = Arc::<Mutex<VecDeque<String>>>::default();
-        let stderr = tokio::spawn(follow_stderr(server.clone(), stderr, secrets, Arc::clone(&last_lines)));
-        Ok((Self { process, command: command.to_owned(), last_lines, stderr }, stdin, stdout))
+        let (last_words, cutoff) = (LastWords::new(secrets), Cutoff::default());
+        let stderr = tokio::spawn(stderr::follow(server, stderr, last_words.clone(), cutoff.clone()));
+        let streams = Streams { stdin, stdout, cutoff: cutoff.clone() };
+        Ok((Self { process, command: command.clone(), last_words, cutoff, stderr }, streams))
     }
 
     /// Waits for the end of the process and tells how it ended. May be dropped and called again.
     pub(super) async fn exited(&mut self) -> String {
-        match self.process.wait().await {
-            Ok(status) => self.ended(status),
-            Err(_) => format!("`{}` is gone", self.command),
+        let ended = tokio::select! {
+            biased;
+            () = self.cutoff.reached() => None,
+            ended = self.process.wait() => Some(ended),
+        };
+        match ended {
+            None => self.cutoff.reason().unwrap_or("it was ended").to_owned(),
+            Some(Ok(status)) => self.ended(status),
+            Some(Err(_)) => format!("`{}` is gone", self.command),
         }
     }
 
     /// The last lines of standard error, where it wrote any.
     pub(super) async fn last_words(&mut self) -> Option<String> {
+        if self.cutoff.reason().is_some() {
+            return None;
+        }
         if let Ok(Some(_)) = self.process.try_wait() {
             // A dead process writes nothing more, but a grandchild may hold the pipe open.
             let _ = timeout(Duration::from_millis(200), &mut self.stderr).await;
         }
-        let lines = self.last_lines.lock().unwrap_or_else(PoisonError::into_inner);
-        (!lines.is_empty()).then(|| lines.iter().map(String::as_str).collect::<Vec<_>>().join(" | "))
+        self.last_words.text()
     }
 
     /// Ends the process group. Standard input has to be closed before, which is the request to end.
@@ -182,48 +233,74 @@ impl Drop for Child {
     }
 }
 
-fn inherited() -> impl Iterator<Item = (OsString, OsString)> {
-    std::env::vars_os().filter(|(name, _)| {
-        name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_") || name.starts_with("XDG_"))
-    })
+impl Program {
+    /// What is executed: the program itself, or this one, which becomes it.
+    fn prepare(&self, server: &ServerName) -> Result<Command, SpawnError> {
+        let Self { command, args, env, directory, sandbox, processes } = self;
+        if let Some(directory) = directory.as_ref().filter(|directory| !directory.is_dir()) {
+            return Err(SpawnError::NoDirectory(directory.clone()));
+        }
+        let mut variables: IndexMap<OsString, OsString> = processes.inherited().collect();
+        let own: Vec<(OsString, OsString)> = env.iter().map(|(name, value)| (name.into(), value.expose_secret().into())).collect();
+        let mut directory = directory.clone();
+        let mut process = if let Some(launcher) = &processes.launcher {
+            let path = own.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path).or_else(|| variables.get(OsStr::new("PATH")));
+            let program = find(command, path.map_or(OsStr::new(USUAL_PATH), OsString::as_os_str), directory.as_deref())?;
+            let sandbox = match sandbox {
+                Some(settings) => Some(Sandbox::of(server, settings, directory.as_deref(), &program, &processes.sandboxes)?),
+                None => None,
+            };
+            let grants = sandbox.map(|Sandbox { home, temporary, grants }| {
+                variables.retain(|name, _| !name.to_string_lossy().starts_with("XDG_"));
+                variables.extend([("HOME".into(), home.clone().into()), ("TMPDIR".into(), temporary.into())]);
+                directory.get_or_insert(home);
+                grants
+            });
+            let (name, args) = (command.into(), args.iter().map(OsString::from).collect());
+            let launch = Launch { parent: std::process::id(), sandbox: grants, program, name, args };
+            let mut process = Command::new(launcher);
+            process.arg0("toolsieve").args(launch.words());
+            process
+        } else {
+            if sandbox.is_some() {
+                return Err(SpawnError::NoLauncher);
+            }
+            let mut process = Command::new(command);
+            process.args(args);
+            process
+        };
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        process.env_clear().envs(variables).envs(own);
+        if let Some(directory) = directory {
+            process.current_dir(directory);
+        }
+        Ok(process)
+    }
 }
 
-async fn follow_stderr(
-    server: ServerName,
-    stderr: impl AsyncRead + Unpin,
-    secrets: Arc<Secrets>,
-    last_lines: Arc<Mutex<VecDeque<String>>>,
-) {
-    let mut reader = BufReader::new(stderr);
-    let mut line = Vec::new();
-    // What a secret that begins within the limit may need.
-    let room = LINE_LIMIT + secrets.longest();
-    loop {
-        let Ok(available) = reader.fill_buf().await else { return };
-        let ended = available.is_empty();
-        let end = available.iter().position(|byte| *byte == b'\n');
-        let part = &available[..end.unwrap_or(available.len())];
-        line.extend_from_slice(&part[..part.len().min(room - line.len())]);
-        let used = end.map_or(part.len(), |end| end + 1);
-        reader.consume(used);
-        if end.is_none() && !ended {
-            continue;
-        }
-        let text = plain(&String::from_utf8_lossy(&line));
-        // At the end of a line that was cut may stand a part of a secret, which nothing would mask.
-        let whole = if line.len() == room { text.len().saturating_sub(secrets.longest()) } else { text.len() };
-        let text = secrets.mask(&text, whole.min(LINE_LIMIT));
-        line.clear();
-        if !text.is_empty() {
-            tracing::debug!(target: "mcp_server", server = %server, "{text}");
-            let mut last_lines = last_lines.lock().unwrap_or_else(PoisonError::into_inner);
-            if last_lines.len() == LAST_LINES {
-                last_lines.pop_front();
-            }
-            last_lines.push_back(cut(&text, LAST_LINE_LIMIT).to_owned());
-        }
-        if ended {
-            return;
-        }
+/// The program that a command means, as `execvp(3)` finds it, relative to the directory in which it will run.
+fn find(command: &str, path: &OsStr, directory: Option<&Path>) -> Result<PathBuf, SpawnError> {
+    let at = |program: &Path| directory.map_or_else(|| program.to_owned(), |directory| directory.join(program));
+    let is_executable = |program: &Path| program.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+    let candidates: Vec<PathBuf> = if command.contains('/') {
+        vec![at(Path::new(command))]
+    } else {
+        std::env::split_paths(path).map(|folder| at(&folder).join(command)).collect()
+    };
+    if let Some(found) = candidates.iter().find(|candidate| is_executable(candidate)) {
+        // The process changes into its directory before it becomes the program.
+        return std::path::absolute(found).map_err(|source| spawn_error(command, source));
+    }
+    let kind =
+        if candidates.iter().any(|candidate| candidate.exists()) { io::ErrorKind::PermissionDenied } else { io::ErrorKind::NotFound };
+    Err(spawn_error(command, kind.into()))
+}
+
+fn spawn_error(command: &str, source: io::Error) -> SpawnError {
+    match source.kind() {
+        io::ErrorKind::NotFound if command.contains('/') => SpawnError::NotFound(command.to_owned()),
+        io::ErrorKind::NotFound => SpawnError::NotInPath(command.to_owned()),
+        io::ErrorKind::PermissionDenied => SpawnError::NotExecutable(command.to_owned()),
+        _ => SpawnError::Failed { command: command.to_owned(), source },
     }
 }

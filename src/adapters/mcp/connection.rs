@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::http::StatusCode;
@@ -28,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use url::Url;
 
-use crate::adapters::mcp::child::{Child, Manners, Program, SpawnError};
+use crate::adapters::mcp::child::{Child, Manners, Processes, Program, SpawnError};
 use crate::adapters::mcp::exchange::{Answer, Asker, Exchange, Listeners, Purpose, RAW, Ticket};
 use crate::adapters::mcp::follow::{self, Followed};
 use crate::adapters::mcp::http::{self, HttpClient, HttpFailure, Sender};
@@ -97,7 +98,7 @@ pub(super) struct Connector<'a> {
     pub(super) settings: &'a ServerSettings,
     pub(super) secrets: &'a Arc<Secrets>,
     pub(super) client: &'a reqwest::Client,
-    pub(super) inherit_environment: bool,
+    pub(super) processes: &'a Arc<Processes>,
     /// What is tried first.
     pub(super) wire: Wire,
     pub(super) oauth: Option<&'a Path>,
@@ -194,6 +195,8 @@ pub(super) struct Link {
     questions: Questions,
     /// The calls under way; those that list are not among them.
     pub(super) calls: TaskTracker,
+    /// A call timed out while nothing at all came from the server.
+    is_doubted: AtomicBool,
     /// Cancelled once rmcp has let go of the connection.
     closed: CancellationToken,
     result_limit: usize,
@@ -235,12 +238,18 @@ impl Connector<'_> {
         let settings = self.settings;
         match &settings.transport {
             TransportSettings::Stdio { command, args, env, directory } => {
-                let inherit_environment = self.inherit_environment;
-                let program = Program { command, args, env, directory: directory.as_deref(), inherit_environment };
-                let (process, stdin, stdout) = Child::spawn(&settings.name, program, Arc::clone(self.secrets))?;
+                let program = Program {
+                    command: command.clone(),
+                    args: args.clone(),
+                    env: env.clone(),
+                    directory: directory.clone(),
+                    sandbox: settings.sandbox.clone(),
+                    processes: Arc::clone(self.processes),
+                };
+                let (process, streams) = Child::spawn(settings.name.clone(), program, Arc::clone(self.secrets)).await?;
                 *child = Some(process);
                 let (exchange, limit) = (Arc::<Exchange>::default(), self.limit());
-                let transport = StdioTransport::new(settings.name.clone(), Arc::clone(&exchange), stdout, stdin, limit);
+                let transport = StdioTransport::new(settings.name.clone(), Arc::clone(&exchange), streams, limit);
                 let mut connection = self.shake_hands(transport, exchange, era, Wire::Stdio).await?;
                 connection.child = child.take();
                 Ok(connection)
@@ -368,6 +377,7 @@ impl Connector<'_> {
             wire,
             questions: self.questions,
             calls: TaskTracker::new(),
+            is_doubted: AtomicBool::new(false),
             closed: closed.clone(),
             result_limit: self.settings.max_result_bytes,
         };
@@ -433,6 +443,18 @@ impl Link {
 
     pub(super) fn is_closed(&self) -> bool {
         self.peer.is_transport_closed()
+    }
+
+    pub(super) fn doubt(&self) {
+        self.is_doubted.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn trust(&self) {
+        self.is_doubted.store(false, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_doubted(&self) -> bool {
+        self.is_doubted.load(Ordering::Relaxed)
     }
 
     /// Sends a request and returns the raw result. Dropping the future cancels the request at the server.

@@ -27,29 +27,35 @@ pub(super) struct Events<R> {
     kind: Option<String>,
     data: Option<Vec<u8>>,
     too_large: Option<(Vec<u8>, Vec<u8>)>,
+    /// Bytes of an event that is too large.
+    skipped: usize,
     is_first: bool,
 }
 
 impl<R: AsyncRead + Unpin> Events<R> {
     pub(super) fn new(reader: R, limit: usize) -> Self {
-        Self { lines: Lines::new(reader, limit), limit, kind: None, data: None, too_large: None, is_first: true }
+        Self { lines: Lines::new(reader, limit), limit, kind: None, data: None, too_large: None, skipped: 0, is_first: true }
     }
 
-    /// The next event with data, or `None` at the end. What the end cuts off is no event.
+    /// The next event with data, or `None` at the end. What the end cuts off is no event, and an event without an end is the end.
     pub(super) async fn next(&mut self) -> Option<Event> {
         loop {
             match self.lines.next().await {
-                Line::End => return None,
                 Line::Message(line) => {
                     let line = line.strip_suffix(b"\r").unwrap_or(&line);
                     let is_first = std::mem::take(&mut self.is_first);
                     let line = if is_first { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line) } else { line };
                     if !line.is_empty() {
+                        self.skipped += if self.too_large.is_some() { line.len() } else { 0 };
+                        if self.skipped / Lines::<R>::ENDLESS > self.limit {
+                            return None;
+                        }
                         self.field(line);
                     } else if let Some(event) = self.finish() {
                         return Some(event);
                     }
                 }
+                Line::End | Line::Endless { .. } => return None,
                 Line::TooLong { head, tail, .. } => {
                     self.data = None;
                     self.too_large = Some((value(b"data", &head).unwrap_or(&head).to_vec(), tail));
@@ -84,6 +90,7 @@ impl<R: AsyncRead + Unpin> Events<R> {
     fn finish(&mut self) -> Option<Event> {
         let kind = self.kind.take().filter(|kind| !kind.is_empty()).unwrap_or_else(|| "message".to_owned());
         if let Some((head, tail)) = self.too_large.take() {
+            self.skipped = 0;
             return Some(Event::TooLarge { head, tail });
         }
         self.data.take().map(|data| Event::Whole { kind, data })
@@ -126,5 +133,13 @@ mod tests {
         let lines = "data: yyyy\n".repeat(500);
         let text = format!("data: {long}\ndata: more\n\ndata: one\n\n{lines}\nevent: e\ndata: two\n\n");
         assert_eq!(all(&text, 1000).await, ["xxxx…512", "message=one", "yyyy…512", "e=two"]);
+    }
+
+    #[tokio::test]
+    async fn an_event_without_an_end_is_the_end() {
+        for endless in ["x".repeat(50_000), "data: yyyy\n".repeat(5_000)] {
+            let text = format!("data: one\n\ndata: {endless}\n\ndata: two\n\n");
+            assert_eq!(all(&text, 1000).await, ["message=one"]);
+        }
     }
 }

@@ -208,6 +208,8 @@ pub(super) struct Exchange {
     pub(super) suspect: Notify,
     /// What it has beside tools has changed.
     pub(super) news: Pending,
+    /// When the last message came.
+    heard: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Default)]
@@ -291,6 +293,7 @@ impl Exchange {
 
     /// The same for one that came on the stream of a request.
     pub(super) fn inbound_on(&self, message: &[u8], stream: Option<&RequestId>) -> Inbound {
+        *lock(&self.heard) = Some(Instant::now());
         // A server that writes another encoding than UTF-8 still gets its message through, and one that writes JSON as
         // Python does.
         let text = String::from_utf8_lossy(message);
@@ -370,6 +373,10 @@ impl Exchange {
         };
         *lock(&ticket.answer) = Some(answer);
         Inbound::Answered { id, result: for_rmcp }
+    }
+
+    pub(super) fn was_heard_since(&self, time: Instant) -> bool {
+        lock(&self.heard).is_some_and(|heard| heard >= time)
     }
 
     /// Answers the request that a message belongs to which was not read to its end. `head` and `tail` are what is

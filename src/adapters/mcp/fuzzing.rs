@@ -37,6 +37,10 @@ pub fn exchange(bytes: &[u8]) {
                 read += length + 1;
                 exchange.fail_oversized(&head, &tail)
             }
+            Line::Endless { length } => {
+                assert!(length / Lines::<&[u8]>::ENDLESS > LIMIT);
+                return;
+            }
         };
         if let Inbound::Answered { id, .. } = inbound {
             assert_eq!(id, RequestId::Number(ID));

@@ -10,18 +10,23 @@ mod bridge;
 mod call;
 mod child;
 mod connection;
+mod cutoff;
 mod events;
 mod exchange;
 mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
+mod health;
 mod http;
 mod list;
 mod news;
 mod oauth;
 mod per_user;
+mod sandbox;
 mod server;
+mod spawner;
 mod sse;
+mod stderr;
 mod stdio;
 mod supervisor;
 mod text;
@@ -41,8 +46,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 pub use self::bridge::{Bridge, BridgeError};
+pub use self::child::Processes;
 pub use self::connection::Questions;
 pub use self::http::client_builder;
+pub use self::sandbox::SandboxPlaces;
 pub use self::supervisor::Timing;
 
 use self::asking::{in_time, waiting_for_answers};
@@ -79,8 +86,8 @@ const INTERNAL_ERROR: i64 = -32603;
 pub struct Options {
     /// Made with [`client_builder`].
     pub client: reqwest::Client,
-    /// Give children the whole environment instead of the allow-list.
-    pub inherit_environment: bool,
+    /// What the processes of servers are started with.
+    pub processes: Arc<Processes>,
     /// The folder for renewed OAuth tokens; without one they are forgotten.
     pub oauth: Option<PathBuf>,
     pub timing: Timing,
@@ -198,6 +205,9 @@ impl McpServers {
                 Ok(Ok(result)) => return Ok(result),
                 Ok(Err(error)) => error,
                 Err(_) => {
+                    if limit == call_timeout && !held.link.exchange.was_heard_since(start) {
+                        held.link.doubt();
+                    }
                     if !settings.per_user.is_empty() {
                         // Nothing else would tell that such a connection is dead.
                         held.link.exchange.suspect.notify_one();

@@ -11,38 +11,76 @@ use rmcp::model::ServerResult;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::process::ChildStdout;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
+use crate::adapters::mcp::child::Streams;
+use crate::adapters::mcp::cutoff::Cutoff;
 use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket, encode};
 use crate::domain::tool::ServerName;
 
 /// Messages that may wait until the child reads its standard input.
 const QUEUE: usize = 256;
 const READ_BUFFER: usize = 64 * 1024;
-/// So many lines in a row that are no messages, and this is no MCP server.
-const MAX_JUNK: usize = 10_000;
+/// So many lines that are no messages at once, or so many in a second, and this is no MCP server. A line of a KiB counts as two.
+const MOST_JUNK: f64 = 10_000.0;
+const JUNK_PER_SECOND: f64 = 1_000.0;
+/// Longer ones don't count more.
+const LONGEST_JUNK: usize = 1 << 20;
 
-pub(super) struct StdioTransport<R> {
+pub(super) struct StdioTransport {
     server: ServerName,
     exchange: Arc<Exchange>,
-    lines: Lines<R>,
-    /// Lines since the last message.
-    junk: usize,
+    lines: Lines<ChildStdout>,
+    junk: Junk,
+    cutoff: Cutoff,
     /// `None` once it is closed; the writer then ends and the child's standard input with it.
     outgoing: Option<mpsc::Sender<Outgoing>>,
 }
 
-impl<R: AsyncRead + Send + Unpin> StdioTransport<R> {
-    pub(super) fn new(
-        server: ServerName,
-        exchange: Arc<Exchange>,
-        stdout: R,
-        stdin: impl AsyncWrite + Send + Unpin + 'static,
-        limit: usize,
-    ) -> Self {
+impl StdioTransport {
+    pub(super) fn new(server: ServerName, exchange: Arc<Exchange>, streams: Streams, limit: usize) -> Self {
+        let Streams { stdin, stdout, cutoff } = streams;
         let (sender, receiver) = mpsc::channel(QUEUE);
         tokio::spawn(write(stdin, receiver));
-        Self { server, exchange, lines: Lines::new(stdout, limit), junk: 0, outgoing: Some(sender) }
+        Self { server, exchange, lines: Lines::new(stdout, limit), junk: Junk::new(), cutoff, outgoing: Some(sender) }
+    }
+
+    /// Notes a line that is no message; `false`: there are too many of them.
+    fn take_junk(&mut self, bytes: usize) -> bool {
+        if self.junk.is_first() {
+            tracing::debug!(server = %self.server, "a line on standard output is not a message");
+        }
+        let is_bearable = self.junk.take(bytes, Instant::now());
+        if !is_bearable {
+            self.cutoff.because("its standard output is full of lines that are no messages".to_owned());
+        }
+        is_bearable
+    }
+}
+
+/// How many lines that are no messages are borne.
+struct Junk {
+    left: f64,
+    at: Instant,
+}
+
+impl Junk {
+    fn new() -> Self {
+        Self { left: MOST_JUNK, at: Instant::now() }
+    }
+
+    /// Whether there was none for a while.
+    fn is_first(&self) -> bool {
+        self.left >= MOST_JUNK
+    }
+
+    fn take(&mut self, bytes: usize, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = now;
+        self.left = (self.left + passed * JUNK_PER_SECOND).min(MOST_JUNK) - 1.0 - bytes.min(LONGEST_JUNK) as f64 / 1024.0;
+        self.left >= 0.0
     }
 }
 
@@ -87,7 +125,7 @@ fn one_line(message: &mut Vec<u8>) {
     message.push(b'\n');
 }
 
-impl<R: AsyncRead + Send + Unpin> Transport<RoleClient> for StdioTransport<R> {
+impl Transport<RoleClient> for StdioTransport {
     type Error = io::Error;
 
     fn send(&mut self, mut item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
@@ -112,27 +150,26 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleClient> for StdioTransport<R> {
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         loop {
-            let inbound = match self.lines.next().await {
+            let line = tokio::select! {
+                biased;
+                () = self.cutoff.reached() => return None,
+                line = self.lines.next() => line,
+            };
+            let (inbound, bytes) = match line {
                 Line::End => return None,
-                Line::Message(line) if line.trim_ascii().is_empty() => continue,
-                Line::Message(line) => self.exchange.inbound(&line),
+                Line::Message(line) if line.trim_ascii().is_empty() => (Inbound::Junk, line.len()),
+                Line::Message(line) => (self.exchange.inbound(&line), line.len()),
                 Line::TooLong { head, tail, length } => {
                     tracing::warn!(server = %self.server, length, "a message is too large");
-                    self.exchange.fail_oversized(&head, &tail)
+                    (self.exchange.fail_oversized(&head, &tail), length)
                 }
-            };
-            if matches!(inbound, Inbound::Junk) {
-                self.junk += 1;
-                if self.junk == 1 {
-                    tracing::debug!(server = %self.server, "a line on standard output is not a message");
-                } else if self.junk > MAX_JUNK {
-                    tracing::warn!(server = %self.server, "standard output is full of lines that are not messages");
+                Line::Endless { length } => {
+                    self.cutoff.because(format!("a line on its standard output has more than {} MiB and no end", length >> 20));
                     return None;
                 }
-                continue;
-            }
-            self.junk = 0;
+            };
             match inbound {
+                Inbound::Junk if !self.take_junk(bytes) => return None,
                 Inbound::Answered { id, .. } => return Some(RxJsonRpcMessage::<RoleClient>::response(ServerResult::empty(()), id)),
                 Inbound::Forward(message) => {
                     if let Ok(message) = serde_json::from_value(message) {
@@ -153,7 +190,15 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleClient> for StdioTransport<R> {
 
 pub(super) enum Line {
     Message(Vec<u8>),
-    TooLong { head: Vec<u8>, tail: Vec<u8>, length: usize },
+    TooLong {
+        head: Vec<u8>,
+        tail: Vec<u8>,
+        length: usize,
+    },
+    /// One that is so much too long that nothing waits for its end. What follows is a part of it.
+    Endless {
+        length: usize,
+    },
     End,
 }
 
@@ -167,6 +212,8 @@ pub(super) struct Lines<R> {
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
+    /// A line that is so many times longer than the longest message is never going to be one.
+    pub(super) const ENDLESS: usize = 8;
     /// How much of both ends of a line that is too long is kept, to find out which request it answers.
     pub(super) const EXCERPT: usize = 512;
 
@@ -186,7 +233,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             self.line.extend_from_slice(part);
             if let Some((_, length)) = &mut self.too_long {
                 *length += part.len();
+                let length = *length;
                 self.line.drain(..self.line.len().saturating_sub(Self::EXCERPT));
+                if end.is_none() && length / Self::ENDLESS > self.limit {
+                    self.reader.consume(used);
+                    return Line::Endless { length };
+                }
             } else if self.line.len() > self.limit {
                 let head = self.line[..Self::EXCERPT.min(self.line.len())].to_vec();
                 self.too_long = Some((head, self.line.len()));
@@ -220,6 +272,10 @@ mod tests {
                 Line::End => return found,
                 Line::Message(line) => found.push(String::from_utf8_lossy(&line).into_owned()),
                 Line::TooLong { length, .. } => found.push(format!("<{length}>")),
+                Line::Endless { .. } => {
+                    found.push("endless".to_owned());
+                    return found;
+                }
             }
         }
     }
@@ -227,8 +283,24 @@ mod tests {
     #[tokio::test]
     async fn a_long_line_is_skipped_and_the_next_one_read() {
         let mut text = b"one\n".to_vec();
-        text.extend(vec![b'x'; 200_000]);
+        text.extend(vec![b'x'; 7_000]);
         text.extend(b"\ntwo\n\nlast");
-        assert_eq!(all(&text, 1000).await, ["one", "<200000>", "two", "", "last"]);
+        assert_eq!(all(&text, 1000).await, ["one", "<7000>", "two", "", "last"]);
+        text.extend(vec![b'x'; 200_000]);
+        assert_eq!(all(&text, 1000).await, ["one", "<7000>", "two", "", "endless"]);
+    }
+
+    #[test]
+    fn some_lines_that_are_no_messages_are_borne_and_a_flood_of_them_is_not() {
+        let (mut junk, begun) = (Junk::new(), Instant::now());
+        let bearable = (0..20_000).take_while(|_| junk.take(10, begun)).count();
+        assert!((9_900..=10_000).contains(&bearable), "{bearable}");
+        let (mut junk, mut now) = (Junk::new(), begun);
+        for _ in 0..100_000 {
+            now += std::time::Duration::from_millis(2);
+            assert!(junk.take(10, now), "a few hundred a second");
+        }
+        let long = (0..20).take_while(|_| junk.take(16 << 20, now)).count();
+        assert_eq!(long, 9, "long ones count for many");
     }
 }

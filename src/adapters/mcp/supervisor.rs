@@ -1,5 +1,6 @@
 //! Keeps one server connected: connect, list, follow changes, and again after a failure, until it is told to stop.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +12,11 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::adapters::mcp::attempt::{Attempt, Failure, Surroundings};
 use crate::adapters::mcp::child::Manners;
 use crate::adapters::mcp::connection::{Connection, Era, LinkError, Wire};
+use crate::adapters::mcp::health::hangs;
 use crate::adapters::mcp::list::{ListError, Tools, list};
 use crate::adapters::mcp::news::hand_on;
 use crate::adapters::mcp::server::Server;
+use crate::service::supervision::Supervised;
 
 /// The clockwork of supervision. The default is for use, tests are quicker.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +38,10 @@ pub struct Timing {
     pub start_patience: Duration,
     /// How long calls under way may go on after their server was taken out of the configuration or changed in it.
     pub drain: Duration,
+    /// How often a server over standard streams is asked whether it is still there; `None`: never.
+    pub ping: Option<Duration>,
+    /// How long it may take over the answer.
+    pub ping_timeout: Duration,
 }
 
 impl Default for Timing {
@@ -49,6 +56,8 @@ impl Default for Timing {
             patience: Duration::from_millis(900),
             start_patience: Duration::from_secs(20),
             drain: Duration::from_secs(30),
+            ping: Some(Duration::from_secs(30)),
+            ping_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -64,7 +73,16 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
+    /// Runs the server until it is to stop. A panic ends its connection and process; it gets new ones then.
     pub(super) async fn run(self) {
+        let mut part = Supervised::new("MCP server");
+        while part.panicked(Box::pin(self.keep())).await {
+            tracing::error!(server = %self.server.name, "the connection to this server panicked");
+            self.server.failed("an error of the service itself", Instant::now());
+        }
+    }
+
+    async fn keep(&self) {
         let server = &self.server;
         let name = &server.name;
         let mut backoff = Backoff::new(self.timing);
@@ -181,10 +199,12 @@ impl Supervisor {
         let mut due: Option<Instant> = None;
         let mut pace = Pace::new(timing.debounce);
         let mut backoff = Backoff::new(timing);
+        let mut hanging = pin!(hangs(&link, || link.calls.is_empty(), timing));
         loop {
             let is_suspect = tokio::select! {
                 () = self.stop.cancelled() => return None,
                 how = connection.lost() => return Some(how),
+                how = &mut hanging => return Some(how),
                 () = link.exchange.suspect.notified() => is_remote,
                 () = link.exchange.changed.notified(), if due.is_none() => {
                     let now = Instant::now();

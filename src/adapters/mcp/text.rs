@@ -162,6 +162,7 @@ mod tests {
             compact_results: false,
             validation: crate::settings::Validation::Off,
             per_user: crate::settings::PerUserSettings::default(),
+            sandbox: None,
         })
     }
 

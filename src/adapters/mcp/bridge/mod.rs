@@ -166,7 +166,7 @@ impl Bridge {
                     tracing::warn!(limit = LIMIT, "a message of the client is too long and left out");
                     continue;
                 }
-                Line::End => break,
+                Line::End | Line::Endless { .. } => break,
             };
             if line.trim_ascii().is_empty() {
                 continue;

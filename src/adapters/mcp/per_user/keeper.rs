@@ -1,12 +1,15 @@
 //! The life of one connection: made, followed, ended.
 
+use std::pin::pin;
 use std::sync::Arc;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::adapters::mcp::attempt::{Attempt, Failure};
 use crate::adapters::mcp::child::Manners;
 use crate::adapters::mcp::connection::{Connection, Wire};
+use crate::adapters::mcp::health::hangs;
 use crate::adapters::mcp::list::list;
 use crate::adapters::mcp::per_user::{Entry, State, UserConnections};
 use crate::adapters::mcp::server::REASON_LIMIT;
@@ -17,10 +20,11 @@ impl UserConnections {
         let name = &entry.server.name;
         let connected = tokio::select! {
             () = entry.cut.cancelled() => Err("the connection was ended".to_owned()),
+            () = abandoned(&entry) => Err("nobody waits for the connection any more".to_owned()),
             connected = self.connect(&entry) => connected,
         };
-        let mut connection = match connected {
-            Ok(connection) => connection,
+        let (mut connection, _place) = match connected {
+            Ok(connected) => connected,
             Err(reason) => {
                 let reason = entry.secrets.mask(&plain(&reason), REASON_LIMIT);
                 tracing::debug!(server = %name, reason, "no connection in the name of a user");
@@ -42,7 +46,10 @@ impl UserConnections {
         tracing::debug!(server = %name, why, "connection in the name of a user ended");
     }
 
-    async fn connect(&self, entry: &Entry) -> Result<Connection, String> {
+    /// Connects when there is a place. What was given up keeps its own until its process is gone, so that there are never more of them
+    /// than there may be.
+    async fn connect(&self, entry: &Entry) -> Result<(Connection, OwnedSemaphorePermit), String> {
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| "the service is stopping".to_owned())?;
         let Entry { server, settings, secrets, .. } = entry;
         let attempt = Attempt { settings, secrets, surroundings: &self.surroundings };
         let deadline = Instant::now() + settings.start_timeout;
@@ -51,7 +58,7 @@ impl UserConnections {
             match attempt.connect(era, wire, deadline).await {
                 Ok(connection) => {
                     server.approach_by(era, connection.link.wire);
-                    return Ok(connection);
+                    return Ok((connection, place));
                 }
                 Err(Failure { era: next, at_once: true, .. }) => era = next,
                 Err(Failure { reason, era: next, .. }) => {
@@ -71,9 +78,11 @@ impl UserConnections {
             entry.server.introduced(connection.about.clone(), tools);
         }
         let is_remote = link.wire != Wire::Stdio;
+        let mut hanging = pin!(hangs(&link, || entry.is_idle(), self.timing));
         loop {
             tokio::select! {
                 how = connection.lost() => return how,
+                how = &mut hanging => return how,
                 () = entry.part.cancelled() => {
                     let mut uses = entry.uses.subscribe();
                     tokio::select! {
@@ -99,6 +108,12 @@ impl UserConnections {
             }
         }
     }
+}
+
+/// Resolves when it is to end and no call waits for it.
+async fn abandoned(entry: &Entry) {
+    entry.part.cancelled().await;
+    let _ = entry.uses.subscribe().wait_for(|uses| *uses == 0).await;
 }
 
 /// Resolves when nobody has used it for so long.

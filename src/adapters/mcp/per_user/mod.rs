@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -40,6 +40,8 @@ pub(super) struct UserConnections {
     surroundings: Surroundings,
     timing: Timing,
     pool: Mutex<Pool>,
+    /// One for each connection that there may be, from before it is made until it is gone.
+    places: Arc<Semaphore>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -127,6 +129,7 @@ impl UserConnections {
             surroundings: Surroundings::of(options),
             timing: options.timing,
             pool: Mutex::default(),
+            places: Arc::new(Semaphore::new(options.users.total)),
             tasks,
             stop,
         })

@@ -1,0 +1,177 @@
+//! Becomes the program of an MCP server: this binary is started in its place, ties itself to the service, shuts itself into the sandbox that
+//! the server was given, and executes the program. All of that has to be done by the new process itself, and doing it between `fork` and
+//! `exec` would take unsafe code.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// The first word of its command line.
+pub const WORD: &str = "launch-mcp-server";
+const PARENT: &str = "--parent";
+const SANDBOX: &str = "--sandbox";
+const READ: &str = "--read";
+const WRITE: &str = "--write";
+const PROGRAM: &str = "--";
+/// As shells have it for a program that can't be executed.
+const NOT_EXECUTED: u8 = 126;
+
+/// What is started, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Launch {
+    /// The process with which this one ends.
+    pub parent: u32,
+    pub sandbox: Option<Grants>,
+    pub program: PathBuf,
+    /// What the program is told that it is called, and its arguments.
+    pub name: OsString,
+    pub args: Vec<OsString>,
+}
+
+/// Files and folders that a sandboxed process can reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grants {
+    pub read: Vec<PathBuf>,
+    pub write: Vec<PathBuf>,
+}
+
+impl Launch {
+    /// The words behind the name of this binary.
+    #[must_use]
+    pub fn words(self) -> Vec<OsString> {
+        let mut words = vec![WORD.into(), PARENT.into(), self.parent.to_string().into()];
+        if let Some(Grants { read, write }) = self.sandbox {
+            words.push(SANDBOX.into());
+            words.extend(read.into_iter().flat_map(|path| [READ.into(), path.into()]));
+            words.extend(write.into_iter().flat_map(|path| [WRITE.into(), path.into()]));
+        }
+        words.extend([PROGRAM.into(), self.program.into(), self.name]);
+        words.extend(self.args);
+        words
+    }
+
+    /// Reads these words; `None` where they are meant otherwise.
+    #[must_use]
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
+        let mut words = words.into_iter();
+        words.next().filter(|word| word == WORD)?;
+        let mut launch = Self::default();
+        loop {
+            let word = words.next()?;
+            match word.to_str()? {
+                PARENT => launch.parent = words.next()?.to_str()?.parse().ok()?,
+                SANDBOX => launch.sandbox = Some(Grants::default()),
+                READ => launch.sandbox.as_mut()?.read.push(words.next()?.into()),
+                WRITE => launch.sandbox.as_mut()?.write.push(words.next()?.into()),
+                PROGRAM => break,
+                _ => return None,
+            }
+        }
+        (launch.program, launch.name) = (words.next()?.into(), words.next()?);
+        launch.args = words.collect();
+        Some(launch)
+    }
+
+    /// Executes the program. Returns only where that failed, and has said why.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let name = self.name.to_string_lossy().into_owned();
+        let why = self.execute();
+        // Standard error is the server's own: the service reads it.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("`{name}` was not started: {why}\n").as_bytes());
+        ExitCode::from(NOT_EXECUTED)
+    }
+
+    fn execute(self) -> String {
+        let Self { parent, sandbox, program, name, args } = self;
+        if let Err(why) = end_with(parent) {
+            return why;
+        }
+        if let Some(grants) = sandbox
+            && let Err(why) = enter(&grants)
+        {
+            return format!("no sandbox: {why}");
+        }
+        Command::new(program).arg0(name).args(args).exec().to_string()
+    }
+}
+
+/// From now on the end of the parent, however it ends, is the end of this process and of the program that it becomes.
+#[cfg(target_os = "linux")]
+fn end_with(parent: u32) -> Result<(), String> {
+    use nix::sys::prctl::set_pdeathsig;
+    use nix::sys::signal::Signal;
+
+    set_pdeathsig(Signal::SIGKILL).map_err(|error| format!("it can't be tied to the service: {error}"))?;
+    // It may have ended before.
+    if std::os::unix::process::parent_id() == parent { Ok(()) } else { Err("the service has ended".to_owned()) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn end_with(_parent: u32) -> Result<(), String> {
+    Ok(())
+}
+
+/// Shuts this process in for good, as Landlock does it (`landlock(7)`).
+#[cfg(target_os = "linux")]
+fn enter(grants: &Grants) -> Result<(), String> {
+    use landlock::{
+        ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr,
+        RulesetError, Scope,
+    };
+
+    /// Truncating is among the rights from this version on: without it, a file that can't be opened could be emptied.
+    const LEAST: ABI = ABI::V3;
+
+    let unsupported = |error: &dyn Display| format!("it takes Landlock of Linux 6.2 or later, switched on in the kernel ({error})");
+    let created = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(LEAST))
+        .map_err(|error| unsupported(&error))?
+        // Signals to processes outside, and their abstract sockets, where the kernel knows how.
+        .set_compatibility(CompatLevel::BestEffort)
+        .scope(Scope::from_all(ABI::V6))
+        .and_then(Ruleset::create)
+        .map_err(|error| unsupported(&error))?;
+    let allow = |created: RulesetCreated, path: &PathBuf, access| {
+        let refused = |error: &dyn Display| format!("{}: {error}", path.display());
+        let file = PathFd::new(path).map_err(|error| refused(&error))?;
+        let access = if path.is_dir() { access } else { access & AccessFs::from_file(LEAST) };
+        let rule = PathBeneath::new(file, access);
+        created.add_rule(rule).map_err(|error: RulesetError| refused(&error))
+    };
+    let (read, all) = (AccessFs::from_read(LEAST), AccessFs::from_all(LEAST));
+    let created = grants.read.iter().try_fold(created, |created, path| allow(created, path, read))?;
+    let created = grants.write.iter().try_fold(created, |created, path| allow(created, path, all))?;
+    created.restrict_self().map(|_| ()).map_err(|error| unsupported(&error))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn enter(_grants: &Grants) -> Result<(), String> {
+    Err("only Linux has what it takes".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let words = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
+        let plain =
+            Launch { parent: 7, program: "/bin/echo".into(), name: "echo".into(), args: words(&["--read", "--", ""]), ..Launch::default() };
+        let grants = Grants { read: vec!["/usr".into(), "--write".into()], write: vec!["/tmp/ä".into()] };
+        for launch in
+            [plain.clone(), Launch { sandbox: Some(Grants::default()), ..plain.clone() }, Launch { sandbox: Some(grants), ..plain }]
+        {
+            assert_eq!(Launch::read(launch.clone().words()), Some(launch));
+        }
+        for other in
+            [&["serve"][..], &[WORD], &[WORD, "--", "/bin/echo"], &[WORD, "--read", "/", "--", "a", "a"], &[WORD, "--odd", "--", "a", "a"]]
+        {
+            assert_eq!(Launch::read(words(other)), None, "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Where log lines go: standard error, as text or as JSON.
+//!
+//! Nothing here can fail, block or panic: whether somebody reads the log never decides whether the service works.
+
+mod lines;
+mod panics;
+mod text;
+
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt;
+
+use self::lines::{Line, Lines};
+use crate::settings::{LogFormat, LoggingSettings};
+
+/// How long the end of the process waits until the last lines are written.
+const FLUSHING: Duration = Duration::from_secs(1);
+
+/// The queue in front of standard error, once a command that runs for long has asked for it.
+static LINES: OnceLock<Arc<Lines>> = OnceLock::new();
+
+/// From now on nothing that this process says waits for its reader.
+pub fn begin() {
+    LINES.get_or_init(|| {
+        // A descriptor of its own: the lock of `std::io::stderr` would be held as long as the reader is stuck.
+        let stderr = io::stderr().as_fd().try_clone_to_owned().map(std::fs::File::from);
+        match stderr {
+            Ok(stderr) => Lines::start(stderr),
+            Err(_) => Lines::start(io::sink()),
+        }
+    });
+}
+
+/// Starts to log as the settings say.
+pub fn install(settings: &LoggingSettings) {
+    begin();
+    let builder = fmt()
+        .with_env_filter(EnvFilter::new(directives(&settings.filter)))
+        .with_writer(writer)
+        // A line that can't be written is dropped and counted; the default would panic over it.
+        .log_internal_errors(false)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false);
+    // A second installation in one process (tests) is no error.
+    let _ = match settings.format {
+        LogFormat::Text => builder.fmt_fields(text::fields()).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+    panics::log_them();
+}
+
+/// The same for a command that has no settings.
+pub fn install_plain() {
+    install(&LoggingSettings { filter: "info".to_owned(), format: LogFormat::Text });
+}
+
+/// Says something to a person beside the log. Commands that run for long don't wait for the reader.
+pub fn say(text: &str) {
+    match LINES.get() {
+        Some(lines) => lines.push(format!("{text}\n").as_bytes()),
+        None => {
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+}
+
+/// Gives the last lines a moment to be written.
+pub fn flush() {
+    if let Some(lines) = LINES.get() {
+        lines.flush(FLUSHING);
+    }
+}
+
+/// How many lines were lost since the start: nobody read them, or they could not be written.
+#[must_use]
+pub fn dropped() -> u64 {
+    LINES.get().map_or(0, |lines| lines.dropped())
+}
+
+/// How many panics there were since the start. Each one is a bug, and in the log.
+#[must_use]
+pub fn panics() -> u64 {
+    panics::count()
+}
+
+fn writer() -> Line<'static> {
+    Line(LINES.get().map(Arc::as_ref))
+}
+
+/// A level alone is meant for us and for the servers' own words; the libraries beneath are heard when they are named.
+fn directives(filter: &str) -> String {
+    let is_level = filter.chars().all(char::is_alphabetic);
+    if is_level { format!("off,toolsieve={filter},mcp_server={filter}") } else { filter.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::directives;
+
+    #[test]
+    fn a_level_is_ours_and_a_filter_is_taken_as_it_is() {
+        assert_eq!(directives("info"), "off,toolsieve=info,mcp_server=info");
+        assert_eq!(directives("info,rmcp=debug"), "info,rmcp=debug");
+    }
+}

@@ -1,0 +1,70 @@
+//! Work that goes on for as long as the service runs: a panic in it is not its end.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::time::{Instant, sleep};
+
+/// The pause after a first panic. It doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// After so long without a panic the pauses start over.
+const STABLE: Duration = Duration::from_mins(1);
+
+/// One part of the service. `while part.panicked(work()).await {}` runs it until it ends by itself.
+pub struct Supervised {
+    name: &'static str,
+    pause: Duration,
+}
+
+impl Supervised {
+    #[must_use]
+    pub fn new(name: &'static str) -> Self {
+        Self { name, pause: FIRST_PAUSE }
+    }
+
+    /// Runs the work. Returns `false` at its end, and `true` some time after it panicked: it has to be begun again.
+    pub async fn panicked(&mut self, work: impl Future<Output = ()>) -> bool {
+        let begun = Instant::now();
+        if AssertUnwindSafe(work).catch_unwind().await.is_ok() {
+            return false;
+        }
+        if begun.elapsed() >= STABLE {
+            self.pause = FIRST_PAUSE;
+        }
+        tracing::error!(part = self.name, "a part of the service panicked; it starts again");
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// What a user saw: one panic in the writer of the audit log, and nothing was ever written again.
+    #[tokio::test]
+    async fn a_part_that_panics_goes_on_with_what_comes_after() {
+        let (sender, mut queue) = mpsc::channel(9);
+        for number in [1, 0, 0, 2] {
+            sender.send(number).await.unwrap();
+        }
+        drop(sender);
+        let mut seen = Vec::new();
+        let mut part = Supervised::new("a test");
+        let begun = Instant::now();
+        let work = async |queue: &mut mpsc::Receiver<i32>, seen: &mut Vec<i32>| {
+            while let Some(number) = queue.recv().await {
+                seen.push(4 / number);
+            }
+        };
+        while part.panicked(work(&mut queue, &mut seen)).await {}
+        assert_eq!(seen, [4, 2]);
+        assert!(begun.elapsed() >= FIRST_PAUSE * 3, "ever longer pauses");
+        assert!(part.panicked(async { panic!("much later") }).await);
+    }
+}

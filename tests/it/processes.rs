@@ -1,0 +1,220 @@
+//! The processes of servers, of the built binary: what they can see of the service and of its files, and that they end with it.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use reqwest::{Client, StatusCode};
+use serde_json::{Value, json};
+
+use crate::harness::process::Service;
+use crate::harness::{LONG, example, stdio};
+
+const ADMIN: &str = "the-admin-key-of-this-test";
+/// The user that owns nothing.
+const NOBODY: &str = "65534";
+
+/// Calls a tool, again until the server is there.
+async fn call(service: &Service, path: &str, arguments: &Value) -> Value {
+    let begun = Instant::now();
+    loop {
+        let request = Client::new().post(format!("{}{path}", service.url)).bearer_auth(ADMIN).json(arguments);
+        let response = request.send().await.unwrap();
+        let status = response.status();
+        let body: Value = response.json().await.unwrap_or_default();
+        if status == StatusCode::OK {
+            return body;
+        }
+        assert!(begun.elapsed() < LONG, "{path}: {status} {body}\n{}", service.log());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn read(service: &Service, server: &str, path: &Path) -> Value {
+    call(service, &format!("/{server}/try_read"), &json!({ "path": path })).await
+}
+
+fn spy() -> Value {
+    stdio(&["spy"])
+}
+
+fn own(service: &Service, file: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{}/{file}", service.process.id()))
+}
+
+/// Seen before: each server reads the keys of the service and of all users' secrets in `/proc`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_of_the_same_user_sees_neither_environment_nor_memory_of_the_service() {
+    let folder = tempfile::Builder::new().prefix("toolsieve").tempdir_in("/tmp").unwrap();
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    // Programs that any user can run.
+    let copied = |from: &Path| {
+        let to = bin.join(from.file_name().unwrap());
+        fs::copy(from, &to).unwrap();
+        to
+    };
+    let (service, server) = (copied(Path::new(env!("CARGO_BIN_EXE_toolsieve"))), copied(&example("test-stdio-server")));
+    let mut servers = json!({"spy": {"command": server, "args": ["spy"]}});
+    servers["spy"]["env"] = json!({"OWN": "own"});
+    let mut service = Service::start(folder.path(), &servers, |command| {
+        let words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+        command.env("TOOLSIEVE_ADMIN_KEY", ADMIN);
+        let variables: Vec<_> = command.get_envs().map(|(name, value)| (name.to_owned(), value.unwrap().to_owned())).collect();
+        // For root nothing is hidden.
+        let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+        let mut as_nobody = Command::new(if is_root { Path::new("setpriv") } else { service.as_path() });
+        if is_root {
+            for path in [folder.path(), bin.as_path()] {
+                fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+            }
+            as_nobody.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(&service);
+        }
+        as_nobody.args(words).env_clear().envs(variables).stdin(std::process::Stdio::null());
+        *command = as_nobody;
+    });
+    let itself = read(&service, "spy", Path::new("/proc/self/environ")).await;
+    assert!(itself["text"].as_str().unwrap().contains("OWN=own"), "its own it sees: {itself}");
+    assert!(!itself.to_string().contains(ADMIN));
+    for file in ["environ", "mem", "maps", "fd/0", "auxv"] {
+        let seen = read(&service, "spy", &own(&service, file)).await;
+        assert!(seen["error"].as_str().is_some_and(|error| error.contains("denied")), "{file}: {seen}");
+    }
+    let metrics = Client::new().get(format!("{}/metrics", service.url)).bearer_auth(ADMIN).send().await.unwrap().text().await.unwrap();
+    for name in
+        ["process_open_fds ", "process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_threads ", "process_max_fds "]
+    {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {metrics}"));
+        assert!(value.parse::<f64>().unwrap() > 0.0, "{name}{value}");
+    }
+    assert_eq!(service.stop().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_in_a_sandbox_reaches_its_own_files_and_none_of_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let (work, docs) = (folder.path().join("work"), folder.path().join("docs"));
+    for path in [&work, &docs] {
+        fs::create_dir(path).unwrap();
+    }
+    fs::write(docs.join("page"), "a page").unwrap();
+    let mut boxed = spy();
+    boxed["sandbox"] = json!({"read": [example("test-stdio-server").parent().unwrap(), docs]});
+    boxed["cwd"] = json!(work);
+    let mut plain = boxed.clone();
+    plain["sandbox"] = json!(true);
+    plain.as_object_mut().unwrap().remove("cwd");
+    let servers = json!({"boxed": boxed, "plain": plain, "free": spy()});
+    let mut service = Service::start(folder.path(), &servers, |command| {
+        command.env("TOOLSIEVE_ADMIN_KEY", ADMIN);
+    });
+    let ours = [
+        folder.path().join("data/toolsieve.db"),
+        folder.path().join("mcp.json"),
+        folder.path().join("data/sandboxes/plain"),
+        own(&service, "environ"),
+    ];
+    for file in &ours[..2] {
+        assert!(read(&service, "free", file).await["error"].is_null(), "without a sandbox it is open");
+    }
+    for server in ["boxed", "plain"] {
+        for file in &ours {
+            let seen = read(&service, server, file).await;
+            assert!(seen["text"].is_null() && !seen.to_string().contains("No such"), "{server} {}: {seen}", file.display());
+            if !file.is_dir() {
+                let written = call(&service, &format!("/{server}/try_write"), &json!({ "path": file })).await;
+                assert!(written["error"].as_str().is_some_and(|error| error.contains("denied")), "{server} {}: {written}", file.display());
+            }
+        }
+        let process = call(&service, &format!("/{server}/process"), &json!({})).await;
+        let note = Path::new(process["directory"].as_str().unwrap()).join("note");
+        let environment = call(&service, &format!("/{server}/environment"), &json!({})).await;
+        for file in [note, Path::new(environment["TMPDIR"].as_str().unwrap()).join("note")] {
+            let written = call(&service, &format!("/{server}/try_write"), &json!({ "path": file })).await;
+            assert!(written["error"].is_null(), "{server} {}: {written}", file.display());
+            assert_eq!(read(&service, server, &file).await["text"], "written");
+        }
+        assert!(read(&service, server, Path::new("/etc/passwd")).await["error"].is_null(), "system folders are open");
+        assert!(!call(&service, &format!("/{server}/try_write"), &json!({"path": "/etc/toolsieve-test"})).await["error"].is_null());
+    }
+    assert_eq!(read(&service, "boxed", &docs.join("page")).await["text"], "a page");
+    assert!(!read(&service, "plain", &docs.join("page")).await["error"].is_null());
+    assert_eq!(service.stop().code(), Some(0));
+}
+
+/// A sandbox that can't be is an error and never no sandbox.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_does_not_start_without_the_sandbox_that_it_was_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = |sandbox: Value, directory: Option<&Path>| {
+        let mut server = spy();
+        server["sandbox"] = sandbox;
+        server["cwd"] = json!(directory);
+        server
+    };
+    let servers = json!({
+        "missing": server(json!({"read": ["/no/such/folder"]}), None),
+        "ours": server(json!({"write": [folder.path()]}), None),
+        "nowhere": server(json!(true), Some(Path::new("/no/such/directory"))),
+    });
+    let mut service = Service::start(folder.path(), &servers, |_| {});
+    for words in ["/no/such/folder", "is or holds files of Toolsieve itself", "working directory /no/such/directory does not exist"] {
+        service.until_logged(words);
+    }
+    assert_eq!(service.stop().code(), Some(0));
+}
+
+fn is_running(process: u64) -> bool {
+    fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// Seen before: after `kill -9` of the service a server that does not care for the end of its input stayed for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_end_with_the_service_however_that_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut servers = json!({"plain": stdio(&["ignore-end"]), "boxed": stdio(&["ignore-end"])});
+    servers["boxed"]["sandbox"] = json!({"read": [example("test-stdio-server").parent().unwrap()]});
+    let mut service = Service::start(folder.path(), &servers, |command| {
+        command.env("TOOLSIEVE_ADMIN_KEY", ADMIN);
+    });
+    let mut processes = Vec::new();
+    for server in ["plain", "boxed"] {
+        processes.push(call(&service, &format!("/{server}/process"), &json!({})).await["pid"].as_u64().unwrap());
+    }
+    assert!(processes.iter().all(|process| is_running(*process)));
+    service.signal(Signal::SIGKILL);
+    service.process.wait().unwrap();
+    let begun = Instant::now();
+    while processes.iter().any(|process| is_running(*process)) {
+        assert!(begun.elapsed() < LONG, "a server outlives the service");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Seen before: as mcpo, every server gets `TOOLSIEVE_ADMIN_KEY` and the key of all users' secrets.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_mcpo_servers_get_the_environment_without_what_is_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("toolsieve.toml");
+    fs::write(&settings, "[llm]\nbase_url = \"http://127.0.0.1:9/v1\"\nmodel = \"m\"\napi_key = \"${SOME_LLM_KEY}\"\n").unwrap();
+    let service = Service::start(folder.path(), &json!({"test": stdio(&[])}), |command| {
+        let words: Vec<_> = command.get_args().skip(1).map(ToOwned::to_owned).collect();
+        let path = std::env::var_os("PATH").unwrap();
+        *command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+        command.env_clear().env("PATH", path).args(words).args(["--host", "127.0.0.1", "--settings"]).arg(&settings);
+        command.stdin(std::process::Stdio::null());
+        for name in ["TOOLSIEVE_ADMIN_KEY", "DATABASE_URL", "QDRANT_API_KEY", "EMBEDDER_API_KEY", "SOME_LLM_KEY", "OTHER_KEY", "PLAIN"] {
+            command.env(name, if name == "TOOLSIEVE_ADMIN_KEY" { ADMIN.to_owned() } else { format!("value of {name}") });
+        }
+    });
+    let environment = call(&service, "/test/environment", &json!({})).await.to_string();
+    for name in ["OTHER_KEY", "PLAIN", "PATH"] {
+        assert!(environment.contains(name), "{name} is handed on: {environment}");
+    }
+    for name in ["TOOLSIEVE", "DATABASE_URL", "QDRANT_API_KEY", "EMBEDDER_API_KEY", "SOME_LLM_KEY", ADMIN] {
+        assert!(!environment.contains(name), "{name}: {environment}");
+    }
+}
