@@ -263,6 +263,15 @@ impl Admission {
         Ok(principal.with_model(text(headers, MODEL)?))
     }
 
+    /// Whether a request brings a key of this service, in whatever form, even where it let nobody in.
+    pub fn brings_own_key(&self, headers: &HeaderMap) -> bool {
+        let is_own = |key: &str| {
+            key.starts_with(api_key::PREFIX) || self.access.is_key(key) || self.admin_key.as_ref().is_some_and(|known| is_same(key, known))
+        };
+        let values = headers.get_all(header::AUTHORIZATION).filter_map(|value| value.to_str().ok());
+        values.map(str::trim).any(|value| is_own(value) || credential(value).is_some_and(|(_, key)| is_own(&key)))
+    }
+
     /// Whether this caller has shown a key, where there are any.
     fn is_known(&self, principal: &Principal) -> bool {
         match principal.kind {

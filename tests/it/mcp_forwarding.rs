@@ -8,6 +8,9 @@ use crate::keys::{ADMIN, KEY, create};
 use crate::mcp_adapter::HttpServer;
 use crate::mcp_stdio::newer_era;
 
+/// What a named key looks like.
+const NAMED: &str = "tsk_0123456789ab_0123456789abcdef0123456789abcdef";
+
 /// What an MCP client can ask of the server behind, by the addresses of all servers and of that one.
 fn requests() -> Vec<(&'static str, &'static str, Value)> {
     let argument = json!({"name": "who", "value": "A"});
@@ -71,18 +74,14 @@ async fn no_key_of_the_service_reaches_a_server() {
     service.settled().await;
     let (_, named) = create(&service, json!({"name": "ci"})).await;
     for key in [KEY, ADMIN, &named] {
-        let ways: [fn(RequestBuilder, &str) -> RequestBuilder; 2] =
-            [|request, key| request.bearer_auth(key), |request, key| request.basic_auth("anybody", Some(key))];
-        for with_key in ways {
-            for (path, method, params) in requests() {
-                for request in messages(&service, path, method, &params) {
-                    result(with_key(request, key)).await;
-                }
+        for (path, method, params) in requests() {
+            for request in messages(&service, path, method, &params) {
+                result(request.bearer_auth(key)).await;
             }
-            for (path, body) in [("/http/echo", json!({})), ("/v1/tools/call", json!({"name": "http__echo", "arguments": {}}))] {
-                let request = service.client.post(format!("{}{path}", service.url)).json(&body);
-                assert_eq!(with_key(request, key).send().await.unwrap().status(), StatusCode::OK);
-            }
+        }
+        for (path, body) in [("/http/echo", json!({})), ("/v1/tools/call", json!({"name": "http__echo", "arguments": {}}))] {
+            let request = service.client.post(format!("{}{path}", service.url)).json(&body);
+            assert_eq!(request.bearer_auth(key).send().await.unwrap().status(), StatusCode::OK);
         }
     }
     // A call that waits for an answer of its user, and goes on in another request.
@@ -116,4 +115,21 @@ async fn where_no_key_is_asked_for_a_caller_brings_its_own() {
     for (method, times) in [("tools/call", 7), ("prompts/get", 4), ("resources/read", 4), ("completion/complete", 4), ("prompts/list", 2)] {
         assert_eq!(of(method), times, "{method}: {seen}");
     }
+}
+
+/// A named key that let nobody in, because of the form in which it came to a service that asks for none, is still no server's business.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_let_nobody_in_is_not_forwarded_either() {
+    let server = HttpServer::start(&["headers", "more"]);
+    let service = Running::on(servers(&server)).await;
+    let ways: [fn(RequestBuilder) -> RequestBuilder; 2] =
+        [|request| request.basic_auth("anybody", Some(NAMED)), |request| request.header("authorization", NAMED)];
+    for with_key in ways {
+        for request in messages(&service, "/mcp", "tools/call", &json!({"name": "http__echo", "arguments": {}})) {
+            result(with_key(request)).await;
+        }
+        let request = service.request(Method::POST, "/http/echo").json(&json!({}));
+        assert_eq!(with_key(request).send().await.unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(seen(&service).await, json!([]));
 }

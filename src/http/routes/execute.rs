@@ -113,7 +113,9 @@ pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
         out.append(name, value);
     }
     // Keys come in this header, in whatever scheme. Where no key was asked for, it is the caller's own and may be meant for a server.
-    if caller.0.kind != PrincipalKind::Anyone {
+    let state = request.app_data::<web::Data<State>>();
+    let is_own = caller.0.kind != PrincipalKind::Anyone || state.is_none_or(|state| state.admission.brings_own_key(request.headers()));
+    if is_own {
         out.remove(http::header::AUTHORIZATION);
     }
     out
