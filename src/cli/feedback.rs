@@ -8,13 +8,12 @@ use crate::cli::admin::CallerAccess;
 use crate::cli::{Outcome, print};
 
 #[derive(Args)]
-#[group(id = "of", required = true, multiple = false, args = ["selection", "chat"])]
 pub(super) struct Feedback {
     /// The published name of the tool
     tool: String,
     verdict: Verdict,
     /// The selection that is meant: the `selection_id` that /v1/filter answered
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", required_unless_present = "chat", conflicts_with = "chat")]
     selection: Option<String>,
     /// The chat whose last selection is meant
     #[arg(long, value_name = "ID")]
