@@ -56,8 +56,9 @@ impl AsWritten {
         }
         let put_in = |line: &str| {
             let message = line.strip_prefix("data:").and_then(|message| in_message(message.trim_start(), written));
-            // A line end in what was written would end the event.
-            message.map_or_else(|| line.to_owned(), |message| format!("data: {}", message.replace('\n', "\ndata: ")))
+            // A line end in what was written would end the event, and one of the three is a carriage return alone. Between the
+            // tokens of JSON all of them mean the same.
+            message.map_or_else(|| line.to_owned(), |message| format!("data: {}", message.replace('\r', " ").replace('\n', "\ndata: ")))
         };
         let lines: Vec<String> = text.split('\n').map(put_in).collect();
         lines.join("\n").into()

@@ -42,7 +42,7 @@ pub(in crate::http) fn result(bytes: &[u8]) {
         let event = written.replaced(Bytes::from(format!("event: message\ndata: {answer}\n\n")));
         assert_eq!(read(&alone)["id"], 1);
         // Nothing of the result ends the event or begins a field of its own.
-        let event = String::from_utf8_lossy(&event).into_owned();
+        let event = String::from_utf8_lossy(&event).replace("\r\n", "\n").replace('\r', "\n");
         let lines = event.strip_prefix("event: message\n").and_then(|rest| rest.strip_suffix("\n\n")).unwrap_or_default();
         let data: Vec<&str> = lines.split('\n').map(|line| line.strip_prefix("data: ").unwrap_or("no data")).collect();
         assert_eq!(read(data.join("\n").as_bytes()), read(&alone), "{event}");
