@@ -14,6 +14,7 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use futures::StreamExt as _;
 use tokio::time::{Instant, timeout_at};
 
+use crate::domain::json::mended_surrogates;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
@@ -22,8 +23,15 @@ const SLOWEST: u64 = 16 << 10;
 /// Seconds, after which there is most likely room again.
 const RETRY_AFTER: u64 = 2;
 
-/// All bytes of a body.
+/// All bytes of a body. A lone surrogate counts as U+FFFD.
 pub struct Body(pub Bytes);
+
+impl Body {
+    fn read(bytes: Bytes) -> Self {
+        let mended = std::str::from_utf8(&bytes).ok().and_then(mended_surrogates);
+        Self(mended.map_or(bytes, Bytes::from))
+    }
+}
 
 impl FromRequest for Body {
     type Error = Problem;
@@ -36,7 +44,7 @@ impl FromRequest for Body {
             let state = state.ok_or_else(|| Problem::new(Code::Internal, "The service is not set up."))?;
             let (bytes, held) = state.bodies.read(length(request.headers()), &mut payload).await?;
             request.extensions_mut().insert(held);
-            Ok(Self(bytes))
+            Ok(Self::read(bytes))
         })
     }
 }

@@ -192,9 +192,15 @@ pub fn with_quoted_literals(json: &str) -> Option<String> {
 /// at it.
 #[must_use]
 pub fn without_lone_surrogates(json: String) -> String {
-    match scan::lone_surrogates(&json) {
-        Cow::Borrowed(_) => json,
-        Cow::Owned(mended) => mended,
+    mended_surrogates(&json).unwrap_or(json)
+}
+
+/// The same of a text that is only lent; `None` where nothing is to be replaced.
+#[must_use]
+pub fn mended_surrogates(json: &str) -> Option<String> {
+    match scan::lone_surrogates(json) {
+        Cow::Borrowed(_) => None,
+        Cow::Owned(mended) => Some(mended),
     }
 }
 
