@@ -1,13 +1,17 @@
 //! What is in force at the moment: the catalog, the policy, and the settings that can change while the service runs.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use ahash::RandomState;
 use arc_swap::ArcSwap;
 use moka::sync::Cache;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
+use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::Catalog;
+use crate::domain::naming::OperationId;
 use crate::domain::policy::{Assignment, Decision, Effect, Policy, Toolsets};
 use crate::domain::principal::{Classes, Principal, Scope, Visibility};
 use crate::domain::tool::{ServerName, Tool};
@@ -16,14 +20,22 @@ use crate::settings::SelectionSettings;
 /// The section `[selection]` as it is now.
 pub type LiveSelection = Arc<ArcSwap<SelectionSettings>>;
 
-/// Callers whose views are kept.
-const VIEWS: u64 = 10_000;
+/// Bytes of the views of callers that are kept.
+const VIEWS: u64 = 32 << 20;
+/// What an entry takes beside its lists, about.
+const VIEW: usize = 256;
+/// What a server or a class takes in a view, about.
+const VIEW_ITEM: usize = 32;
+/// Names of former tools that are kept. A server that makes up new names without end fills them; later ones count as foreign.
+const MOST_FORMER: usize = 100_000;
 
 /// Holds the present [`Catalog`] and the present [`Policy`]. Readers take a snapshot and keep it for the whole use case; a
 /// change swaps in a new one and never touches theirs.
 pub struct CurrentCatalog {
     now: ArcSwap<Now>,
     changing: Mutex<()>,
+    /// Published names of tools that are not in the catalog any more.
+    former: RwLock<HashSet<OperationId, RandomState>>,
     changes: watch::Sender<u64>,
     /// Somebody waits for what has changed.
     hurry: Notify,
@@ -34,12 +46,13 @@ struct Now {
     catalog: Arc<Catalog>,
     policy: Arc<Policy>,
     assignment: Assignment,
-    views: Cache<Principal, Visibility>,
+    views: Cache<Fingerprint, Visibility>,
 }
 
 impl Now {
     fn new(catalog: Arc<Catalog>, policy: Arc<Policy>) -> Self {
-        Self { assignment: policy.assign(&catalog), catalog, policy, views: Cache::new(VIEWS) }
+        let views = Cache::builder().weigher(|_, view| weight(view)).max_capacity(VIEWS).build();
+        Self { assignment: policy.assign(&catalog), catalog, policy, views }
     }
 
     fn visibility(&self, principal: &Principal) -> Visibility {
@@ -47,7 +60,8 @@ impl Now {
             let assigned = Arc::clone(&self.assignment.classes);
             return Visibility { servers: principal.servers.clone(), classes: Scope::All, assigned };
         }
-        if let Some(known) = self.views.get(principal) {
+        let view = self.policy.view_of(principal);
+        if let Some(known) = self.views.get(&view) {
             return known;
         }
         let visibility = Visibility {
@@ -55,7 +69,7 @@ impl Now {
             classes: self.policy.visible(principal, &self.assignment),
             assigned: Arc::clone(&self.assignment.classes),
         };
-        self.views.insert(principal.clone(), visibility.clone());
+        self.views.insert(view, visibility.clone());
         visibility
     }
 }
@@ -66,6 +80,7 @@ impl Default for CurrentCatalog {
         Self {
             now: ArcSwap::from_pointee(Now::new(Arc::default(), Arc::default())),
             changing: Mutex::default(),
+            former: RwLock::default(),
             changes,
             hurry: Notify::new(),
         }
@@ -146,7 +161,28 @@ impl CurrentCatalog {
     }
 
     pub fn swap(&self, catalog: Catalog) {
-        self.change(|now| Now::new(Arc::new(catalog), Arc::clone(&now.policy)));
+        self.change(|now| {
+            let gone = now.catalog.tools().iter().map(|tool| &tool.operation_id);
+            self.remember(gone.filter(|name| catalog.operation_position(name.as_str()).is_none()).cloned());
+            Now::new(Arc::new(catalog), Arc::clone(&now.policy))
+        });
+    }
+
+    /// Takes these names for names of former tools. Those of the catalog come first wherever a name is looked up.
+    pub fn remember(&self, names: impl Iterator<Item = OperationId>) {
+        let mut former = self.former.write();
+        names.for_each(|name| {
+            if former.len() < MOST_FORMER {
+                former.insert(name);
+            }
+        });
+    }
+
+    /// Whether a tool had this published name that is not in the catalog now: its server was removed, does not list it any
+    /// more, or it is withheld. Clients may still have a document of before.
+    #[must_use]
+    pub fn is_former(&self, name: &str) -> bool {
+        self.former.read().contains(name)
     }
 
     /// From now on this policy holds, for every call that begins.
@@ -177,5 +213,102 @@ impl CurrentCatalog {
     fn put(&self, new: Now) {
         self.now.store(Arc::new(new));
         self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+/// The bytes of a view, about.
+fn weight(view: &Visibility) -> u32 {
+    fn count<T: Ord>(scope: &Scope<T>) -> usize {
+        match scope {
+            Scope::All => 0,
+            Scope::Only(values) => values.len(),
+        }
+    }
+    u32::try_from(VIEW + VIEW_ITEM * (count(&view.servers) + count(&view.classes))).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::{CurrentCatalog, VIEWS};
+    use crate::domain::catalog::{Catalog, CatalogServer, tool};
+    use crate::domain::policy::{Effect, Policy, Rule, RulePlace, RuleSource};
+    use crate::domain::principal::{GroupTable, Principal, Scope, User};
+    use crate::domain::tool::ServerName;
+
+    const TOOLS: usize = 300;
+
+    /// A tool for each group, as rules say it.
+    fn current(rules: &[serde_json::Value]) -> CurrentCatalog {
+        let server = ServerName::from("s");
+        let tools = (0..TOOLS).map(|number| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}}));
+        let tools = tools.map(|raw| Arc::new(tool(&server, &Arc::new(raw)).unwrap())).collect();
+        let current = CurrentCatalog::default();
+        let title = None;
+        let server = CatalogServer {
+            name: server,
+            title: title.clone(),
+            program: title.clone(),
+            version: title.clone(),
+            instructions: title,
+            tools,
+        };
+        current.swap(Catalog::new(vec![server]));
+        let placed = rules.iter().zip(1..).map(|(rule, number)| {
+            let rule: Rule = serde_json::from_value(rule.clone()).unwrap();
+            crate::domain::policy::PlacedRule { place: RulePlace { source: RuleSource::Api, number }, rule }
+        });
+        current.set_policy(Policy::new(Effect::Block, placed.collect()));
+        current
+    }
+
+    fn user(number: usize, model: &str) -> Principal {
+        let key = Principal { vouches: true, ..Principal::service_key() };
+        let user = User { id: format!("u{number}"), groups: BTreeSet::from([format!("g{number}"), "all".to_owned()]), ..User::default() };
+        key.on_behalf_of(user, &GroupTable::default()).with_model(Some(model.to_owned()))
+    }
+
+    fn kept(current: &CurrentCatalog) -> (u64, u64) {
+        let now = current.now.load();
+        now.views.run_pending_tasks();
+        (now.views.entry_count(), now.views.weighted_size())
+    }
+
+    #[test]
+    fn views_are_bounded_by_their_bytes() {
+        let mut rules: Vec<_> = (0..TOOLS)
+            .map(|number| json!({"effect": "allow", "tools": [format!("t{number}")], "groups": ["all"], "principals": ["user:*", format!("user:u{number}")]}))
+            .collect();
+        rules.push(json!({"effect": "block", "models": ["none"]}));
+        let current = current(&rules);
+        let entry = u64::try_from(super::VIEW + super::VIEW_ITEM * TOOLS).unwrap();
+        let callers = usize::try_from(VIEWS / entry).unwrap() + 500;
+        for number in 0..callers {
+            assert!(matches!(current.visibility(&user(number, "m")).classes, Scope::Only(classes) if classes.len() == TOOLS));
+        }
+        let (views, bytes) = kept(&current);
+        assert!(bytes <= VIEWS && views < callers as u64, "{views} views of {bytes} bytes");
+        assert!(bytes > VIEWS / 2, "{views} views of {bytes} bytes");
+    }
+
+    #[test]
+    fn what_no_rule_asks_for_makes_no_view_of_its_own() {
+        let rule = json!({"effect": "allow", "tools": ["t1"], "groups": ["all"]});
+        let ask = |current: &CurrentCatalog| (0..100).for_each(|number| drop(current.visibility(&user(0, &format!("model-{number}")))));
+        let by_group = current(std::slice::from_ref(&rule));
+        ask(&by_group);
+        assert_eq!(kept(&by_group).0, 1, "of a hundred models");
+        let by_model = current(&[rule, json!({"effect": "allow", "tools": ["t2"], "models": ["model-7"]})]);
+        ask(&by_model);
+        assert_eq!(kept(&by_model).0, 100);
+        let of = |model| match by_model.visibility(&user(0, model)).classes {
+            Scope::All => 0,
+            Scope::Only(classes) => classes.len(),
+        };
+        assert_eq!((of("model-7"), of("model-8")), (2, 1));
     }
 }

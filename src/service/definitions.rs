@@ -20,6 +20,7 @@ use crate::domain::canonical;
 use crate::domain::canonical::Fingerprint;
 use crate::domain::definition::{Difference, NO_TOOL, SERVER_KEY, definition_of, difference, prompt_key, prompt_of, skeleton};
 use crate::domain::hidden_text::visible;
+use crate::domain::naming::OperationId;
 use crate::domain::tool::{ServerName, Tool, ToolId};
 use crate::service::ports::{ServerListing, Store, StoreError, StoredDefinition};
 use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
@@ -311,6 +312,14 @@ impl Definitions {
     #[must_use]
     pub fn is_new(&self, tool: &Tool) -> bool {
         self.state.read().is_new(&tool.id, &tool.definition)
+    }
+
+    /// The published names of all tools that were ever seen.
+    #[must_use]
+    pub fn names(&self) -> Vec<OperationId> {
+        let state = self.state.read();
+        let tools = state.known.values().flat_map(HashMap::values).map(|stored| &stored.tool);
+        tools.filter(|tool| !tool.name.starts_with(NO_TOOL)).map(OperationId::of).collect()
     }
 
     /// What is known of the definition of a tool that was seen once.

@@ -22,6 +22,7 @@ use crate::domain::policy::pattern::{Bits, Conditions, Patterns, Scratch};
 use crate::domain::policy::rule::{Effect, PlacedRule, Rule};
 use crate::domain::policy::toolsets::{Membership, Toolsets};
 use crate::domain::policy::traits::Traits;
+use crate::domain::policy::view::Asked;
 use crate::domain::principal::{Classes, Members, Principal, Scope, VisibilityClass};
 use crate::domain::tool::Tool;
 use crate::domain::toolset::ToolsetName;
@@ -43,6 +44,7 @@ pub struct Policy {
     caller_of: Vec<Option<usize>>,
     /// Each condition once.
     callers: Vec<CallerSide>,
+    asked: Asked,
     /// The rules one by one, for whoever wants to know which decides.
     pub(super) single: OnceLock<Vec<ToolSide>>,
 }
@@ -121,6 +123,7 @@ impl Policy {
         let rules: Arc<[PlacedRule]> = rules.into();
         let version = Fingerprint::of_text(&format!("{default:?} {rules:?}")).prefix();
         Self {
+            asked: Asked::by(&rules),
             rules,
             default,
             version,
@@ -288,6 +291,12 @@ impl Policy {
     pub(super) fn held(&self, principal: &Principal) -> Vec<bool> {
         let holds: Vec<bool> = self.callers.iter().map(|side| side.holds(principal)).collect();
         self.caller_of.iter().map(|caller| caller.is_none_or(|caller| holds[caller])).collect()
+    }
+
+    /// Equal for callers who may see the same under this policy.
+    #[must_use]
+    pub fn view_of(&self, principal: &Principal) -> Fingerprint {
+        self.asked.of(principal)
     }
 
     /// The classes that a caller may see.

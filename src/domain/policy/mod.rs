@@ -12,6 +12,7 @@ mod rule;
 mod tagging;
 mod toolsets;
 mod traits;
+mod view;
 
 pub use check::{contradictions, warnings};
 pub use compiled::{Assignment, Policy};
