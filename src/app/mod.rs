@@ -176,6 +176,7 @@ impl Application {
         let facts = Arc::new(Facts::start(Arc::clone(&store), rebuilds.clone(), &live).await.map_err(StartError::ToolFacts)?);
         let definitions = Definitions::start(Arc::clone(&store), live.definitions).await.map_err(StartError::ToolFacts)?;
         let definitions = Arc::new(definitions);
+        current.remember(definitions.names().into_iter());
         let cleaning = Cleaning {
             store: Arc::clone(&store),
             keys: Arc::clone(&keys),
@@ -214,7 +215,7 @@ impl Application {
         let indexing = keep_indexed(indexing, stop.clone());
 
         let retrieve = Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection));
-        let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)));
+        let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)).with_servers(Arc::clone(&servers)));
         let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)));
         let teaching = teach(Arc::clone(&retrieve), Arc::clone(&store), embedder.recoveries(), stop.clone());
         let secrets = Arc::new(Secrets::new(Arc::clone(&store), Arc::clone(&servers), start.secrets.keys.clone(), &live));

@@ -14,10 +14,12 @@ pub struct Selection {
     pub id: String,
     /// The tool ids to keep, in the order in which they came; `None` when none came.
     pub tool_ids: Option<Vec<String>>,
+    /// Whether everything stays, whatever the message says: the static part of a comparison.
+    pub keeps_all: bool,
     pub tools: Vec<Selected>,
     /// Of [`Selection::tools`] those that were not on offer, where they were asked for.
     pub disclosed: Vec<Disclosed>,
-    /// cl100k tokens of our definitions on offer.
+    /// cl100k tokens of our definitions on offer, as far as the caller may use them.
     pub tokens_before: u64,
     /// The same, of those that are kept.
     pub tokens_after: u64,

@@ -19,7 +19,8 @@ use crate::domain::principal::User;
 const ISSUER: &str = "open-webui";
 /// How far the two clocks may be apart.
 const LEEWAY: Duration = Duration::from_secs(30);
-const MAX_BYTES: usize = 8 << 10;
+/// What 512 groups of 256 bytes take, encoded.
+const MAX_BYTES: usize = 192 << 10;
 
 #[derive(Deserialize)]
 struct Header {

@@ -1,6 +1,5 @@
 //! Who calls: the check in front of every route, and the extractor that hands the principal to a handler.
 
-use std::collections::BTreeSet;
 use std::future::{Ready, ready};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +15,6 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseErr
 use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 
@@ -29,19 +27,13 @@ use crate::http::connections::Connection;
 use crate::http::meter::Refused;
 use crate::http::methods::head_as_get;
 use crate::http::origin::Standing;
+use crate::http::person::{self, MAX_BYTES};
 use crate::http::place::Below;
 use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
 use crate::service::keys::Keys;
 use crate::service::publish::Place;
 
-/// Longest id, address or group of a user that is taken.
-const MAX_ID_BYTES: usize = 256;
-const USER_ID: &str = "x-openwebui-user-id";
-const USER_EMAIL: &str = "x-openwebui-user-email";
-/// Percent-encoded, as Open WebUI sends it.
-const USER_NAME: &str = "x-openwebui-user-name";
-const USER_GROUPS: &str = "x-openwebui-user-groups";
 const USER_TOKEN: &str = "x-openwebui-user-jwt";
 const MODEL: &str = "x-openwebui-model-id";
 
@@ -260,7 +252,7 @@ impl Admission {
             Some(user) => self.on_behalf_of(&principal, user),
             None => principal,
         };
-        Ok(principal.with_model(text(headers, MODEL)?))
+        Ok(principal.with_model(person::text(headers, MODEL, MAX_BYTES)?))
     }
 
     /// Whether a request brings a key of this service, in whatever form, even where it let nobody in.
@@ -289,16 +281,12 @@ impl Admission {
         if let Some(secret) = &self.user_jwt_secret {
             let Some(token) = headers.get(USER_TOKEN) else { return Ok(None) };
             let user = token.to_str().ok().and_then(|token| user_token::read(token, secret, SystemTime::now()));
-            return user.filter(is_bounded).map(Some).ok_or_else(|| self.access.refused());
+            return user.and_then(|user| person::bounded(user).ok()).map(Some).ok_or_else(|| self.access.refused());
         }
         if headers.contains_key(USER_TOKEN) && !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!("users come signed, in X-OpenWebUI-User-Jwt, which takes access.user_jwt_secret to be read; they are not known");
         }
-        let Some(id) = text(headers, USER_ID)? else { return Ok(None) };
-        let groups = text(headers, USER_GROUPS)?.unwrap_or_default();
-        let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
-        let name = text(headers, USER_NAME)?.map(|name| percent_decode_str(&name).decode_utf8_lossy().into_owned());
-        Ok(Some(User { id, email: text(headers, USER_EMAIL)?, name, groups }))
+        person::of_headers(headers)
     }
 
     fn on_behalf_of(&self, principal: &Principal, user: User) -> Principal {
@@ -307,7 +295,7 @@ impl Admission {
 
     /// The user that a trusted caller names in a body. Where users come signed, unsigned ones are not believed.
     pub fn for_user_in_body(&self, principal: &Principal, user: Option<User>) -> Principal {
-        match user.filter(is_bounded) {
+        match user {
             Some(user) if principal.vouches && self.user_jwt_secret.is_none() => self.on_behalf_of(principal, user),
             _ => principal.clone(),
         }
@@ -387,26 +375,6 @@ impl Access {
             Self::Mcpo { .. } => Problem::new(Code::WrongKey, "Send the key that the service was started with."),
             _ => Problem::new(Code::Unauthorized, "The key is wrong."),
         }
-    }
-}
-
-fn is_bounded(user: &User) -> bool {
-    let texts: BTreeSet<&String> = user.groups.iter().chain(&user.email).chain(&user.name).chain([&user.id]).collect();
-    !user.id.is_empty() && texts.iter().all(|text| text.len() <= MAX_ID_BYTES)
-}
-
-/// A header that says something, in a length that can be kept.
-fn text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
-    let longest = match name {
-        USER_GROUPS => 16 * MAX_ID_BYTES,
-        // Three bytes for one.
-        USER_NAME => 3 * MAX_ID_BYTES,
-        _ => MAX_ID_BYTES,
-    };
-    match std::str::from_utf8(value.as_bytes()) {
-        Ok(text) if text.len() <= longest => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
-        _ => Err(Problem::new(Code::InvalidRequest, format!("The header {name} is too long, or no text."))),
     }
 }
 

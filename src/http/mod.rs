@@ -14,6 +14,7 @@ mod meter;
 pub mod methods;
 pub mod origin;
 mod pages;
+pub mod person;
 pub mod place;
 pub mod problem;
 pub mod routes;

@@ -128,7 +128,7 @@ impl Find {
             queries.extend(request.intent.clone());
         }
         let list = if is_meant.is_some() { LONGEST_LIST } else { request.limit };
-        let Merged { ranked, vector, warnings: of_search } = self.retrieve.merged(&queries, &visibility, &catalog, list).await;
+        let Merged { ranked, warnings: of_search } = self.retrieve.merged(&queries, &visibility, &catalog, list).await;
         warnings.extend(of_search);
 
         let settings = self.selection.load_full();
@@ -156,13 +156,14 @@ impl Find {
             }
         });
         let tools: Vec<FoundTool> = told.collect();
+        warnings.extend(self.retrieve.down_warnings(order.iter().map(|&place| &tool_at(place).id)));
         let to_load = || order.iter().map(|&place| tool_at(place));
         let toolsets = now.as_ref().map(|now| {
             let missing: Vec<&Arc<Tool>> = to_load().filter(|tool| !now.contains(&tool.operation_id)).collect();
             proposed(&missing, &catalog, &visibility)
         });
         let next = next(&tools, toolsets.as_deref(), request.detail);
-        let message = self.recorder.message(self.retrieve.model(), vector, &request.queries.join("\n"));
+        let message = self.recorder.message(&request.queries.join("\n"));
         self.recorder.searched(SearchKind::FindTools, here.caller, message, to_load().map(|tool| tool.id.clone()).collect());
         Found { tools, toolsets: toolsets.unwrap_or_default(), next, warnings }
     }

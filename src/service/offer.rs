@@ -12,6 +12,7 @@ use crate::domain::selection::Disclosed;
 use crate::domain::session::Session;
 use crate::domain::tool::{Tool, ToolId};
 use crate::domain::toolset::ToolsetName;
+use crate::service::current::CurrentCatalog;
 use crate::service::foreign::ForeignTool;
 use crate::service::select::{Offered, SelectRequest};
 
@@ -88,7 +89,7 @@ impl Face {
 }
 
 impl Offer {
-    pub(super) fn of(request: &SelectRequest, catalog: &Catalog, visibility: &Visibility) -> Self {
+    pub(super) fn of(request: &SelectRequest, current: &CurrentCatalog, catalog: &Catalog, visibility: &Visibility) -> Self {
         let mut offer = Self { mask: vec![false; catalog.tools().len()], ..Self::default() };
         let switched_on: Option<HashSet<&str>> = request.tool_ids.as_ref().map(|ids| ids.iter().map(String::as_str).collect());
         for (id, path) in &request.connections {
@@ -98,16 +99,28 @@ impl Offer {
             let session = request.sessions.get(path).cloned().map(Face::Session);
             let face = session.or_else(|| Face::of(path, catalog, visibility));
             if face.is_none() {
-                offer.warnings.push(format!("{id} is not narrowed: nothing is published under {path}"));
+                offer
+                    .warnings
+                    .push(format!("{id} stays switched on: nothing is published under {path}. Its tools are narrowed by their names"));
             }
             offer.connections.push((id.clone(), face));
         }
         if let Some(offered) = &request.offered {
-            offer.sort(offered, request.narrow_foreign, catalog, visibility);
+            offer.sort(offered, request.narrow_foreign, current, catalog, visibility);
         } else {
             offer.take_published(request.connections.is_empty(), catalog, visibility);
         }
         offer
+    }
+
+    /// What the connections publish, as far as it is known.
+    pub(super) fn faces(&self) -> impl Iterator<Item = &Face> {
+        self.connections.iter().filter_map(|(_, face)| face.as_ref())
+    }
+
+    /// Whether a tool can only come from a connection of which nobody knows what it publishes.
+    pub(super) fn is_of_unknown(&self, tool: &Tool, classes: &Classes) -> bool {
+        self.connections.iter().any(|(_, face)| face.is_none()) && !self.faces().any(|face| face.publishes(tool, classes))
     }
 
     /// Whether the tool at this position is on offer.
@@ -138,7 +151,7 @@ impl Offer {
     }
 
     fn take_published(&mut self, everything: bool, catalog: &Catalog, visibility: &Visibility) {
-        let faces: Vec<&Face> = self.connections.iter().filter_map(|(_, face)| face.as_ref()).collect();
+        let faces: Vec<&Face> = self.faces().collect();
         let everything_is_on = everything || faces.contains(&&Face::Everything);
         let is_on = |tool: &Tool| everything_is_on || faces.iter().any(|face| face.publishes(tool, &visibility.assigned));
         let published: Vec<u32> =
@@ -151,13 +164,17 @@ impl Offer {
         }
     }
 
-    fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, catalog: &Catalog, visibility: &Visibility) {
+    /// A name of the catalog is ours, and so is that of a former tool: where the caller may not use it, or nobody can any more, it
+    /// is dropped. A function of others that has such a name by chance goes with it; no other name does, however like ours it looks.
+    fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, current: &CurrentCatalog, catalog: &Catalog, visibility: &Visibility) {
         let mut is_visible = vec![false; catalog.tools().len()];
         catalog.visible_positions(visibility).for_each(|position| is_visible[position as usize] = true);
         let mut seen = HashSet::new();
         for function in offered {
-            if let Some(position) = catalog.operation_position(&function.name).filter(|&position| is_visible[position as usize]) {
-                self.add(position);
+            if let Some(position) = catalog.operation_position(&function.name) {
+                if is_visible[position as usize] {
+                    self.add(position);
+                }
                 continue;
             }
             if !seen.insert(function.name.as_str()) {
@@ -166,6 +183,7 @@ impl Offer {
             let meta = META_TOOLS.into_iter().find(|name| *name == function.name);
             match (meta, &function.description) {
                 (Some(name), _) => self.meta.push(name),
+                (None, _) if current.is_former(&function.name) => {}
                 (None, Some(description)) if narrow_foreign => {
                     self.judged.push(ForeignTool { name: function.name.clone(), description: description.clone() });
                 }

@@ -53,7 +53,7 @@ impl Recorder {
         Self { meters, ..self }
     }
 
-    /// Keeps the texts of messages beside their vectors.
+    /// Keeps the texts of messages.
     #[must_use]
     pub fn with_texts(self, keeps_text: bool) -> Self {
         Self { keeps_text, ..self }
@@ -77,8 +77,9 @@ impl Recorder {
     }
 
     /// The same, for a selection: what follows it is tied to it.
-    pub(super) fn record_selection(&self, event: SelectionEvent, principal: &Principal) {
-        if let (Some(id), SelectionEventKind::Offered { tools, .. }) = (&event.selection, &event.kind) {
+    pub(super) fn record_selection(&self, mut event: SelectionEvent, principal: &Principal) {
+        if let (Some(id), SelectionEventKind::Offered { tools, .. }) = (&event.selection, &mut event.kind) {
+            *tools = self.last.shared(std::mem::take(tools));
             self.last.remember(principal, id, event.chat.as_deref(), tools);
         }
         self.record(event);
@@ -133,9 +134,9 @@ impl Recorder {
     }
 
     /// A message as it may be kept.
-    pub(super) fn message(&self, model: &str, vector: Option<Arc<[f32]>>, text: &str) -> EventMessage {
+    pub(super) fn message(&self, text: &str) -> EventMessage {
         let end = text.char_indices().nth(MAX_TEXT_CHARACTERS).map_or(text.len(), |(at, _)| at);
-        EventMessage { model: model.into(), vector, text: self.keeps_text.then(|| text[..end].to_owned()) }
+        EventMessage { text: self.keeps_text.then(|| text[..end].to_owned()) }
     }
 }
 

@@ -3,7 +3,7 @@
 //! A part that is down costs a warning and quality, never the answer: without vectors the ranking is lexical, without
 //! the index it is empty.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,13 +14,15 @@ use crate::domain::catalog::Catalog;
 use crate::domain::principal::Visibility;
 use crate::domain::relevance::{
     Candidates, FusionParameters, Gate, GateEvidence, LeftOpen, LexicalModel, QueryPlan, Ranked, Signals, SparseVector, TurnEvidence,
-    readable_score, z_scores,
+    living_first, readable_score, z_scores,
 };
-use crate::domain::tool::Tool;
+use crate::domain::tool::{ServerName, Tool, ToolId};
 use crate::service::current::LiveSelection;
 use crate::service::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
 use crate::service::meters::{Meters, Stage};
-use crate::service::ports::{Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex};
+use crate::service::ports::{
+    Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex, ToolServers,
+};
 
 /// A ranked list with the evidence that the cut and the gate go by. Keys below the number of tools in the catalog are
 /// positions in it; the others are foreign tools in their order.
@@ -95,6 +97,8 @@ pub struct Retrieve {
     gate: ArcSwap<Gate>,
     foreign: ForeignVectors,
     meters: Arc<Meters>,
+    /// Where the tools run; `None` where none is ever run.
+    servers: Option<Arc<dyn ToolServers>>,
 }
 
 /// What several queries bring together.
@@ -102,8 +106,6 @@ pub struct Retrieve {
 pub struct Merged {
     /// Positions in the catalog with their fused scores, best first: all that the caller sees.
     pub ranked: Vec<(u32, f32)>,
-    /// The first query as a vector.
-    pub vector: Option<Arc<[f32]>>,
     pub warnings: Vec<String>,
 }
 
@@ -120,6 +122,7 @@ impl Retrieve {
             gate,
             foreign: ForeignVectors::default(),
             meters: Arc::default(),
+            servers: None,
         }
     }
 
@@ -127,6 +130,12 @@ impl Retrieve {
     #[must_use]
     pub fn with_meters(self, meters: Arc<Meters>) -> Self {
         Self { meters, ..self }
+    }
+
+    /// Ranks tools of servers lower that do not answer.
+    #[must_use]
+    pub fn with_servers(self, servers: Arc<dyn ToolServers>) -> Self {
+        Self { servers: Some(servers), ..self }
     }
 
     /// With other parts than the usual ones, for measuring what each contributes. The index must have been filled with
@@ -267,9 +276,16 @@ impl Retrieve {
         let not_judged = self.add_foreign(&mut candidates, catalog, &vectors, &query, foreign, &mut warnings).await;
         let servers = server_priors(&found.servers, catalog);
         candidates.set_prior(|key| catalog.server_of(key).and_then(|server| servers.get(server as usize)).copied().unwrap_or(0.0));
-        let ranked = candidates.fuse(&fusion);
+        let mut ranked = candidates.fuse(&fusion);
+        // The gate judges what there is, whether it answers or not.
+        let agreement = agreement(&ranked, catalog);
+        let down = self.down(catalog);
+        if down.contains(&true) {
+            let is_down = |key| catalog.server_of(key).is_some_and(|server| down[server as usize]);
+            living_first(&mut ranked, is_down, |key| catalog.texts().map_or(key, |facts| facts.twins.group(key)));
+        }
         Ranking {
-            agreement: agreement(&ranked, catalog),
+            agreement,
             has_parts,
             not_judged,
             ranked,
@@ -280,6 +296,27 @@ impl Retrieve {
             vector: vectors.into_iter().next(),
             warnings,
         }
+    }
+
+    /// For each server of the catalog whether it does not answer.
+    fn down(&self, catalog: &Catalog) -> Vec<bool> {
+        let mut down = vec![false; catalog.servers().len()];
+        for server in self.servers.iter().flat_map(|servers| servers.down()) {
+            if let Some(place) = catalog.server_position(server.as_str()) {
+                down[place] = true;
+            }
+        }
+        down
+    }
+
+    /// What to say of tools whose servers do not answer: they stay, because a server may be back when a tool is called.
+    pub(super) fn down_warnings<'a>(&self, tools: impl Iterator<Item = &'a ToolId>) -> Vec<String> {
+        let down: BTreeSet<ServerName> = self.servers.iter().flat_map(|servers| servers.down()).collect();
+        if down.is_empty() {
+            return Vec::new();
+        }
+        let shown: BTreeSet<&ServerName> = tools.map(|tool| &tool.server).filter(|server| down.contains(*server)).collect();
+        shown.into_iter().map(|server| format!("{server} does not answer at the moment; its tools are offered all the same")).collect()
     }
 
     /// Returns the places of those that were not judged.
@@ -339,7 +376,6 @@ impl Retrieve {
             let list = self.settings.load().candidates.max(list);
             let ranking = self.rank(&QueryPlan::new(query), visibility, catalog, Some(list), &[]).await;
             merged.warnings.extend(ranking.warnings);
-            merged.vector = merged.vector.or(ranking.vector);
             for ranked in ranking.ranked {
                 best.entry(ranked.key).and_modify(|fused| *fused = fused.max(ranked.fused)).or_insert(ranked.fused);
             }

@@ -25,7 +25,7 @@ use crate::service::judges::Judges;
 use crate::service::meta_tokens::{Costs, MetaTokens};
 use crate::service::meters::{SelectionFigures, SelectionKind};
 use crate::service::offer::{Face, Offer};
-use crate::service::ports::{Advisor, SelectionEvent, SelectionEventKind};
+use crate::service::ports::{Advisor, OfferedTools, SelectionEvent, SelectionEventKind};
 use crate::service::record::Recorder;
 use crate::service::rerank::{Reranked, Reranking};
 use crate::service::retrieve::Retrieve;
@@ -133,7 +133,6 @@ struct Chosen {
     judged: bool,
     /// Scores of all ranked tools.
     scores: HashMap<u32, f32>,
-    vector: Option<Arc<[f32]>>,
     /// The message as it was searched for.
     message: String,
     warnings: Vec<String>,
@@ -170,7 +169,7 @@ impl Select {
         let id = Uuid::now_v7().to_string();
         let catalog = self.current.snapshot();
         let visibility = self.current.visibility(principal);
-        let mut offer = Offer::of(&request, &catalog, &visibility);
+        let mut offer = Offer::of(&request, &self.current, &catalog, &visibility);
         // In the order of the conversation, which is the order in which they stay on offer.
         let called = called_names(&request).filter_map(|name| match name {
             // Whoever searched needs it to run what was found, and has it in this place from now on.
@@ -252,6 +251,7 @@ impl Select {
         let judged = chosen.foreign.iter().map(|(name, score, rank)| (name.clone(), Some(*score), chosen.reason(*rank)));
         tools.extend(foreign.chain(judged).map(|(name, score, reason)| Selected { name, id: None, score, reason }));
 
+        warnings.extend(self.retrieve.down_warnings(tools.iter().filter_map(|selected| selected.id.as_ref())));
         let tool_ids = request.tool_ids.as_ref().map(|ids| keep_tool_ids(ids, &request.connections, &offer, &tools, &catalog, &visibility));
         let (tokens_before, tokens_after) = tokens(&offer, &tools, &catalog, &self.meta_tokens.of(&catalog, &visibility));
         let took = started.elapsed();
@@ -267,7 +267,7 @@ impl Select {
             took_us = took.as_micros(),
             "selection"
         );
-        Selection { id, tool_ids, tools, disclosed, tokens_before, tokens_after, warnings, took }
+        Selection { id, tool_ids, keeps_all: is_static, tools, disclosed, tokens_before, tokens_after, warnings, took }
     }
 
     /// Ranks what is on offer and cuts the ranking to what the message needs.
@@ -313,7 +313,6 @@ impl Select {
         let mut chosen = Chosen {
             kind: if ranking.warnings.is_empty() { SelectionKind::Chosen } else { SelectionKind::Degraded },
             scores,
-            vector: ranking.vector.clone(),
             leans: ranking.in_context.is_some(),
             message: ranking.message.clone(),
             warnings: ranking.warnings.clone(),
@@ -407,9 +406,10 @@ impl Select {
         }
         // A few tools fill up a short list; none of them is a reason to keep a connection switched on.
         let reasons = |face: &Face| close.iter().any(|tool| face.publishes(tool, classes));
-        let kept: Vec<&Face> = offer.connections.iter().filter_map(|(_, face)| face.as_ref()).filter(|face| reasons(face)).collect();
+        let kept: Vec<&Face> = offer.faces().filter(|face| reasons(face)).collect();
         if !kept.is_empty() {
-            chosen.tools.retain(|&position| kept.iter().any(|face| face.publishes(&catalog.tools()[position as usize], classes)));
+            let stays = |tool: &Tool| kept.iter().any(|face| face.publishes(tool, classes)) || offer.is_of_unknown(tool, classes);
+            chosen.tools.retain(|&position| stays(&catalog.tools()[position as usize]));
         }
     }
 
@@ -476,7 +476,7 @@ impl Select {
             score: None,
             reason: Reason::Pinned,
         }));
-        let of_connections = offer.connections.iter().filter_map(|(_, face)| face.as_ref()?.toolset());
+        let of_connections = offer.faces().filter_map(Face::toolset);
         for name in of_connections.chain(principal.within.iter().flatten()) {
             let always = visibility.assigned.toolset(name).into_iter().flat_map(|members| &members.always);
             for tool in always.filter_map(|name| catalog.operation(name.as_str())) {
@@ -501,6 +501,7 @@ impl Select {
         arm: Option<Arm>,
     ) {
         self.recorder.meters().selection(figures);
+        let tools = kept.iter().filter_map(|selected| selected.id.clone());
         let event = SelectionEvent {
             at: SystemTime::now(),
             selection: Some(id.to_owned()),
@@ -508,8 +509,8 @@ impl Select {
             chat: request.chat.clone(),
             conversation: request.chat.as_deref().map(Conversation::chat),
             kind: SelectionEventKind::Offered {
-                message: self.recorder.message(self.retrieve.model(), chosen.vector, &chosen.message),
-                tools: kept.iter().filter_map(|selected| selected.id.clone()).collect(),
+                message: self.recorder.message(&chosen.message),
+                tools: if arm == Some(Arm::Static) { OfferedTools::all(tools.collect()) } else { tools.collect() },
                 tokens_before: figures.tokens_before,
                 tokens_after: figures.tokens_after,
                 arm,
@@ -532,7 +533,6 @@ impl Chosen {
             leans: false,
             judged: false,
             scores: HashMap::new(),
-            vector: None,
             message: String::new(),
             warnings: Vec::new(),
         }

@@ -81,7 +81,7 @@ impl SmartSelect {
             None => (self.ranked(request, &visibility, &catalog, &mut warnings).await, HEURISTIC),
         };
         let found = tools.iter().map(|(tool, _)| tool.id.clone()).collect();
-        let message = self.recorder.message(self.retrieve.model(), None, &request.task);
+        let message = self.recorder.message(&request.task);
         self.recorder.searched(SearchKind::SmartSelect, caller, message, found);
         SmartSelection { tools: tools.into_iter().map(|(tool, reason)| smart_tool(&tool, reason)).collect(), provider, warnings }
     }

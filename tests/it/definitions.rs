@@ -12,13 +12,13 @@ use crate::keys::{ADMIN, administer, shape, with_key};
 use crate::mcp_sessions::Client;
 
 /// What the server of a test lists; `relist` makes it say that this has changed.
-struct Listed {
+pub(crate) struct Listed {
     file: PathBuf,
     _folder: TempDir,
 }
 
 impl Listed {
-    fn new(tools: &[Value]) -> Self {
+    pub(crate) fn new(tools: &[Value]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listed = Self { file: folder.path().join("tools.json"), _folder: folder };
         listed.write(tools);
@@ -31,12 +31,12 @@ impl Listed {
         std::fs::write(&self.file, json!(tools).to_string()).unwrap();
     }
 
-    fn server(&self) -> Value {
+    pub(crate) fn server(&self) -> Value {
         stdio(&[&format!("file={}", self.file.display())])
     }
 
     /// Changes what is listed and waits until the service has taken it over.
-    async fn change(&self, service: &Running, tools: &[Value]) {
+    pub(crate) async fn change(&self, service: &Running, tools: &[Value]) {
         let before = listed_at(service).await;
         self.write(tools);
         // Listings of one second look alike.
@@ -65,11 +65,11 @@ async fn listed_at(service: &Running) -> String {
     }
 }
 
-fn read(description: &str) -> Value {
+pub(crate) fn read(description: &str) -> Value {
     json!({"name": "read", "description": description, "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}})
 }
 
-fn other(name: &str) -> Value {
+pub(crate) fn other(name: &str) -> Value {
     json!({"name": name, "description": "Another one.", "inputSchema": {"type": "object"}})
 }
 

@@ -285,3 +285,71 @@ async fn only_what_a_connection_runs_is_disclosed() {
     let (status, problem) = service.post("/v1/filter", &body).await;
     assert_eq!((status, problem["code"].as_str()), (StatusCode::UNPROCESSABLE_ENTITY, Some("invalid_request")));
 }
+
+/// A text that was cut in the middle of an emoji was a 400, so that chat had all tools until it was out of the last turns.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_an_emoji_counts_as_an_unknown_character() {
+    let service = crate::keys::start(&[]).await;
+    let post = async |path: &str, body: &'static str| {
+        let request = service.request(reqwest::Method::POST, path).header("content-type", "application/json").body(body);
+        let response = request.send().await.unwrap();
+        (response.status(), response.json::<Value>().await.unwrap())
+    };
+    let (status, answer) = post("/v1/filter", r#"{"messages": [{"role": "user", "content": "what time is it in Tokyo \ud83d"}]}"#).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    assert!(names(&answer).contains(&"time__get_current_time"), "{answer}");
+    let (status, found) = post("/v1/tools/search", r#"{"queries": ["time \uDE00 in Tokyo"]}"#).await;
+    assert_eq!((status, &found["tools"][0]["server"]), (StatusCode::OK, &json!("time")), "{found}");
+    let (status, echoed) = post("/one/echo", r#"{"text": "a\ud83d \ud83d\ude00"}"#).await;
+    assert_eq!(status, StatusCode::OK, "{echoed}");
+    assert!(echoed.to_string().contains("a\u{FFFD} \u{1F600}"), "{echoed}");
+}
+
+/// Somebody whose id was too long was selected for with the rights and the chats of the key itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_that_cannot_be_read_is_refused() {
+    let service = crate::keys::start(&[("TOOLSIEVE_ACCESS__TRUST_USERS", "true")]).await;
+    let long = "x".repeat(257);
+    let many: Vec<String> = (0..513).map(|number| format!("g{number}")).collect();
+    let ask = async |user: Value| service.post("/v1/filter", &json!({"messages": message("thanks!"), "user": user})).await;
+    for (user, why) in [
+        (json!({"id": long}), "id has 257 bytes"),
+        (json!({"id": "u", "email": long}), "email has 257 bytes"),
+        (json!({"id": "u", "groups": ["a", long]}), "a group has 257 bytes"),
+        (json!({"id": "u", "groups": many}), "513 groups"),
+        (json!({"id": 7}), "id is not a text"),
+        (json!({"id": "u", "email": []}), "email is not a text"),
+        (json!({"id": "u", "groups": "a"}), "groups is not an array"),
+        (json!({"id": "u", "groups": [1]}), "a group is not a text"),
+        (json!({"email": "a@example.org"}), "it has no id"),
+        (json!({"id": ""}), "it has no id"),
+        (json!("u"), "it is not an object"),
+    ] {
+        let (status, problem) = ask(user).await;
+        assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_request")), "{why}");
+        assert!(problem["detail"].as_str().unwrap().contains(why), "{why}: {problem}");
+    }
+    let fine = json!({"id": "x".repeat(256), "name": "名".repeat(500), "email": null, "role": "user", "groups": &many[..512]});
+    for user in [fine, Value::Null] {
+        let (status, answer) = ask(user).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+    let (status, problem) = service.post("/v1/filter", &json!({"messages": message("thanks!"), "model": long})).await;
+    assert!(status == StatusCode::UNPROCESSABLE_ENTITY && problem["detail"].as_str().unwrap().contains("model"), "{problem}");
+}
+
+/// Every tool call of somebody in 150 groups, or with a name of more than 85 Chinese letters, was refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_in_many_groups_and_with_a_long_name_calls_tools() {
+    let service = crate::keys::start(&[("TOOLSIEVE_ACCESS__TRUST_USERS", "true")]).await;
+    let call = async |groups: &str, name: &str| {
+        let request = service.request(reqwest::Method::POST, "/one/echo").json(&json!({"text": "hello"}));
+        let request = request.header("X-OpenWebUI-User-Id", "u1").header("X-OpenWebUI-User-Groups", groups);
+        request.header("X-OpenWebUI-User-Name", name).send().await.unwrap().status()
+    };
+    let groups: Vec<String> = (0..512).map(|number| format!("a department with a long name {number}")).collect();
+    let name = "%E5%90%8D".repeat(300);
+    assert_eq!(call(&groups.join(","), &name).await, StatusCode::OK);
+    assert_eq!(call(&format!("{},one more", groups.join(",")), "x").await, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(call(&"x".repeat(257), "x").await, StatusCode::UNPROCESSABLE_ENTITY);
+}

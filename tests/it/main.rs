@@ -47,6 +47,7 @@ mod mcp_subscriptions;
 mod mcpo;
 mod metrics;
 mod oauth;
+mod offers;
 mod policy;
 mod processes;
 mod prose;

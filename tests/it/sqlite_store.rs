@@ -14,10 +14,11 @@ use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::store::{BackupError, OpenError, SqliteStore, back_up};
 use toolsieve::domain::api_key::ApiKey;
 use toolsieve::domain::enrichment::Author;
+use toolsieve::domain::experiment::Arm;
 use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::service::definitions::Definitions;
 use toolsieve::service::keys::{Keys, NewKey};
-use toolsieve::service::ports::Store;
+use toolsieve::service::ports::{EventMessage, OfferedTools, SelectionEvent, SelectionEventKind, Store};
 use toolsieve::settings::DefinitionSettings;
 
 use crate::store_contract::{chat, events, listing, set, store_contract, text, vector, written};
@@ -278,14 +279,35 @@ async fn events_lie_in_the_tables_as_documented() {
     store.close().await;
     let rows = read(
         &folder.path().join("toolsieve.db"),
-        "SELECT concat_ws('|', kind, at, selection, principal, outcome, took_us, length(vector), \
+        "SELECT concat_ws('|', kind, at, selection, principal, outcome, took_us, kept, length(view), \
          (SELECT count(*) FROM selection_event_tool WHERE event = id)) FROM selection_event ORDER BY id",
     )
     .await;
     assert_eq!(
         rows,
-        ["offered|1234|selection|anyone|1536|600", "called|1234|selection|anyone|tool_error|1500|1", "searched|1234|selection|anyone|0"]
+        ["offered|1234|selection|anyone|600", "called|1234|selection|anyone|tool_error|1500|1", "searched|1234|selection|anyone|0"]
     );
+}
+
+/// With 1,898 tools each message of the static part of a comparison took 91 kB.
+#[tokio::test]
+async fn of_a_selection_that_kept_everything_only_which_tools_that_were_is_kept() {
+    let (store, folder) = empty_store().await;
+    let tools: Vec<ToolId> = (0..1_898).map(|number| ToolId::new("server", format!("tool{number}"))).collect();
+    let offered = SelectionEventKind::Offered {
+        message: EventMessage::default(),
+        tools: OfferedTools::all(tools),
+        tokens_before: 90_000,
+        tokens_after: 90_000,
+        arm: Some(Arm::Static),
+    };
+    let event = |_| SelectionEvent { kind: offered.clone(), ..events(SystemTime::now()).swap_remove(0) };
+    store.record(&(0..200).map(event).collect::<Vec<_>>()).await.unwrap();
+    store.close().await;
+    let path = folder.path().join("toolsieve.db");
+    assert_eq!(read(&path, "SELECT DISTINCT concat_ws('|', kept, length(view)) FROM selection_event").await, ["1898|32"]);
+    assert_eq!(read(&path, "SELECT CAST(count(*) AS TEXT) FROM selection_event_tool").await, ["0"]);
+    assert_eq!(read(&path, "SELECT CAST(sum(offered) AS TEXT) FROM usage_tool").await, [(200 * 1_898).to_string()]);
 }
 
 #[tokio::test]

@@ -23,9 +23,9 @@ use toolsieve::domain::tool::{ServerName, ToolId};
 use toolsieve::domain::tool_facts::WrittenFacts;
 use toolsieve::domain::toolset::{Toolset, ToolsetName};
 use toolsieve::service::ports::{
-    ArmFigures, AuditAction, AuditEntry, AuditQuery, CallOutcome, DayUsage, EventMessage, Feedback, MessageCounts, SelectionEvent,
-    SelectionEventKind, SelectionName, ServerListing, SessionCaps, SessionCounts, SessionQuery, SessionSaved, SkippedTool, Store,
-    StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts, ToolCounts, ToolUsage, Usage, UsageQuery, Verdict,
+    ArmFigures, AuditAction, AuditEntry, AuditQuery, CallOutcome, DayUsage, EventMessage, Feedback, MessageCounts, OfferedTools,
+    SelectionEvent, SelectionEventKind, SelectionName, ServerListing, SessionCaps, SessionCounts, SessionQuery, SessionSaved, SkippedTool,
+    Store, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts, ToolCounts, ToolUsage, Usage, UsageQuery, Verdict,
 };
 
 macro_rules! store_contract {
@@ -119,22 +119,22 @@ pub(crate) fn events(at: SystemTime) -> Vec<SelectionEvent> {
     let tools: Vec<ToolId> = (0..600).map(|number| ToolId::new("server", format!("tool{number}"))).collect();
     let kinds = [
         SelectionEventKind::Offered {
-            message: message(Some(vector(1))),
-            tools: tools.clone(),
+            message: message(),
+            tools: tools.iter().cloned().collect(),
             tokens_before: 900,
             tokens_after: 30,
             arm: None,
         },
         called(&tools[0], CallOutcome::ToolError, Duration::from_micros(1500), false),
-        SelectionEventKind::Searched { message: message(None), tools: Vec::new(), recovered: true },
+        SelectionEventKind::Searched { message: message(), tools: Vec::new(), recovered: true },
     ];
     let event =
         |kind| SelectionEvent { at, selection: Some("selection".into()), principal: "anyone".into(), chat: None, conversation: None, kind };
     kinds.into_iter().map(event).collect()
 }
 
-fn message(vector: Option<Arc<[f32]>>) -> EventMessage {
-    EventMessage { model: "model".into(), vector, text: Some("what somebody wrote".into()) }
+fn message() -> EventMessage {
+    EventMessage { text: Some("what somebody wrote".into()) }
 }
 
 fn called(tool: &ToolId, outcome: CallOutcome, took: Duration, recovered: bool) -> SelectionEventKind {
@@ -665,13 +665,13 @@ pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
         kind,
     };
     let offered = |tools: &[&ToolId]| SelectionEventKind::Offered {
-        message: message(None),
+        message: message(),
         tools: tools.iter().map(|tool| (*tool).clone()).collect(),
         tokens_before: 1_000,
         tokens_after: 10,
         arm: None,
     };
-    let searched = |recovered| SelectionEventKind::Searched { message: message(None), tools: vec![two.clone()], recovered };
+    let searched = |recovered| SelectionEventKind::Searched { message: message(), tools: vec![two.clone()], recovered };
     let millis = Duration::from_millis;
     let minute = Duration::from_mins(1);
     store
@@ -735,13 +735,13 @@ pub(crate) async fn sessions_are_summed_by_arms(store: &dyn Store) {
         kind,
     };
     let offered = |count: usize, arm| SelectionEventKind::Offered {
-        message: message(None),
-        tools: vec![tool.clone(); count],
+        message: message(),
+        tools: vec![tool.clone(); count].into_iter().collect(),
         tokens_before: 1_000,
         tokens_after: 10 * count as u64,
         arm,
     };
-    let searched = SelectionEventKind::Searched { message: message(None), tools: Vec::new(), recovered: true };
+    let searched = SelectionEventKind::Searched { message: message(), tools: Vec::new(), recovered: true };
     let (chosen, all) = (Some(Arm::Dynamic), Some(Arm::Static));
     store.record(&[event(0, "me", Some("a"), offered(3, chosen)), event(1, "me", Some("a"), searched)]).await.unwrap();
     store
@@ -816,7 +816,7 @@ pub(crate) async fn a_selection_is_found_by_its_principal_alone(store: &dyn Stor
         conversation: None,
         kind: SelectionEventKind::Offered {
             message: EventMessage::default(),
-            tools: Vec::new(),
+            tools: OfferedTools::default(),
             tokens_before: 0,
             tokens_after: 0,
             arm: None,

@@ -147,20 +147,20 @@ async fn feedback_is_for_ones_own_selections() {
     assert_eq!(give(&service, ADMIN, verdict(by_id(), "wrong")).await.0, 404, "nobody speaks for another");
 }
 
-/// An event: kind, selection, length of the vector, whether it was recovered, text of the message.
-type Row = (String, Option<String>, Option<i64>, Option<bool>, Option<String>);
+/// An event: kind, selection, whether it was recovered, text of the message.
+type Row = (String, Option<String>, Option<bool>, Option<String>);
 
 /// The record as another program reads it.
 async fn recorded(service: &Running) -> Vec<Row> {
     let file = service.folder.path().join("data/toolsieve.db");
     let options = sqlx::sqlite::SqliteConnectOptions::new().filename(file).read_only(true);
     let mut connection = sqlx::ConnectOptions::connect(&options).await.unwrap();
-    let query = "SELECT kind, selection, length(vector) / 4, recovered, message FROM selection_event ORDER BY id";
+    let query = "SELECT kind, selection, recovered, message FROM selection_event ORDER BY id";
     sqlx::query_as(query).fetch_all(&mut connection).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_message_its_vector_is_kept_and_its_text_only_where_that_is_wanted() {
+async fn of_a_message_its_text_is_kept_only_where_that_is_wanted() {
     for keeps_text in [false, true] {
         let environment: &[_] = if keeps_text { &[("TOOLSIEVE_LEARNING__MESSAGE_TEXT", "true")] } else { &[] };
         let service = start(environment, None).await;
@@ -169,13 +169,13 @@ async fn of_a_message_its_vector_is_kept_and_its_text_only_where_that_is_wanted(
         call_in(&service, "c", "/one/echo", json!({"text": "an argument of mine"})).await;
         usage_when(&service, "", |usage| usage["totals"]["called"] == 1 && usage["totals"]["searches"] == 1).await;
         let text = |text: &str| keeps_text.then(|| text.to_owned());
-        let row = |kind: &str, vector, recovered, message| (kind.to_owned(), Some(id.clone()), vector, recovered, message);
+        let row = |kind: &str, recovered, message| (kind.to_owned(), Some(id.clone()), recovered, message);
         assert_eq!(
             recorded(&service).await,
             [
-                row("offered", Some(384), None, text("what time is it in Lima?")),
-                row("searched", Some(384), Some(true), text("send an email to Zoe")),
-                row("called", None, Some(true), None),
+                row("offered", None, text("what time is it in Lima?")),
+                row("searched", Some(true), text("send an email to Zoe")),
+                row("called", Some(true), None),
             ]
         );
         // Stopped, it has moved everything into the one file.

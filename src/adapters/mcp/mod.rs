@@ -328,6 +328,11 @@ impl ToolServers for McpServers {
         self.servers.load().values().map(with_users).collect()
     }
 
+    fn down(&self) -> Vec<ServerName> {
+        let servers = self.servers.load();
+        servers.values().filter(|server| server.is_down()).map(|server| server.name.clone()).collect()
+    }
+
     async fn call(&self, tool: &ToolId, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, CallError> {
         self.send(&tool.server, Request::Call { tool: &tool.name, arguments }, context).await
     }

@@ -154,6 +154,10 @@ impl Server {
         }
     }
 
+    pub(super) fn is_down(&self) -> bool {
+        self.status.borrow().phase == ServerPhase::Retrying && self.settings().per_user.is_empty()
+    }
+
     /// The event that tells the present state to who has not followed so far.
     pub(super) fn present(&self) -> Vec<ServerEvent> {
         let status = self.status.borrow();

@@ -284,7 +284,7 @@ pub fn prefer<K: Copy + Ord>(ranked: &mut [Ranked<K>], is_preferred: impl Fn(K) 
 }
 
 /// Best first; equal scores in the order of their keys.
-fn sort<K: Copy + Ord>(ranked: &mut [Ranked<K>]) {
+pub(super) fn sort<K: Copy + Ord>(ranked: &mut [Ranked<K>]) {
     ranked.sort_unstable_by(|a, b| b.fused.total_cmp(&a.fused).then(a.key.cmp(&b.key)));
 }
 

@@ -30,6 +30,7 @@ pub mod fusion;
 pub mod gate;
 pub mod gate_head;
 pub mod lexical;
+pub mod liveness;
 pub mod message;
 pub mod server_text;
 pub mod synonyms;
@@ -48,6 +49,7 @@ pub use fusion::{Candidates, FusionParameters, Ranked, prefer, readable_score, z
 pub use gate::{Gate, GateEvidence, GateParameters, Verdict};
 pub use gate_head::{GateHead, Signals};
 pub use lexical::{LexicalModel, LexicalParameters, SparseVector};
+pub use liveness::living_first;
 pub use message::{Parts, QueryPlan, Role};
 pub use server_text::{ServerText, server_passage};
 pub use synonyms::{SynonymProblem, Synonyms};

@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::domain::principal::{Principal, User};
+use crate::domain::principal::Principal;
 use crate::domain::selection::Disclosed;
 use crate::domain::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::llm_keys;
+use crate::http::person::{self, MAX_BYTES};
 use crate::http::place::Below;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::execute::context;
@@ -30,8 +31,6 @@ const MAX_LIMIT: usize = 128;
 const MAX_IDS: usize = 1_000;
 /// Functions on offer when each foreign one has to be embedded.
 const MAX_JUDGED: usize = 1_000;
-/// Length of an id that is kept.
-const MAX_ID_BYTES: usize = 256;
 
 #[derive(Deserialize, ToSchema)]
 struct FilterBody {
@@ -60,7 +59,8 @@ struct FilterBody {
     /// Whether foreign definitions are judged too.
     #[serde(default)]
     narrow_foreign: Option<bool>,
-    /// The person: id, email, role, groups. Believed of callers that are trusted with it.
+    /// The person: id, email, role, groups. Believed of callers that are trusted with it. Texts have at most 256 bytes, and there
+    /// are at most 512 groups; whoever can't be read is refused.
     #[serde(default)]
     #[schema(value_type = Object)]
     user: Option<Value>,
@@ -152,7 +152,7 @@ struct DefinitionBody {
     function: Value,
 }
 
-/// cl100k tokens of our definitions on offer and of those that are kept.
+/// cl100k tokens of our definitions on offer that the caller may use, and of those that are kept.
 #[derive(Serialize, ToSchema)]
 struct TokensBody {
     before: u64,
@@ -185,7 +185,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     // Where functions are named, they are listed already.
     let lists_over_mcp =
         body.tools.is_none() && offer.is_none() && body.connections.iter().flatten().any(|(_, path)| above_mcp(path).is_some());
-    let user = body.user.as_ref().and_then(person);
+    let user = body.user.as_ref().map(person::of_body).transpose()?;
     let mut asked = SelectRequest { advisors, ..body.into_request()? };
     if asked.chat.is_none() {
         asked.chat = context(&caller, &request).chat;
@@ -202,7 +202,8 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     let request = SelectRequest { sessions: sessions(&state, &request, &principal).await?, ..request };
     let message = request.message.clone().filter(|_| lists_over_mcp);
     let mut selection = state.select.select(request, &principal).await;
-    if let Some(message) = message {
+    // Where nothing is remembered the whole list is listed, which is what was answered then.
+    if let Some(message) = message.filter(|_| !selection.keeps_all) {
         state.message_selections.remember(&principal, &message, selection.tools.iter().map(|tool| tool.name.clone()));
     }
     selection.warnings.extend(warnings);
@@ -242,14 +243,6 @@ async fn sessions(state: &State, request: &SelectRequest, principal: &Principal)
     Ok(sessions)
 }
 
-/// The person of a request, of whom the id at least must be known.
-fn person(user: &Value) -> Option<User> {
-    let text = |key: &str| user.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
-    let groups = user.get("groups").and_then(Value::as_array).into_iter().flatten();
-    let groups = groups.filter_map(Value::as_str).map(str::to_owned).collect();
-    Some(User { id: text("id")?, email: text("email"), name: text("name"), groups })
-}
-
 impl FilterBody {
     fn into_request(self) -> Result<SelectRequest, Problem> {
         let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
@@ -266,8 +259,8 @@ impl FilterBody {
         if self.narrow_foreign == Some(true) && count(self.tools.as_ref().map(Vec::len)) > MAX_JUDGED {
             return Err(invalid("at most 1000 tools when foreign ones are narrowed too."));
         }
-        if [&self.chat_id, &self.message_id].into_iter().flatten().any(|id| id.len() > MAX_ID_BYTES) {
-            return Err(invalid("chat_id and message_id have at most 256 bytes."));
+        if [&self.chat_id, &self.message_id, &self.model].into_iter().flatten().any(|id| id.len() > MAX_BYTES) {
+            return Err(invalid("chat_id, message_id and model have at most 256 bytes."));
         }
         if self.limit.is_some_and(|limit| limit == 0 || limit > MAX_LIMIT) {
             return Err(invalid("limit is 1 to 128."));

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
+use crate::domain::canonical::Fingerprint;
 use crate::domain::conversation::Conversation;
 use crate::domain::experiment::Arm;
 use crate::domain::tool::ToolId;
@@ -28,7 +29,7 @@ pub enum SelectionEventKind {
     /// Tools of ours that a selection left on offer.
     Offered {
         message: EventMessage,
-        tools: Vec<ToolId>,
+        tools: OfferedTools,
         tokens_before: u64,
         tokens_after: u64,
         /// Of a comparison.
@@ -46,12 +47,49 @@ pub enum SelectionEventKind {
     Listed { bound: u64 },
 }
 
+/// The tools that stayed. Where all did, one list serves every message, and the store keeps how many they were and which list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfferedTools {
+    pub(in crate::service) tools: Arc<[ToolId]>,
+    /// Names the list; `None` where it was chosen for the message.
+    view: Option<Fingerprint>,
+}
+
+impl OfferedTools {
+    /// Everything that was on offer, in whatever order.
+    #[must_use]
+    pub fn all(mut tools: Vec<ToolId>) -> Self {
+        tools.sort_unstable();
+        let mut bytes = Vec::new();
+        for tool in &tools {
+            for text in [tool.server.as_str(), &tool.name] {
+                bytes.extend_from_slice(&(text.len() as u64).to_le_bytes());
+                bytes.extend_from_slice(text.as_bytes());
+            }
+        }
+        Self { view: Some(Fingerprint::of_bytes(&bytes)), tools: tools.into() }
+    }
+
+    #[must_use]
+    pub fn tools(&self) -> &[ToolId] {
+        &self.tools
+    }
+
+    #[must_use]
+    pub fn view(&self) -> Option<Fingerprint> {
+        self.view
+    }
+}
+
+impl FromIterator<ToolId> for OfferedTools {
+    fn from_iter<I: IntoIterator<Item = ToolId>>(tools: I) -> Self {
+        Self { tools: tools.into_iter().collect(), view: None }
+    }
+}
+
 /// A message as it is kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventMessage {
-    /// What made the vector.
-    pub model: Arc<str>,
-    pub vector: Option<Arc<[f32]>>,
     pub text: Option<String>,
 }
 

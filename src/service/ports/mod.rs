@@ -14,7 +14,7 @@ mod store;
 pub use self::audit::{AuditAction, AuditEntry, AuditQuery, StoredAuditEntry};
 pub use self::embedder::{EmbedError, Embedder, recovered};
 pub use self::enricher::{EnrichError, Enricher};
-pub use self::events::{CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, SelectionName};
+pub use self::events::{CallOutcome, EventMessage, OfferedTools, SelectionEvent, SelectionEventKind, SelectionName};
 pub use self::files::{FileStore, FileStoreError, StoredFile};
 pub use self::index::{
     IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexQueryText, IndexServer, IndexServerScore,

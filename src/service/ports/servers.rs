@@ -39,6 +39,10 @@ pub trait ToolServers: Send + Sync {
     /// The present state of every configured server, in configured order.
     fn states(&self) -> Vec<ServerState>;
 
+    /// The servers that do not answer: the last attempt failed, and the next one is scheduled. Not those that are asked in the
+    /// name of their callers, each of whom has a connection of their own.
+    fn down(&self) -> Vec<ServerName>;
+
     /// Calls one tool and returns the raw result object (MCP specification, `CallToolResult`). Arguments, an object, and
     /// result are JSON text that nobody touches on the way.
     ///

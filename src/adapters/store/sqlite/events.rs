@@ -4,8 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
-use super::{CHUNK, vectors};
-use crate::adapters::store::encoding::{to_millis, vector_to_bytes};
+use super::CHUNK;
+use crate::adapters::store::encoding::to_millis;
+use crate::domain::canonical::Fingerprint;
 use crate::domain::tool::ToolId;
 use crate::service::ports::{EventMessage, SelectionEvent, SelectionEventKind, SelectionName};
 
@@ -16,36 +17,28 @@ pub(super) async fn insert(writer: &mut SqliteConnection, events: &[SelectionEve
     // What conversations load is kept as sums alone.
     let kept: Vec<(&SelectionEvent, Columns<'_>)> =
         events.iter().filter_map(|event| Columns::of(&event.kind).map(|columns| (event, columns))).collect();
-    for events in kept.chunks(ROWS) {
-        let mut rows = Vec::with_capacity(events.len());
-        for (event, columns) in events {
-            let model = match columns.message {
-                Some(message) => Some(vectors::model_id(writer, &message.model).await?),
-                None => None,
-            };
-            rows.push((event, columns, model));
-        }
+    for rows in kept.chunks(ROWS) {
         let mut query = QueryBuilder::<Sqlite>::new(
-            "INSERT INTO selection_event (at, kind, selection, principal, chat, model, vector, message, outcome, took_us, recovered) ",
+            "INSERT INTO selection_event (at, kind, selection, principal, chat, message, outcome, took_us, recovered, kept, view) ",
         );
-        query.push_values(&rows, |mut row, (event, columns, model)| {
+        query.push_values(rows, |mut row, (event, columns)| {
             row.push_bind(to_millis(event.at))
                 .push_bind(columns.kind)
                 .push_bind(&event.selection)
                 .push_bind(&event.principal)
                 .push_bind(&event.chat)
-                .push_bind(*model)
-                .push_bind(columns.message.and_then(|message| message.vector.as_deref()).map(vector_to_bytes))
                 .push_bind(columns.message.and_then(|message| message.text.as_deref()))
                 .push_bind(columns.outcome)
                 .push_bind(columns.took.map(|took| i64::try_from(took.as_micros()).unwrap_or(i64::MAX)))
-                .push_bind(columns.recovered);
+                .push_bind(columns.recovered)
+                .push_bind(columns.all.map(|(count, _)| i64::try_from(count).unwrap_or(i64::MAX)))
+                .push_bind(columns.all.map(|(_, view)| view.as_bytes().to_vec()));
         });
         query.push(" RETURNING id");
         let mut ids: Vec<i64> = query.build_query_scalar().persistent(false).fetch_all(&mut *writer).await?;
         // Rows are numbered in the order of the values; the order in which numbers come back is not promised.
         ids.sort_unstable();
-        insert_tools(writer, ids.iter().zip(&rows).map(|(id, (_, columns, _))| (*id, columns.tools))).await?;
+        insert_tools(writer, ids.iter().zip(rows).map(|(id, (_, columns))| (*id, columns.tools))).await?;
     }
     Ok(())
 }
@@ -88,7 +81,10 @@ struct Columns<'a> {
     outcome: Option<&'static str>,
     took: Option<Duration>,
     recovered: Option<bool>,
+    /// Those that have rows of their own.
     tools: &'a [ToolId],
+    /// Where everything stayed, how many tools that were, and which.
+    all: Option<(usize, Fingerprint)>,
 }
 
 impl<'a> Columns<'a> {
@@ -96,10 +92,12 @@ impl<'a> Columns<'a> {
         Some(match kind {
             SelectionEventKind::Loaded { .. } | SelectionEventKind::Unloaded { .. } | SelectionEventKind::Listed { .. } => return None,
             SelectionEventKind::Offered { message, tools, .. } => {
-                Self { kind: "offered", message: Some(message), outcome: None, took: None, recovered: None, tools }
+                let all = tools.view().map(|view| (tools.tools().len(), view));
+                let tools = if all.is_some() { &[] } else { tools.tools() };
+                Self { kind: "offered", message: Some(message), outcome: None, took: None, recovered: None, tools, all }
             }
             SelectionEventKind::Searched { message, tools, recovered } => {
-                Self { kind: "searched", message: Some(message), outcome: None, took: None, recovered: Some(*recovered), tools }
+                Self { kind: "searched", message: Some(message), outcome: None, took: None, recovered: Some(*recovered), tools, all: None }
             }
             SelectionEventKind::Called { tool, outcome, took, recovered } => Self {
                 kind: "called",
@@ -108,6 +106,7 @@ impl<'a> Columns<'a> {
                 took: Some(*took),
                 recovered: Some(*recovered),
                 tools: std::slice::from_ref(tool),
+                all: None,
             },
         })
     }

@@ -38,8 +38,9 @@ impl Addition {
         match &event.kind {
             SelectionEventKind::Offered { tools, tokens_before, tokens_after, arm, .. } => {
                 self.arm = self.arm.or(*arm);
-                self.initial_tools = self.initial_tools.or(Some(tools.len() as u64));
-                self.final_tools = Some(tools.len() as u64);
+                let bound = tools.tools().len() as u64;
+                self.initial_tools = self.initial_tools.or(Some(bound));
+                self.final_tools = Some(bound);
                 self.counts.selections += 1;
                 self.counts.tokens_before += tokens_before;
                 self.counts.tokens_after += tokens_after;

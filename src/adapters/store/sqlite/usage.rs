@@ -35,7 +35,7 @@ impl<'a> Sums<'a> {
                     counts.selections += 1;
                     counts.tokens_before += tokens_before;
                     counts.tokens_after += tokens_after;
-                    for tool in tools {
+                    for tool in tools.tools() {
                         sums.tools.entry((day, tool)).or_default().0.offered += 1;
                     }
                 }
