@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{StartError, progress};
 use crate::adapters::data_dir::DataDir;
 use crate::adapters::files::FileFolder;
-use crate::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions, RemoteIndex, RemoteIndexOptions, Spread, Timing};
+use crate::adapters::index::{AnnouncedIndex, EmbeddedIndex, EmbeddedIndexOptions, RemoteIndex, RemoteIndexOptions, Spread, Timing};
 use crate::adapters::llm::ChatModels;
 use crate::adapters::{llm, mcp};
 use crate::domain::layout::{Layout, Naming};
@@ -118,11 +118,12 @@ pub(super) fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &s
     let progress = progress::indexing();
     let Some(qdrant) = settings.index.qdrant.clone() else {
         let options = EmbeddedIndexOptions { folder: data_dir.index(), model: model.into(), progress };
-        return Ok(EmbeddedIndex::open(options)?);
+        return Ok(Arc::new(AnnouncedIndex::over(EmbeddedIndex::open(options)?)));
     };
     let QdrantSettings { urls, api_key, timeout, prefix, shards, replicas } = qdrant;
     let timing = Timing { search: timeout, ..Timing::default() };
-    Ok(RemoteIndex::open(RemoteIndexOptions { urls, api_key, prefix, spread: Spread { shards, replicas }, timing, progress })?)
+    let options = RemoteIndexOptions { urls, api_key, prefix, spread: Spread { shards, replicas }, timing, progress };
+    Ok(Arc::new(AnnouncedIndex::over(RemoteIndex::open(options)?)))
 }
 
 /// What all documents have in common.

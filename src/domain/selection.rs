@@ -16,6 +16,8 @@ pub struct Selection {
     pub tool_ids: Option<Vec<String>>,
     /// Whether everything stays, whatever the message says: the static part of a comparison.
     pub keeps_all: bool,
+    /// Whether more may fit once all tools are embedded.
+    pub is_partial: bool,
     pub tools: Vec<Selected>,
     /// Of [`Selection::tools`] those that were not on offer, where they were asked for.
     pub disclosed: Vec<Disclosed>,

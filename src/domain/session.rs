@@ -82,7 +82,8 @@ impl SessionContents {
     }
 }
 
-/// A session as it was made. It never changes: what is loaded into it is kept beside it.
+/// A session as it was made. It does not change (what is loaded into it is kept beside it), but for one case: what was chosen
+/// for a task before all tools were embedded is chosen once more when they are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
     pub id: SessionId,

@@ -1,5 +1,6 @@
 //! The use cases: asynchronous, over ports, free of HTTP and of any adapter.
 
+mod announce;
 pub mod audit;
 mod behind;
 mod breaker;

@@ -365,8 +365,12 @@ pub struct Indexing {
 }
 
 impl Indexing {
-    /// Follows the catalog until `stop`.
+    /// Follows the catalog until `stop`: what is new is announced at once, and the index brought up to it as fast as can be.
     pub async fn follow(&self, stop: CancellationToken) {
+        tokio::join!(self.announce_changes(&stop), self.index_changes(stop.clone()));
+    }
+
+    async fn index_changes(&self, stop: CancellationToken) {
         let mut changes = self.current.changes();
         changes.mark_changed();
         let mut pause = FIRST_RETRY;

@@ -21,7 +21,7 @@ use crate::service::current::LiveSelection;
 use crate::service::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
 use crate::service::meters::{Meters, Stage};
 use crate::service::ports::{
-    Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex, ToolServers,
+    Coverage, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex, ToolServers,
 };
 
 /// A ranked list with the evidence that the cut and the gate go by. Keys below the number of tools in the catalog are
@@ -45,6 +45,8 @@ pub struct Ranking {
     pub not_judged: Vec<usize>,
     /// Whether the message has several sentences or clauses.
     pub has_parts: bool,
+    /// Whether tools are missing that are found by their meaning alone: not all of them, or not the message, could be compared so.
+    pub is_partial: bool,
     pub warnings: Vec<String>,
 }
 
@@ -193,6 +195,12 @@ impl Retrieve {
     #[must_use]
     pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
         let gate = self.gate.load();
+        // Cosines say nothing of tools that have none yet.
+        let of_words =
+            |evidence: &GateEvidence<'_>| gate.judge(&GateEvidence { vector: None, best_dense: None, best_five: &[], ..*evidence });
+        if ranking.is_partial && ranking.with_evidence(tools, |evidence| of_words(evidence)).needs_tool {
+            return true;
+        }
         let verdict = match ranking.in_context {
             Some(_) => ranking.with_turn(tools, |evidence| gate.judge_turn(evidence)),
             None => ranking.with_evidence(tools, |evidence| gate.judge(evidence)),
@@ -260,13 +268,18 @@ impl Retrieve {
             }
         };
         self.meters.stage(Stage::Index, started);
+        let is_poor = found.coverage.is_poor();
+        if !vectors.is_empty() && found.warning.is_none() {
+            warnings.extend(of_coverage(found.coverage));
+        }
+        let is_partial = vectors.is_empty() || !found.coverage.is_complete();
         let mut candidates = Candidates::new(texts.len(), plan.parts());
         for IndexCandidate { tool, dense, lexical } in &found.candidates {
             // The index may be a moment behind the catalog and the policy.
             let Some(key) = catalog.position(tool).filter(|&key| visibility.allows(&catalog.tools()[key as usize])) else { continue };
             for (text, cosine) in dense.iter().enumerate() {
-                if let Some(cosine) = cosine {
-                    candidates.add_dense(text, key, *cosine);
+                if let Some(cosine) = cosine.filter(|_| !is_poor) {
+                    candidates.add_dense(text, key, cosine);
                 }
             }
             for (text, score) in lexical.iter().enumerate() {
@@ -288,12 +301,13 @@ impl Retrieve {
             agreement,
             has_parts,
             not_judged,
+            is_partial,
             ranked,
             message: plan.whole().to_owned(),
             in_context: plan.in_context().map(str::to_owned),
             left_open: plan.left_open(),
-            context_vector: vectors.get(1).filter(|_| plan.in_context().is_some()).cloned(),
-            vector: vectors.into_iter().next(),
+            context_vector: vectors.get(1).filter(|_| plan.in_context().is_some() && !is_poor).cloned(),
+            vector: vectors.into_iter().next().filter(|_| !is_poor),
             warnings,
         }
     }
@@ -307,6 +321,14 @@ impl Retrieve {
             }
         }
         down
+    }
+
+    /// Whether all of these tools, and messages, can be compared by meaning now.
+    #[must_use]
+    pub fn is_complete(&self, catalog: &Catalog) -> bool {
+        let state = self.index.state();
+        let tools = catalog.tools().len();
+        state.documents == tools && state.embedded == tools && self.embedder.fault().is_none()
     }
 
     /// What to say of tools whose servers do not answer: they stay, because a server may be back when a tool is called.
@@ -393,6 +415,18 @@ impl Retrieve {
         merged.ranked = best.into_iter().collect();
         merged.ranked.sort_by(|(one, one_score), (other, other_score)| other_score.total_cmp(one_score).then(one.cmp(other)));
         merged
+    }
+}
+
+/// What to say where not all tools are compared by meaning.
+fn of_coverage(coverage: Coverage) -> Option<String> {
+    let Coverage { tools, embedded } = coverage;
+    if coverage.is_complete() {
+        None
+    } else if coverage.is_poor() {
+        Some(format!("ranked by words alone: {embedded} of {tools} tools are embedded so far"))
+    } else {
+        Some(format!("{} of {tools} tools are found by their words alone until they are embedded", tools - embedded))
     }
 }
 

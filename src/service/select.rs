@@ -133,6 +133,8 @@ struct Chosen {
     judged: bool,
     /// Scores of all ranked tools.
     scores: HashMap<u32, f32>,
+    /// Whether more may fit once all tools are embedded.
+    is_partial: bool,
     /// The message as it was searched for.
     message: String,
     warnings: Vec<String>,
@@ -161,6 +163,12 @@ impl Select {
     #[must_use]
     pub fn catalog(&self) -> Arc<Catalog> {
         self.current.snapshot()
+    }
+
+    /// Whether what is chosen from these tools now is final.
+    #[must_use]
+    pub fn is_complete(&self, catalog: &Catalog) -> bool {
+        self.retrieve.is_complete(catalog)
     }
 
     /// Chooses for the last message of the user. Always answers: what is down costs a warning.
@@ -254,7 +262,7 @@ impl Select {
         warnings.extend(self.retrieve.down_warnings(tools.iter().filter_map(|selected| selected.id.as_ref())));
         let tool_ids = request.tool_ids.as_ref().map(|ids| keep_tool_ids(ids, &request.connections, &offer, &tools, &catalog, &visibility));
         let (tokens_before, tokens_after) = tokens(&offer, &tools, &catalog, &self.meta_tokens.of(&catalog, &visibility));
-        let took = started.elapsed();
+        let (took, is_partial) = (started.elapsed(), chosen.is_partial);
         let (tools_before, tools_after) = (offer.ours.len(), tools.iter().filter(|selected| selected.id.is_some()).count());
         let figures = SelectionFigures { kind: chosen.kind, took, tools_before, tools_after, tokens_before, tokens_after };
         self.record(&id, &request, principal, chosen, &tools, &figures, arm);
@@ -267,7 +275,7 @@ impl Select {
             took_us = took.as_micros(),
             "selection"
         );
-        Selection { id, tool_ids, keeps_all: is_static, tools, disclosed, tokens_before, tokens_after, warnings, took }
+        Selection { id, tool_ids, keeps_all: is_static, is_partial, tools, disclosed, tokens_before, tokens_after, warnings, took }
     }
 
     /// Ranks what is on offer and cuts the ranking to what the message needs.
@@ -314,6 +322,7 @@ impl Select {
             kind: if ranking.warnings.is_empty() { SelectionKind::Chosen } else { SelectionKind::Degraded },
             scores,
             leans: ranking.in_context.is_some(),
+            is_partial: ranking.is_partial,
             message: ranking.message.clone(),
             warnings: ranking.warnings.clone(),
             not_judged: ranking.not_judged.iter().filter_map(|&place| Some(offer.judged.get(place)?.name.clone())).collect(),
@@ -533,6 +542,7 @@ impl Chosen {
             leans: false,
             judged: false,
             scores: HashMap::new(),
+            is_partial: false,
             message: String::new(),
             warnings: Vec::new(),
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use moka::future::Cache;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -33,6 +33,8 @@ const HELD: u64 = 10_000;
 const REMEMBERED: Duration = Duration::from_secs(5);
 /// How exactly the last use of a session is known.
 const USED: Duration = Duration::from_mins(1);
+/// Sessions whose tools may be chosen once more. Of a later one they stay what they are.
+const MOST_PARTIAL: u64 = 1_000;
 /// Uses that wait to be written down.
 const QUEUE: usize = 256;
 
@@ -79,6 +81,16 @@ pub struct Sessions {
     /// Those whose use was noted lately.
     noted: Cache<SessionId, ()>,
     used: mpsc::Sender<(SessionId, SystemTime)>,
+    /// Those whose tools were chosen before all tools were embedded.
+    partial: Cache<SessionId, Arc<Partial>>,
+}
+
+/// What a session was made from, until its tools are chosen once more.
+struct Partial {
+    task: String,
+    limit: Option<usize>,
+    within: SessionContents,
+    choosing: Mutex<()>,
 }
 
 impl Sessions {
@@ -95,7 +107,8 @@ impl Sessions {
         let noting = tokio::spawn(note_uses(Arc::clone(&store), queue, stop));
         let held = Cache::builder().max_capacity(HELD).time_to_live(REMEMBERED).support_invalidation_closures().build();
         let noted = Cache::builder().max_capacity(HELD).time_to_live(USED).build();
-        (Self { current, select, store, settings, held, noted, used }, noting)
+        let partial = Cache::builder().max_capacity(MOST_PARTIAL).time_to_live(settings.longest_ttl).build();
+        (Self { current, select, store, settings, held, noted, used, partial }, noting)
     }
 
     /// Makes a session for this caller.
@@ -115,14 +128,16 @@ impl Sessions {
         }
         let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(owner));
         let mut contents = read(&new, &catalog, &visibility).map_err(SessionError::Invalid)?;
-        let (mut chosen, mut warnings) = (Vec::new(), Vec::new());
+        let (mut chosen, mut warnings, mut partial) = (Vec::new(), Vec::new(), None);
         if let Some(task) = task {
-            (chosen, warnings) = self.choose(task, new.limit, &contents, owner, &catalog, &visibility).await;
-            // What is published is the choice: the toolsets and servers were what it was made from, but for what is always on.
-            let always = contents.toolsets.iter().filter_map(|name| visibility.assigned.toolset(name)).flat_map(|members| &members.always);
-            contents.tools.extend(always.filter_map(|name| Some(catalog.operation(name.as_str())?.id.clone())));
-            contents.tools.extend(chosen.iter().filter_map(|selected| selected.id.clone()));
-            contents = SessionContents { tools: contents.tools, ..SessionContents::default() };
+            let choice = self.choose(task, new.limit, &contents, owner, &catalog, &visibility).await;
+            let of_choice = choice.contents(&contents, &catalog, &visibility);
+            if choice.is_partial {
+                let (task, limit) = (task.to_owned(), new.limit);
+                partial = Some(Partial { task, limit, within: contents, choosing: Mutex::default() });
+            }
+            contents = of_choice;
+            (chosen, warnings) = (choice.tools, choice.warnings);
         }
         let now = to_the_millisecond(SystemTime::now());
         let id = SessionId::of_bytes(rand::random::<[u8; ID_BYTES]>());
@@ -145,6 +160,9 @@ impl Sessions {
         }
         let session = Arc::new(session);
         self.held.insert(session.id.clone(), Arc::clone(&session)).await;
+        if let Some(partial) = partial {
+            self.partial.insert(session.id.clone(), Arc::new(partial)).await;
+        }
         let mut tools = chosen;
         for tool in published(&session, &catalog, &visibility) {
             if !tools.iter().any(|known| known.id.as_ref() == Some(&tool.id)) {
@@ -176,7 +194,31 @@ impl Sessions {
             // Where the queue is full, a use goes unnoticed.
             let _ = self.used.try_send((id, now));
         }
-        Ok(Some(session))
+        self.chosen_again(session, caller).await.map(Some)
+    }
+
+    /// The session with the tools that it gets once all tools are embedded; until then, and from then on, as it is.
+    async fn chosen_again(&self, session: Arc<Session>, owner: &Principal) -> Result<Arc<Session>, StoreError> {
+        let Some(partial) = self.partial.get(&session.id).await else { return Ok(session) };
+        let catalog = self.current.snapshot();
+        if !self.select.is_complete(&catalog) {
+            return Ok(session);
+        }
+        let _one = partial.choosing.lock().await;
+        if self.partial.get(&session.id).await.is_none() {
+            return Ok(self.held.get(&session.id).await.unwrap_or(session));
+        }
+        let visibility = self.current.visibility(owner);
+        let choice = self.choose(&partial.task, partial.limit, &partial.within, owner, &catalog, &visibility).await;
+        if choice.is_partial {
+            return Ok(session);
+        }
+        let contents = choice.contents(&partial.within, &catalog, &visibility);
+        self.store.save_session_contents(&session.id, &contents).await?;
+        let session = Arc::new(Session { contents, ..Session::clone(&session) });
+        self.held.insert(session.id.clone(), Arc::clone(&session)).await;
+        self.partial.invalidate(&session.id).await;
+        Ok(session)
     }
 
     /// All of this caller, oldest first.
@@ -243,14 +285,35 @@ impl Sessions {
         owner: &Principal,
         catalog: &Catalog,
         visibility: &Visibility,
-    ) -> (Vec<Selected>, Vec<String>) {
+    ) -> Choice {
         let is_everything = within.toolsets.is_empty() && within.servers.is_empty();
         let pool = catalog.visible(visibility).filter(|tool| is_everything || within.contain(tool, &visibility.assigned));
         let offered = pool.map(|tool| Offered { name: tool.operation_id.to_string(), description: None }).collect();
         let turn = Turn { role: TurnRole::User, text: task.to_owned(), called: Vec::new() };
         let request = SelectRequest { turns: vec![turn], offered: Some(offered), limit, ..SelectRequest::default() };
         let selection = self.select.select(request, owner).await;
-        (selection.tools.into_iter().filter(|selected| selected.id.is_some()).collect(), selection.warnings)
+        let tools = selection.tools.into_iter().filter(|selected| selected.id.is_some()).collect();
+        Choice { tools, warnings: selection.warnings, is_partial: selection.is_partial }
+    }
+}
+
+/// The tools for a task.
+struct Choice {
+    /// Best first.
+    tools: Vec<Selected>,
+    warnings: Vec<String>,
+    /// Whether more may fit once all tools are embedded.
+    is_partial: bool,
+}
+
+impl Choice {
+    /// What is published is the choice: the toolsets and servers were what it was made from, but for what is always on.
+    fn contents(&self, within: &SessionContents, catalog: &Catalog, visibility: &Visibility) -> SessionContents {
+        let mut tools = within.tools.clone();
+        let always = within.toolsets.iter().filter_map(|name| visibility.assigned.toolset(name)).flat_map(|members| &members.always);
+        tools.extend(always.filter_map(|name| Some(catalog.operation(name.as_str())?.id.clone())));
+        tools.extend(self.tools.iter().filter_map(|selected| selected.id.clone()));
+        SessionContents { tools, ..SessionContents::default() }
     }
 }
 

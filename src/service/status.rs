@@ -36,7 +36,7 @@ pub struct Readiness {
     pub ready: bool,
     pub tools: usize,
     pub servers: Vec<ServerState>,
-    pub index: IndexState,
+    pub index: IndexView,
     pub store: StoreState,
     pub embedder: EmbedderState,
     pub reload: ReloadState,
@@ -53,6 +53,36 @@ pub enum StoreState {
     Failed {
         error: String,
     },
+}
+
+/// How far the index is with the tools of the catalog. What it lacks is found by its words.
+#[derive(Clone, Debug, Serialize)]
+pub struct IndexView {
+    pub state: Indexed,
+    #[serde(flatten)]
+    pub holds: IndexState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Indexed {
+    /// It is being built: it holds other tools than the catalog.
+    Building,
+    /// It holds all tools, and not all have vectors.
+    Embedding,
+    /// All tools are found by their meaning.
+    Complete,
+}
+
+impl IndexView {
+    fn of(holds: IndexState, tools: usize) -> Self {
+        let state = match (holds.documents == tools, holds.embedded == tools) {
+            (true, true) => Indexed::Complete,
+            (true, false) => Indexed::Embedding,
+            (false, _) => Indexed::Building,
+        };
+        Self { state, holds }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -86,7 +116,7 @@ impl Status {
             ready,
             tools: catalog.tools().len(),
             servers,
-            index: self.index.state(),
+            index: IndexView::of(self.index.state(), catalog.tools().len()),
             store: self.store().await,
             embedder: self.embedder(),
             reload: self.reload.state(),

@@ -1,6 +1,7 @@
 //! What a user's model is shown of what is on offer: what this user may use, and nothing else.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use toolsieve::service::reload::Trigger;
 
 use crate::definitions::{Listed, other, read};
-use crate::harness::{Running, Start, stdio};
+use crate::harness::{Running, Start, example, stdio};
 use crate::keys::{ADMIN, KEY, administer, create, with_key};
 use crate::policy::{published, rule};
 
@@ -212,4 +213,41 @@ async fn a_connection_of_unknown_path_keeps_the_tools_that_only_it_can_have() {
     assert_eq!(answer["tool_ids"], json!(["server:m", "server:x"]));
     let warning = "server:x stays switched on: nothing is published under /gone. Its tools are narrowed by their names";
     assert_eq!(answer["warnings"], json!([warning]));
+}
+
+/// A server that is killed, and does not come back, once there is such a file.
+fn mortal(end: &Path, list: &str) -> Value {
+    let (end, server) = (end.display(), example("test-stdio-server"));
+    let watch = format!("(while [ ! -e {end} ]; do sleep 0.05; done; kill -9 $$) >/dev/null 2>&1 </dev/null &");
+    json!({"command": "sh", "args": ["-c", format!("test -e {end} && exit 1; {watch} exec {} list={list}", server.display())]})
+}
+
+/// Two servers have the same tools and one of them dies: its tools were offered, alone, and every call failed.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_duplicates_those_that_answer_are_offered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mail, time) = (folder.path().join("mail"), folder.path().join("time"));
+    let servers = json!({"aaa": mortal(&mail, "mail"), "bbb": stdio(&["list=mail"]), "time": mortal(&time, "time")});
+    let service = Running::on(servers).await;
+    let ask = async |text: &str| {
+        let (_, answer) = service.post("/v1/filter", &json!({"messages": [{"role": "user", "content": text}]})).await;
+        (names(&answer), answer["warnings"].clone())
+    };
+    let of = |names: &BTreeSet<String>, server: &str| names.iter().any(|name| name.starts_with(server));
+    let (before, warnings) = ask("send an email message to Anna").await;
+    assert!(of(&before, "aaa__") && !of(&before, "bbb__") && warnings == json!([]), "one of both: {before:?} {warnings}");
+
+    std::fs::write(&mail, "").unwrap();
+    service.until(|state| state["servers"][0]["phase"] == "retrying").await;
+    let (after, warnings) = ask("send an email message to Berta").await;
+    assert!(after.contains("bbb__send_email") && !of(&after, "aaa__") && warnings == json!([]), "{after:?} {warnings}");
+    let (_, found) = service.post("/v1/tools/search", &json!({"queries": ["send an email message"], "limit": 2})).await;
+    assert_eq!(found["tools"][0]["name"], "bbb__send_email", "{found}");
+
+    // Where nothing else fits it stays: its server may be back when it is called.
+    std::fs::write(&time, "").unwrap();
+    service.until(|state| state["servers"][2]["phase"] == "retrying").await;
+    let (only, warnings) = ask("what time is it in Tokyo").await;
+    assert!(only.contains("time__get_current_time"), "{only:?}");
+    assert_eq!(warnings, json!(["time does not answer at the moment; its tools are offered all the same"]));
 }

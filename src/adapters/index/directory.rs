@@ -8,7 +8,7 @@ use super::contents::CanonicalContents;
 use super::merged::{Merged, Scored};
 use crate::domain::principal::{Scope, Visibility, VisibilityClass};
 use crate::domain::tool::{ServerName, ToolId};
-use crate::service::ports::{IndexCandidate, IndexServerScore};
+use crate::service::ports::{Coverage, IndexCandidate, IndexServerScore};
 
 /// One tool of an index.
 #[derive(Serialize, Deserialize)]
@@ -83,6 +83,28 @@ impl Directory {
     /// Number of servers.
     pub(super) fn servers(&self) -> usize {
         self.servers.len()
+    }
+
+    /// The tool at a position.
+    pub(super) fn tool(&self, point: usize) -> &ToolId {
+        &self.points[point].tool
+    }
+
+    /// The position of a tool. They are in the order of their tools.
+    pub(super) fn position(&self, tool: &ToolId) -> Option<usize> {
+        self.points.binary_search_by(|point| point.tool.cmp(tool)).ok()
+    }
+
+    /// How many of the tools that a caller sees have a dense vector.
+    pub(super) fn coverage(&self, visibility: &Visibility) -> Coverage {
+        if self.embedded == self.points.len() {
+            return Coverage { tools: self.embedded, embedded: self.embedded };
+        }
+        let visible = (0..self.len()).filter(|&point| self.is_visible(point, visibility));
+        visible.fold(Coverage::default(), |sum, point| Coverage {
+            tools: sum.tools + 1,
+            embedded: sum.embedded + usize::from(self.is_embedded(point)),
+        })
     }
 
     pub(super) fn is_embedded(&self, point: usize) -> bool {

@@ -145,7 +145,7 @@ impl Generation {
         Some(found.map(|(tools, servers)| IndexAnswer {
             candidates: self.directory.candidates(&tools, visibility),
             servers: self.directory.server_scores(servers, visibility),
-            warning: None,
+            ..IndexAnswer::default()
         }))
     }
 

@@ -1,7 +1,8 @@
 //! The lexical half of the index in memory: inverted lists, with the scores that an engine would compute.
 //!
-//! They answer alone when Qdrant does not, or the disk has no room for an index. When Qdrant answers, they weigh the terms of a query: Qdrant itself counts
-//! document frequencies shard by shard, which would score a tool by where it happens to lie.
+//! They answer for tools that the index does not hold yet, and alone when Qdrant does not answer or the disk has no room for an
+//! index. When Qdrant answers, they weigh the terms of a query: Qdrant itself counts document frequencies shard by shard, which
+//! would score a tool by where it happens to lie.
 
 use ahash::AHashMap;
 
@@ -80,24 +81,34 @@ impl TermLists {
         Some((1.0 + (self.documents as f32 - frequency + 0.5) / (frequency + 0.5)).ln())
     }
 
-    /// The best visible documents for a weighted query, best first, those of equal score by position.
-    pub(super) fn best(&self, weighted: &SparseVector, visible: impl Fn(usize) -> bool, limit: usize) -> Vec<Scored> {
+    /// The score of every document for a weighted query.
+    pub(super) fn scores(&self, weighted: &SparseVector) -> Vec<f32> {
         let mut scores = vec![0.0_f32; self.positions];
         for (term, weight) in weighted.indices.iter().zip(&weighted.values) {
             for (position, in_document) in self.lists.get(term).into_iter().flatten() {
                 scores[*position as usize] += weight * in_document;
             }
         }
-        let mut found: Vec<Scored> =
-            scores.into_iter().enumerate().filter(|(position, score)| *score > 0.0 && visible(*position)).collect();
-        let better = |one: &Scored, other: &Scored| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0));
-        if limit < found.len() {
-            found.select_nth_unstable_by(limit, better);
-            found.truncate(limit);
-        }
-        found.sort_unstable_by(better);
-        found
+        scores
     }
+
+    /// The best visible documents for a weighted query, best first, those of equal score by position.
+    pub(super) fn best(&self, weighted: &SparseVector, visible: impl Fn(usize) -> bool, limit: usize) -> Vec<Scored> {
+        best_of(&self.scores(weighted), visible, limit)
+    }
+}
+
+/// The best visible ones of these scores by position, best first, equal ones by position.
+pub(super) fn best_of(scores: &[f32], visible: impl Fn(usize) -> bool, limit: usize) -> Vec<Scored> {
+    let mut found: Vec<Scored> =
+        scores.iter().copied().enumerate().filter(|(position, score)| *score > 0.0 && visible(*position)).collect();
+    let better = |one: &Scored, other: &Scored| other.1.total_cmp(&one.1).then(one.0.cmp(&other.0));
+    if limit < found.len() {
+        found.select_nth_unstable_by(limit, better);
+        found.truncate(limit);
+    }
+    found.sort_unstable_by(better);
+    found
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //!
 //! | module | job |
 //! | --- | --- |
+//! | `announced` | the port over another one: what that does not hold yet is found by its words |
 //! | `embedded` | the port: which generation answers, when a new one replaces it |
 //! | `generation` | one folder: build it, load it, search it, remove it |
 //! | `marker` | the file that makes a folder complete |
@@ -14,7 +15,7 @@
 //! | `contents` | the documents in one canonical order, and the hash of them |
 //! | `directory` | which tools and servers there are and who may see them |
 //! | `room` | whether the disk has room for a generation |
-//! | `lists` | the lexical half in memory: for the weights of terms, and for when there is nothing else |
+//! | `lists` | the lexical half in memory: for the weights of terms, for what the index lacks, and for when there is nothing else |
 //! | `merged` | the lists of all texts of a search, by tool |
 //!
 //! A server is a point like a tool, with a vector of another name: what is asked for tools never meets it.
@@ -23,6 +24,7 @@
 //! and loses or doubles points when it is killed at the wrong moment, and a new generation of 2,000 tools takes a
 //! fraction of a second.
 
+mod announced;
 mod contents;
 mod directory;
 mod embedded;
@@ -34,5 +36,6 @@ mod merged;
 mod remote;
 mod room;
 
+pub use announced::AnnouncedIndex;
 pub use embedded::{EmbeddedIndex, EmbeddedIndexOptions, IndexProgress};
 pub use remote::{RemoteIndex, RemoteIndexOptions, Spread, Timing};

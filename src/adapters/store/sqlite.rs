@@ -50,7 +50,7 @@ use crate::domain::enrichment::{Author, Written};
 use crate::domain::loading::Group;
 use crate::domain::principal::PrincipalId;
 use crate::domain::secret::{SealedSecret, SecretPlace};
-use crate::domain::session::{Session, SessionId};
+use crate::domain::session::{Session, SessionContents, SessionId};
 use crate::domain::session_figures::{SessionQuery, SessionReport};
 use crate::domain::tool::{ServerName, ToolId};
 use crate::domain::tool_facts::WrittenFacts;
@@ -394,6 +394,10 @@ impl Store for SqliteStore {
 
     async fn save_session(&self, session: &Session, caps: SessionCaps) -> Result<SessionSaved, StoreError> {
         self.keep("save a session", async |to| sessions::insert(to, session, caps).await).await
+    }
+
+    async fn save_session_contents(&self, id: &SessionId, contents: &SessionContents) -> Result<(), StoreError> {
+        self.keep("save a session", async |to| sessions::save_contents(to, id, contents).await).await
     }
 
     async fn touch_session(&self, id: &SessionId, at: SystemTime) -> Result<(), StoreError> {

@@ -19,6 +19,10 @@ pub trait ToolIndex: Send + Sync {
     /// [`IndexError`]; the old contents stay, or are found by words alone where they are gone.
     async fn replace(&self, contents: IndexContents) -> Result<(), IndexError>;
 
+    /// Tells which tools there are, before [`ToolIndex::replace`] makes the index hold them: whatever it lacks of these is found
+    /// by its words at once. Their dense vectors don't matter.
+    fn announce(&self, _documents: Vec<IndexDocument>) {}
+
     /// Resolves when the contents must be handed over again: the index has lost them, or could not take them before
     /// and can now.
     async fn needs_contents(&self) {
@@ -97,8 +101,30 @@ pub struct IndexAnswer {
     pub candidates: Vec<IndexCandidate>,
     /// However many there are, and whatever the limit.
     pub servers: Vec<IndexServerScore>,
+    /// How much of what the caller sees was compared by meaning.
+    pub coverage: Coverage,
     /// Why the answer is worse than it could be, for the caller.
     pub warning: Option<&'static str>,
+}
+
+/// How many of the tools that a caller sees have dense vectors in the index. Without any tool: nothing is known, and all have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    pub tools: usize,
+    pub embedded: usize,
+}
+
+impl Coverage {
+    #[must_use]
+    pub fn is_complete(self) -> bool {
+        self.embedded >= self.tools
+    }
+
+    /// Whether so few have vectors that these say little about which tool fits.
+    #[must_use]
+    pub fn is_poor(self) -> bool {
+        2 * self.embedded < self.tools
+    }
 }
 
 /// A tool that one of the lists brought, with its raw scores.

@@ -17,8 +17,8 @@ pub use self::enricher::{EnrichError, Enricher};
 pub use self::events::{CallOutcome, EventMessage, OfferedTools, SelectionEvent, SelectionEventKind, SelectionName};
 pub use self::files::{FileStore, FileStoreError, StoredFile};
 pub use self::index::{
-    IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexQueryText, IndexServer, IndexServerScore,
-    IndexState, QdrantState, ToolIndex,
+    Coverage, IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexQueryText, IndexServer,
+    IndexServerScore, IndexState, QdrantState, ToolIndex,
 };
 pub use self::judge::{Advisor, Judge, JudgeError};
 pub use self::process::ProcessState;

@@ -16,7 +16,7 @@ use crate::domain::feedback::Feedback;
 use crate::domain::loading::Group;
 use crate::domain::principal::PrincipalId;
 use crate::domain::secret::{SealedSecret, SecretPlace};
-use crate::domain::session::{Session, SessionId};
+use crate::domain::session::{Session, SessionContents, SessionId};
 use crate::domain::session_figures::{SessionQuery, SessionReport};
 use crate::domain::tool::{ServerName, ToolId};
 use crate::domain::tool_facts::WrittenFacts;
@@ -141,6 +141,9 @@ pub trait Store: Send + Sync {
     /// Adds a session. Those whose time is over go before; of its owner's others the ones that were not used for longest, where
     /// there would be more than one owner may have.
     async fn save_session(&self, session: &Session, caps: SessionCaps) -> Result<SessionSaved, StoreError>;
+
+    /// Puts other contents into a session; where there is no such session any more nothing happens.
+    async fn save_session_contents(&self, id: &SessionId, contents: &SessionContents) -> Result<(), StoreError>;
 
     /// Notes that a session is used.
     async fn touch_session(&self, id: &SessionId, at: SystemTime) -> Result<(), StoreError>;

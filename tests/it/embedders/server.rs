@@ -9,6 +9,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::{self, Bytes, Data};
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 /// Length of the vectors where none is asked for.
 pub(super) const DIMENSION: usize = 64;
@@ -33,6 +34,8 @@ pub(super) enum Reply {
     Raw(String),
     /// Nothing, ever.
     Hang,
+    /// Vectors of the texts, once this says so.
+    Held(watch::Receiver<bool>),
 }
 
 type Answer = Box<dyn Fn(&Seen) -> Reply + Send + Sync>;
@@ -138,5 +141,9 @@ async fn respond(request: HttpRequest, body: Bytes, shared: Data<Shared>) -> Htt
         Reply::Later(code, after) => status(code).insert_header(("retry-after", after)).json(error),
         Reply::Raw(body) => HttpResponse::Ok().content_type("application/json").body(body),
         Reply::Hang => std::future::pending().await,
+        Reply::Held(mut may_go) => {
+            may_go.wait_for(|may_go| *may_go).await.unwrap();
+            HttpResponse::Ok().json(whole)
+        }
     }
 }

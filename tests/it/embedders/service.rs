@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::watch;
+use toolsieve::service::reload::Trigger;
 
-use super::server::{DIMENSION, Endpoint, Reply};
+use super::server::{DIMENSION, Endpoint, Reply, answer, vector};
+use crate::definitions::{Listed, other};
 use crate::harness::{Running, Start, stdio};
 
 fn servers() -> Value {
@@ -117,4 +120,75 @@ async fn another_embedder_embeds_the_tools_again_while_searches_go_on() {
     let folder = service.stop().await;
     let service = start(Vec::new(), Some(folder)).await;
     assert_eq!(service.settled().await["embedder"]["dimension"], 384);
+}
+
+/// An endpoint that embeds messages at once, in which `letter` and `email` mean the same, and tools when the other end says so.
+fn slow_for_tools() -> (Endpoint, watch::Sender<bool>) {
+    let (go, may_go) = watch::channel(false);
+    let endpoint = Endpoint::start(move |seen| {
+        let texts = seen.texts();
+        if texts.len() > 4 || texts.iter().any(|text| text.contains("Get the current") || text.contains("Kubernetes pod")) {
+            return Reply::Held(may_go.clone());
+        }
+        let meant: Vec<Vec<f32>> =
+            texts.iter().map(|text| vector(&text.replace("dispatch a letter", "send an email message"), DIMENSION)).collect();
+        Reply::Raw(answer(&meant).to_string())
+    });
+    (endpoint, go)
+}
+
+/// After a first start messages got no tool, or tools of the one server that was embedded first, and no warning.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_tools_are_embedded_all_are_found_by_their_words() {
+    let (endpoint, go) = slow_for_tools();
+    let service = Start { servers: servers(), environment: at(&endpoint.url), from_files: true, ..Start::default() }.start().await;
+    let ready = service.until(|body| body["ready"] == true && body["tools"] == 9).await;
+    assert_ne!(ready["index"]["state"], "complete", "{ready}");
+    let by_words =
+        |warnings: &[String]| warnings.iter().all(|warning| warning.starts_with("ranked by words alone: ")) && warnings.len() == 1;
+    let (names, warnings) = search(&service, "what time is it in Tokyo").await;
+    assert!(names.contains(&"time__get_current_time".to_owned()) && by_words(&warnings), "{names:?} {warnings:?}");
+
+    // A server that comes while others are being embedded does not wait for them.
+    let kubernetes = Listed::new(&[
+        json!({
+            "name": "pods_delete", "description": "Delete a Kubernetes pod",
+            "inputSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
+        }),
+        other("pods_list"),
+    ]);
+    let mut all = servers();
+    all["kube"] = kubernetes.server();
+    service.configure(&all);
+    service.reload.reload(Trigger::Request).await;
+    service.until(|body| body["tools"] == 12).await;
+    let (names, warnings) = search(&service, "kubernetes delete pod").await;
+    assert!(names.contains(&"kube__pods_delete".to_owned()) && by_words(&warnings), "{names:?} {warnings:?}");
+    assert_eq!(service.get("/readyz").await.1["index"]["embedded"], 0);
+
+    go.send(true).unwrap();
+    let ready = service.settled().await;
+    assert_eq!((&ready["index"]["state"], &ready["index"]["embedded"]), (&json!("complete"), &json!(12)));
+    let (names, warnings) = search(&service, "what time is it in Seoul").await;
+    assert!(names.contains(&"time__get_current_time".to_owned()) && warnings.is_empty(), "{names:?} {warnings:?}");
+}
+
+/// A session that was made for a task in the first seconds kept the wrong tools for a day.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_for_a_task_is_chosen_once_more_when_all_is_embedded() {
+    let (endpoint, go) = slow_for_tools();
+    let environment = [at(&endpoint.url), vec![("TOOLSIEVE_SELECTION__GATE", "false")]].concat();
+    let service = start(environment, None).await;
+    service.until(|body| body["ready"] == true && body["tools"] == 9).await;
+    let (status, made) = service.post("/v1/sessions", &json!({"task": "dispatch a letter", "limit": 1})).await;
+    assert_eq!(status, 201, "{made}");
+    assert!(made["warnings"].to_string().contains("ranked by words alone"), "{made}");
+    let document = format!("/s/{}/openapi.json", made["id"].as_str().unwrap());
+    let has_email = async || service.get(&document).await.1["paths"]["/mail/send_email"].is_object();
+    assert!(!has_email().await, "no word in common");
+    go.send(true).unwrap();
+    service.settled().await;
+    assert!(has_email().await, "the first read after that");
+    let again = search(&service, "list the messages in the inbox").await;
+    assert!(has_email().await, "and from then on: {again:?}");
 }

@@ -294,7 +294,12 @@ impl Shared {
                 let directory = &current.documents.directory;
                 let candidates = directory.candidates(&found.tools, request.visibility);
                 let warning = unembedded(request, directory.len(), directory.embedded());
-                IndexAnswer { candidates, servers: directory.server_scores(found.servers, request.visibility), warning }
+                IndexAnswer {
+                    candidates,
+                    servers: directory.server_scores(found.servers, request.visibility),
+                    warning,
+                    ..IndexAnswer::default()
+                }
             }
             Err(fault) => {
                 let latest = self.latest.load();

@@ -8,7 +8,7 @@ use crate::adapters::store::encoding::{from_millis, to_millis};
 use crate::domain::document::Mode;
 use crate::domain::loading::{Group, GroupKind};
 use crate::domain::principal::PrincipalId;
-use crate::domain::session::{Session, SessionId};
+use crate::domain::session::{Session, SessionContents, SessionId};
 use crate::service::ports::{SessionCaps, SessionSaved};
 
 #[derive(FromRow)]
@@ -72,6 +72,12 @@ pub(super) async fn insert(writer: &mut SqliteConnection, session: &Session, cap
         .execute(&mut *writer)
         .await?;
     Ok(SessionSaved::Saved { gone: gone.iter().filter_map(|id| SessionId::read(id)).collect() })
+}
+
+pub(super) async fn save_contents(writer: &mut SqliteConnection, id: &SessionId, contents: &SessionContents) -> Result<(), sqlx::Error> {
+    let contents = serde_json::to_string(contents).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    sqlx::query("UPDATE session SET contents = ? WHERE id = ?").bind(contents).bind(id.as_str()).execute(writer).await?;
+    Ok(())
 }
 
 pub(super) async fn touch(writer: &mut SqliteConnection, id: &SessionId, at: SystemTime) -> Result<(), sqlx::Error> {

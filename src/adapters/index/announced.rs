@@ -1,0 +1,237 @@
+//! Tools that the index does not hold yet, found by their words from the moment that they are known.
+//!
+//! An index takes a while to be built, and its vectors may take minutes. Until it holds what was announced, the lexical half
+//! of a search comes from memory, for all tools alike, so that their scores can be compared; cosines are those that the index
+//! has. How many tools have none is told with each answer.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use super::contents::CanonicalContents;
+use super::directory::{Directory, Point};
+use super::lists::{TermLists, best_of};
+use crate::domain::canonical::Fingerprint;
+use crate::domain::principal::Visibility;
+use crate::service::ports::{
+    Coverage, IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexState, ToolIndex,
+};
+
+/// An index that answers for what was announced too.
+pub struct AnnouncedIndex {
+    inner: Arc<dyn ToolIndex>,
+    /// What the index does not hold yet.
+    announced: ArcSwapOption<Announced>,
+    /// What it took over last; `None` before the first time.
+    held: ArcSwapOption<Directory>,
+    /// Names and words of that. Locked while either changes.
+    words: Mutex<Option<Fingerprint>>,
+}
+
+struct Announced {
+    words: Fingerprint,
+    directory: Directory,
+    terms: TermLists,
+}
+
+impl AnnouncedIndex {
+    #[must_use]
+    pub fn over(inner: Arc<dyn ToolIndex>) -> Self {
+        Self { inner, announced: ArcSwapOption::empty(), held: ArcSwapOption::empty(), words: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl ToolIndex for AnnouncedIndex {
+    fn announce(&self, documents: Vec<IndexDocument>) {
+        let contents = of_words(&documents);
+        let announced =
+            Announced { words: contents.fingerprint, directory: Directory::of(&contents), terms: TermLists::of(&contents.documents) };
+        let held = self.words.lock();
+        // It may have been quicker.
+        let is_held = *held == Some(announced.words);
+        self.announced.store((!is_held).then(|| Arc::new(announced)));
+    }
+
+    async fn replace(&self, contents: IndexContents) -> Result<(), IndexError> {
+        let is_embedded = |document: &IndexDocument| document.dense.iter().any(|vector| vector.len() == contents.dimension);
+        let mut points: Vec<Point> = contents
+            .documents
+            .iter()
+            .map(|document| Point { tool: document.tool.clone(), class: document.class.0, embedded: is_embedded(document) })
+            .collect();
+        points.sort_by(|one, other| one.tool.cmp(&other.tool));
+        let words = of_words(&contents.documents).fingerprint;
+        self.inner.replace(contents).await?;
+        let mut held = self.words.lock();
+        *held = Some(words);
+        self.held.store(Some(Arc::new(Directory::new(points, Vec::new()))));
+        if self.announced.load().as_ref().is_some_and(|announced| announced.words == words) {
+            self.announced.store(None);
+        }
+        Ok(())
+    }
+
+    async fn needs_contents(&self) {
+        self.inner.needs_contents().await;
+    }
+
+    async fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
+        let answer = self.inner.search(request).await?;
+        let held = self.held.load();
+        Ok(match self.announced.load().as_ref() {
+            Some(announced) => IndexAnswer {
+                coverage: announced.coverage(held.as_deref(), request.visibility),
+                candidates: announced.candidates(request, answer.candidates),
+                ..answer
+            },
+            None => IndexAnswer { coverage: held.as_ref().map(|held| held.coverage(request.visibility)).unwrap_or_default(), ..answer },
+        })
+    }
+
+    fn state(&self) -> IndexState {
+        self.inner.state()
+    }
+}
+
+impl Announced {
+    /// The candidates of the index as far as they are still there, with those that are found by their words.
+    fn candidates(&self, request: &IndexQuery<'_>, found: Vec<IndexCandidate>) -> Vec<IndexCandidate> {
+        let visible = |position: usize| self.directory.is_visible(position, request.visibility);
+        let scores: Vec<Vec<f32>> = request.texts.iter().map(|text| self.terms.scores(&self.terms.weighted(&text.sparse))).collect();
+        let lexical = |position: usize| scores.iter().map(|of_text| of_text[position]).collect::<Vec<f32>>();
+        let mut is_there = vec![false; self.directory.len()];
+        let mut candidates = Vec::with_capacity(found.len());
+        for candidate in found {
+            if let Some(position) = self.directory.position(&candidate.tool).filter(|&position| visible(position)) {
+                is_there[position] = true;
+                candidates.push(IndexCandidate { lexical: lexical(position), ..candidate });
+            }
+        }
+        for of_text in &scores {
+            for (position, _) in best_of(of_text, visible, request.limit) {
+                if !std::mem::replace(&mut is_there[position], true) {
+                    let tool = self.directory.tool(position).clone();
+                    candidates.push(IndexCandidate { tool, dense: vec![None; request.texts.len()], lexical: lexical(position) });
+                }
+            }
+        }
+        candidates
+    }
+
+    /// How many of the tools that a caller sees the index compares by meaning.
+    fn coverage(&self, held: Option<&Directory>, visibility: &Visibility) -> Coverage {
+        let mut coverage = Coverage::default();
+        // Both are in the order of their tools.
+        let mut at = 0;
+        for position in (0..self.directory.len()).filter(|&position| self.directory.is_visible(position, visibility)) {
+            coverage.tools += 1;
+            let Some(held) = held else { continue };
+            let tool = self.directory.tool(position);
+            while at < held.len() && held.tool(at) < tool {
+                at += 1;
+            }
+            coverage.embedded += usize::from(at < held.len() && held.tool(at) == tool && held.is_embedded(at));
+        }
+        coverage
+    }
+}
+
+/// The documents without their vectors.
+fn of_words(documents: &[IndexDocument]) -> CanonicalContents {
+    let of_words = |document: &IndexDocument| IndexDocument {
+        tool: document.tool.clone(),
+        class: document.class,
+        dense: Vec::new(),
+        sparse: document.sparse.clone(),
+    };
+    CanonicalContents::of(IndexContents { documents: documents.iter().map(of_words).collect(), ..IndexContents::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use parking_lot::Mutex;
+
+    use super::AnnouncedIndex;
+    use crate::domain::principal::{Visibility, VisibilityClass};
+    use crate::domain::relevance::SparseVector;
+    use crate::domain::tool::ToolId;
+    use crate::service::ports::{
+        Coverage, IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexQueryText, IndexState, ToolIndex,
+    };
+
+    /// Holds what it was given, and finds all of that with a cosine of 0.5.
+    #[derive(Default)]
+    struct Index(Mutex<Vec<IndexDocument>>);
+
+    #[async_trait]
+    impl ToolIndex for Index {
+        async fn replace(&self, contents: IndexContents) -> Result<(), IndexError> {
+            *self.0.lock() = contents.documents;
+            Ok(())
+        }
+
+        async fn search(&self, _: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
+            let found = |document: &IndexDocument| IndexCandidate {
+                tool: document.tool.clone(),
+                dense: vec![document.dense.first().map(|_| 0.5)],
+                lexical: vec![0.1],
+            };
+            Ok(IndexAnswer { candidates: self.0.lock().iter().map(found).collect(), ..IndexAnswer::default() })
+        }
+
+        fn state(&self) -> IndexState {
+            IndexState::default()
+        }
+    }
+
+    fn document(name: &str, term: u32, is_embedded: bool) -> IndexDocument {
+        IndexDocument {
+            tool: ToolId::new("server", name),
+            class: VisibilityClass(0),
+            dense: if is_embedded { vec![Arc::from([1.0_f32])] } else { Vec::new() },
+            sparse: SparseVector { indices: vec![term], values: vec![1.0] },
+        }
+    }
+
+    fn contents(documents: Vec<IndexDocument>) -> IndexContents {
+        IndexContents { model: "m".into(), dimension: 1, documents, servers: Vec::new() }
+    }
+
+    /// Names with cosines and whether they have words in common with term 2, and what is covered.
+    async fn found(index: &AnnouncedIndex) -> (Vec<(String, Option<f32>, bool)>, Coverage) {
+        let texts = [IndexQueryText { dense: Some(Arc::from([1.0_f32])), sparse: SparseVector { indices: vec![2], values: vec![1.0] } }];
+        let visibility = Visibility::default();
+        let answer = index.search(&IndexQuery { texts: &texts, visibility: &visibility, limit: 10, servers: false }).await.unwrap();
+        let mut names: Vec<_> =
+            answer.candidates.iter().map(|one| (one.tool.name.to_string(), one.dense[0], one.lexical[0] > 0.2)).collect();
+        names.sort_by(|one, other| one.0.cmp(&other.0));
+        (names, answer.coverage)
+    }
+
+    #[tokio::test]
+    async fn what_is_announced_is_found_by_its_words_until_the_index_holds_it() {
+        let index = AnnouncedIndex::over(Arc::new(Index::default()));
+        let (a, b) = (|is_embedded| document("a", 1, is_embedded), |is_embedded| document("b", 2, is_embedded));
+        index.announce(vec![a(false), b(false)]);
+        let by_words = ("b".to_owned(), None, true);
+        assert_eq!(found(&index).await, (vec![by_words.clone()], Coverage { tools: 2, embedded: 0 }));
+        // One is there already, as after a start at which one server was listed first; a third one is gone.
+        index.replace(contents(vec![a(true), document("gone", 2, true)])).await.unwrap();
+        let with_vector = ("a".to_owned(), Some(0.5), false);
+        assert_eq!(found(&index).await, (vec![with_vector.clone(), by_words.clone()], Coverage { tools: 2, embedded: 1 }));
+        // From here on the index answers, for what has no vector too.
+        index.replace(contents(vec![a(true), b(false)])).await.unwrap();
+        assert_eq!(found(&index).await, (vec![with_vector.clone(), ("b".to_owned(), None, false)], Coverage { tools: 2, embedded: 1 }));
+        index.replace(contents(vec![a(true), b(true)])).await.unwrap();
+        assert_eq!(found(&index).await.1, Coverage { tools: 2, embedded: 2 });
+        // It was quicker than whoever announces.
+        index.announce(vec![b(false), a(false)]);
+        assert_eq!(found(&index).await.0, [with_vector, ("b".to_owned(), Some(0.5), false)]);
+    }
+}
