@@ -195,10 +195,10 @@ impl Retrieve {
     #[must_use]
     pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
         let gate = self.gate.load();
-        // Cosines say nothing of tools that have none yet.
-        let of_words =
-            |evidence: &GateEvidence<'_>| gate.judge(&GateEvidence { vector: None, best_dense: None, best_five: &[], ..*evidence });
-        if ranking.is_partial && ranking.with_evidence(tools, |evidence| of_words(evidence)).needs_tool {
+        // Cosines say nothing of tools that have none yet. Without any, the verdict below is by words anyway.
+        let by_words =
+            |alone: &GateEvidence<'_>| gate.judge(&GateEvidence { vector: None, best_dense: None, best_five: &[], ..*alone }).needs_tool;
+        if ranking.is_partial && ranking.vector.is_some() && ranking.with_turn(tools, |turn| by_words(&turn.alone)) {
             return true;
         }
         let verdict = match ranking.in_context {
