@@ -291,7 +291,9 @@ async fn the_command_line_shows_and_writes() {
     let (code, _, error) = command(&service, &words(&["approve", "time/get_current_time", "--fingerprint", "abc"]));
     assert!(code == Some(1) && error.contains("the definition is another one by now"), "{error}");
     for (wrong, code, part) in [
-        (vec!["tools", "show", "time"], 2, "SERVER/TOOL"),
+        (vec!["tools", "show", "time/"], 2, "SERVER/TOOL"),
+        (vec!["tools", "set", "time", "--tag", "x"], 2, "SERVER/TOOL"),
+        (vec!["tools", "show", "nowhere"], 1, "There is no such server"),
         (vec!["tools", "set", "time/get_current_time"], 2, "nothing to write"),
         (vec!["tools", "show", "time/none"], 1, "There never was such a tool"),
     ] {
