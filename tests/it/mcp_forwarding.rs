@@ -110,8 +110,10 @@ async fn where_no_key_is_asked_for_a_caller_brings_its_own() {
     let request = service.request(Method::POST, "/http/echo").bearer_auth("of-the-caller").json(&json!({}));
     assert_eq!(request.send().await.unwrap().status(), StatusCode::OK);
     let seen = seen(&service).await;
-    let of =
-        |wanted: &str| seen.as_array().unwrap().iter().filter(|line| *line == &json!(format!("{wanted}: Bearer of-the-caller"))).count();
+    let of = |wanted: &str| {
+        let line = format!("{wanted}: Bearer of-the-caller");
+        seen.as_array().unwrap().iter().filter(|seen| seen.as_str() == Some(&line)).count()
+    };
     for (method, times) in [("tools/call", 7), ("prompts/get", 4), ("resources/read", 4), ("completion/complete", 4), ("prompts/list", 2)] {
         assert_eq!(of(method), times, "{method}: {seen}");
     }

@@ -170,8 +170,8 @@ mod tests {
     use super::*;
 
     impl Collected {
-        fn add_page(&mut self, page: Value, bytes: usize) -> Result<Option<String>, ListError> {
-            self.add(&to_raw_value(&page).unwrap(), bytes)
+        fn add_page(&mut self, page: &Value, bytes: usize) -> Result<Option<String>, ListError> {
+            self.add(&to_raw_value(page).unwrap(), bytes)
         }
     }
 
@@ -188,7 +188,7 @@ mod tests {
             {"name": "a", "inputSchema": {}, "description": "second"},
         ]});
         let mut collected = Collected::default();
-        assert_eq!(collected.add_page(page, 100).unwrap(), None);
+        assert_eq!(collected.add_page(&page, 100).unwrap(), None);
         let Tools { tools, skipped } = collected.found;
         assert_eq!(tools.iter().map(ToString::to_string).collect::<Vec<_>>(), [tool("a").to_string(), odd.to_string()]);
         let skipped: Vec<_> = skipped.iter().map(|skipped| format!("{}: {}", skipped.tool, skipped.reason)).collect();
@@ -211,34 +211,34 @@ mod tests {
     fn a_listing_always_ends() {
         let mut collected = Collected::default();
         let page = |name: &str, cursor: Value| json!({"tools": [tool(name)], "nextCursor": cursor});
-        assert_eq!(collected.add_page(page("a", json!("1")), 100).unwrap(), Some("1".into()));
-        assert_eq!(collected.add_page(page("b", json!("1")), 100).unwrap(), None);
-        assert_eq!(collected.add_page(page("b", json!("2")), 100).unwrap(), None);
-        assert_eq!(collected.add_page(page("c", json!(3)), 100).unwrap(), None);
+        assert_eq!(collected.add_page(&page("a", json!("1")), 100).unwrap(), Some("1".into()));
+        assert_eq!(collected.add_page(&page("b", json!("1")), 100).unwrap(), None);
+        assert_eq!(collected.add_page(&page("b", json!("2")), 100).unwrap(), None);
+        assert_eq!(collected.add_page(&page("c", json!(3)), 100).unwrap(), None);
         let reasons: Vec<_> = collected.found.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
         assert!(reasons.contains(&"the cursor repeats") && reasons.contains(&"the page brings no new tool"));
 
         let mut endless = Collected::default();
         let mut pages = 0;
-        while endless.add_page(page(&pages.to_string(), json!(pages.to_string())), 100).unwrap().is_some() {
+        while endless.add_page(&page(&pages.to_string(), json!(pages.to_string())), 100).unwrap().is_some() {
             pages += 1;
         }
         assert_eq!(pages + 1, MAX_PAGES);
 
         let mut empty = Collected::default();
         let mut pages = 0;
-        while empty.add_page(json!({"tools": [], "nextCursor": pages.to_string()}), 100).unwrap().is_some() {
+        while empty.add_page(&json!({"tools": [], "nextCursor": pages.to_string()}), 100).unwrap().is_some() {
             pages += 1;
         }
         assert_eq!(pages + 1, MAX_EMPTY_PAGES);
         let mut large = Collected::default();
         let mut pages = 0;
-        while large.add_page(page(&pages.to_string(), json!(pages.to_string())), 10 << 20).unwrap().is_some() {
+        while large.add_page(&page(&pages.to_string(), json!(pages.to_string())), 10 << 20).unwrap().is_some() {
             pages += 1;
         }
         assert_eq!((pages, large.found.tools.len()), (6, 6));
         assert_eq!(large.found.skipped[0].reason, "more than 64 MiB");
-        assert!(matches!(Collected::default().add_page(json!({"tools": {}}), 100), Err(ListError::NoList)));
+        assert!(matches!(Collected::default().add_page(&json!({"tools": {}}), 100), Err(ListError::NoList)));
     }
 
     /// One deep definition took its whole server away.
