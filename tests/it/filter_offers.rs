@@ -15,8 +15,7 @@ fn servers() -> Value {
 
 fn hash(names: &[&str]) -> String {
     let digest = Sha256::digest(names.join("\n"));
-    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{digits}")
+    digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 fn question(more: &Value) -> Value {

@@ -53,7 +53,7 @@ struct Room {
 }
 
 impl Room {
-    fn new() -> (TempDir, PathBuf) {
+    fn data() -> (TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         fs::create_dir(&data).unwrap();
@@ -61,14 +61,14 @@ impl Room {
     }
 
     fn mounted() -> Self {
-        let (folder, data) = Self::new();
+        let (folder, data) = Self::data();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=80m", "tmpfs"]).arg(&data).status().unwrap();
         assert!(mounted.success());
         Self { folder, disk: None }
     }
 
     fn pretended() -> Self {
-        let (folder, data) = Self::new();
+        let (folder, data) = Self::data();
         let disk = FailingDisk::new(&data);
         Self { folder, disk: Some(disk) }
     }

@@ -110,11 +110,14 @@ async fn refused(service: &Running) -> String {
     ready["servers"][0]["error"].as_str().unwrap().to_owned()
 }
 
+/// What the server and the authorization server say of themselves.
+type Metadata = fn(&(State, String), &(State, String));
+
 /// Refresh token and client secret went to whatever address a server's metadata named, with every attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn metadata_of_somebody_else_are_not_followed() {
     let elsewhere = "https://something.else.example/";
-    let cases: [(&str, fn(&(State, String), &(State, String))); 6] = [
+    let cases: [(&str, Metadata); 6] = [
         ("of another resource: `https://something.else.example/`", |server, issuer| {
             issues(issuer);
             set(&server.0.resource, json!({"resource": "https://something.else.example/", "authorization_servers": [issuer.1]}));

@@ -43,7 +43,7 @@ struct Attempt<'a> {
 }
 
 impl House {
-    async fn new() -> Self {
+    fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("data")).unwrap();
         let disk = FailingDisk::new(&folder.path().join("data"));
@@ -131,7 +131,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn write(&self, house: &House, service: &Service) -> Option<(StatusCode, Value)> {
-        self.send(house, service, &self.write.write).await
+        self.send(house, service, &self.write.ask).await
     }
 
     /// Whether the service, and where it can't be asked its database, says so.
@@ -147,7 +147,7 @@ impl<'a> Attempt<'a> {
     async fn cut_off(&self, house: &House, service: &Service, patience: Duration) {
         let mut other = connect(&house.database()).await;
         sqlx::query("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
-        let Ask { who, method, path, body } = &self.write.write;
+        let Ask { who, method, path, body } = &self.write.ask;
         let (key, user) = match who {
             Who::Admin => (ADMIN, ""),
             Who::Key => (self.words["{key}"].as_str(), ""),
@@ -217,7 +217,7 @@ async fn without_a_flush_nothing_is_acknowledged_and_afterwards_everything_is_ke
 }
 
 async fn fails_and_works_again(disk: Disk) {
-    let house = House::new().await;
+    let house = House::new();
     let writes = writes::all();
     // What was refused is not there after a kill either.
     let service = house.start();
@@ -256,7 +256,7 @@ async fn fails_and_works_again(disk: Disk) {
 /// Each write, killed at its first step, its second, and so on until it is done.
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_any_step_a_write_is_there_as_a_whole_or_not_at_all() {
-    let house = House::new().await;
+    let house = House::new();
     let mut service = house.start();
     for write in &writes::all() {
         let mut steps = 0;
@@ -290,7 +290,7 @@ async fn killed_at_any_step_a_write_is_there_as_a_whole_or_not_at_all() {
 /// A user saw: after a request that was cut off, a revoked key that is let in, and 412 for every further change of the rules.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_begun_is_finished_when_its_caller_leaves_and_memory_follows_the_store() {
-    let house = House::new().await;
+    let house = House::new();
     let service = house.start();
     let (writes, mut attempts) = (writes::all(), Vec::new());
     for write in &writes {

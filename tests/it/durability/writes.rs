@@ -34,7 +34,7 @@ pub(super) enum Seen {
 pub(super) struct Write {
     pub(super) name: &'static str,
     pub(super) before: Vec<Ask>,
-    pub(super) write: Ask,
+    pub(super) ask: Ask,
     pub(super) seen: Seen,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn all() -> Vec<Write> {
     let sessions = || user(M::GET, "/v1/sessions", Value::Null);
     let load = || user(M::POST, "/s/{id}/v1/toolsets/load", json!({"toolset": "box"}));
     let available = || user(M::POST, "/s/{id}/v1/toolsets/available", json!({}));
-    let write = |name, before, write, seen| Write { name, before, write, seen };
+    let write = |name, before, ask, seen| Write { name, before, ask, seen };
     vec![
         write(
             "the policy",
