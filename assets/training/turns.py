@@ -16,18 +16,22 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import data
 import numpy
-from gate import SIGNALS, fit
+from gate import SIGNALS
+from scipy.optimize import minimize
 
 FOLDER = Path(__file__).parent
 TESTS = FOLDER.parent.parent / "tests"
 SEED = 7
 SIZES = [2, 4, 8, 16, 32]
-TURN_SIGNALS = ["asks", "offers", "question", "margin_alone", "margin_in_context"]
+# Words weigh about as much as a vector does.
+GRAM_SCALE = 3.0
+TURN_SIGNALS = ["asks", "offers", "question", "courtesy", "margin_alone", "margin_in_context"]
 
 # Whether a turn of a kind needs a tool after an answer of a kind; pairs that may mean either are left out.
 NONE = ["courtesy", "decline", "chatter", "opinion", "creative", "meta", "rewrite"]
@@ -158,50 +162,158 @@ def load(path: Path) -> tuple[str, list[dict], dict[str, numpy.ndarray]]:
     return model, rows, vectors
 
 
-def features(rows: list[dict], vectors: dict[str, numpy.ndarray]) -> numpy.ndarray:
-    """Signals first, then the vectors; the turn's signals are the last ones before them."""
-    names = [("alone", name) for name in SIGNALS] + [("in_context", name) for name in SIGNALS] + [("turn", name) for name in TURN_SIGNALS]
-    signals = numpy.array([[row[part][name] for part, name in names] for row in rows])
-    message = numpy.array([vectors[row["message"]] for row in rows])
-    context = numpy.array([vectors[row["context"]] for row in rows])
-    is_open = numpy.array([[float(row["turn"]["asks"] + row["turn"]["offers"] > 0)] for row in rows])
-    return numpy.hstack([signals, message, is_open * message, context])
+def words(text: str) -> list[str]:
+    """As `turn_head.rs` has them."""
+    found = re.findall(r"\w+|[?!]", text.lower().replace("'", "").replace("’", ""))
+    return ["^", *found[:24], "$"]
+
+
+def grams(text: str) -> set[str]:
+    single = words(text)
+    return {*single, *(f"{one} {other}" for one, other in zip(single, single[1:], strict=False))}
+
+
+def courtesies() -> dict[tuple[str, ...], str]:
+    phrases: dict[tuple[str, ...], str] = {}
+    for line in (FOLDER.parent.parent / "src/domain/relevance/courtesies.tsv").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            _, kind, phrase = line.split("\t")
+            key = tuple(words(phrase)[1:-1])
+            phrases[key] = "assent" if "assent" in (kind, phrases.get(key)) else "courtesy"
+    return phrases
+
+
+def share(text: str, phrases: dict[tuple[str, ...], str]) -> float:
+    """The share of the words that are courtesies."""
+    said = [word for word in words(text)[1:-1] if word not in "?!"]
+    covered = [False] * len(said)
+    for start in range(len(said)):
+        ends = [end for end in range(start + 1, min(len(said), start + 8) + 1) if tuple(said[start:end]) in phrases]
+        for place in range(start, max(ends, default=start)):
+            covered[place] = True
+    return sum(covered) / max(1, len(said))
+
+
+def listed(text: str, phrases: dict[tuple[str, ...], str]) -> set[str] | None:
+    """The kinds of the courtesies that a message is made of; nothing if it says more."""
+    said = [word for word in words(text)[1:-1] if word not in "?!"]
+    if not said:
+        return {"assent"} if set(text) & set("👍👌✅🆗") else {"courtesy"}
+    reached: list[set[str] | None] = [set(), *[None] * len(said)]
+    for start in range(len(said)):
+        if (before := reached[start]) is not None:
+            for end in range(start + 1, min(len(said), start + 8) + 1):
+                kind = phrases.get(tuple(said[start:end]))
+                if kind and reached[end] is None:
+                    reached[end] = before | {kind}
+    return reached[-1]
+
+
+def minimise(inputs: numpy.ndarray, needs: numpy.ndarray, weight: numpy.ndarray, ridge: numpy.ndarray) -> numpy.ndarray:
+    """A logistic regression by L-BFGS."""
+    sign = 2 * needs.astype(numpy.float32) - 1
+
+    def loss(weights: numpy.ndarray) -> tuple[float, numpy.ndarray]:
+        margin = sign * (inputs @ weights.astype(numpy.float32))
+        value = (weight * numpy.logaddexp(0, -margin)).sum() + 0.5 * (ridge * weights * weights).sum()
+        slope = (weight * sign / (1 + numpy.exp(numpy.clip(margin, -40, 40)))).astype(numpy.float32)
+        return float(value), ridge * weights - inputs.T @ slope
+
+    return minimize(loss, numpy.zeros(inputs.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+
+
+class Inputs:
+    """What a head sees of each row: signals, words, vectors."""
+
+    def __init__(self, rows: list[dict], vectors: dict[str, numpy.ndarray], common: int) -> None:
+        self.phrases = courtesies()
+        for row in rows:
+            row["turn"]["courtesy"] = share(row["message"], self.phrases)
+        counts = Counter(gram for message in {row["message"] for row in rows} for gram in grams(message))
+        self.grams = {gram: at for at, gram in enumerate(sorted(gram for gram, count in counts.items() if count >= common))}
+        names = [("alone", name) for name in SIGNALS] + [("in_context", name) for name in SIGNALS] + [("turn", name) for name in TURN_SIGNALS]
+        signals = numpy.array([[row[part][name] for part, name in names] for row in rows], numpy.float32)
+        self.mean, self.spread = signals.mean(0), signals.std(0) + 1e-6
+        self.is_open = numpy.array([[float(row["turn"]["asks"] + row["turn"]["offers"] > 0)] for row in rows], numpy.float32)
+        said = numpy.zeros((len(rows), len(self.grams)), numpy.float32)
+        for at, row in enumerate(rows):
+            known = [self.grams[gram] for gram in grams(row["message"]) if gram in self.grams]
+            said[at, known] = GRAM_SCALE / max(1, len(known)) ** 0.5
+        message = numpy.array([vectors[row["message"]] for row in rows])
+        context = numpy.array([vectors[row["context"]] for row in rows])
+        self.width = message.shape[1]
+        self.scale = self.width**0.5
+        blocks = [numpy.ones((len(rows), 1)), (signals - self.mean) / self.spread, said, self.is_open * said]
+        blocks += [message * self.scale, self.is_open * message * self.scale, context * self.scale]
+        self.sizes = [block.shape[1] for block in blocks]
+        self.all = numpy.hstack(blocks).astype(numpy.float32)
+
+    def ridge(self, options: argparse.Namespace) -> numpy.ndarray:
+        penalties = [1e-6, options.ridge, options.word_ridge, options.word_ridge, options.vector_ridge, options.vector_ridge, options.context_ridge]
+        return numpy.concatenate([numpy.full(size, penalty) for size, penalty in zip(self.sizes, penalties, strict=True)])
+
+    def decided(self, rows: list[dict]) -> numpy.ndarray:
+        """What the list of courtesies decides: an infinite score, or nothing."""
+        scores = numpy.full(len(rows), numpy.nan)
+        for at, row in enumerate(rows):
+            kinds = listed(row["message"], self.phrases)
+            if kinds is not None and (not self.is_open[at, 0] or "assent" not in kinds):
+                scores[at] = -numpy.inf
+            elif kinds == {"assent"}:
+                scores[at] = numpy.inf
+        return scores
+
+    def parts(self, weights: numpy.ndarray) -> dict:
+        _, signals, plain, if_open, message, message_if_open, context = numpy.split(weights, numpy.cumsum(self.sizes)[:-1])
+        own = signals / self.spread
+        part = lambda start, names: {name: round(float(value), 5) for name, value in zip(names, own[start : start + len(names)], strict=True)}
+        both = numpy.stack([plain, if_open], 1) * GRAM_SCALE
+        vector = lambda values: [round(float(value), 4) for value in values * self.scale]
+        return {
+            "bias": round(float(weights[0] - own @ self.mean), 5),
+            "alone": part(0, SIGNALS),
+            "in_context": part(len(SIGNALS), SIGNALS),
+            "turn": part(2 * len(SIGNALS), TURN_SIGNALS),
+            "grams": {gram: [round(float(value), 3) for value in both[at]] for gram, at in self.grams.items()},
+            "message": vector(message),
+            "message_if_open": vector(message_if_open),
+            "context": vector(context),
+        }
 
 
 def train(options: argparse.Namespace) -> None:
     model, rows, vectors = load(options.evidence)
-    raw = features(rows, vectors)
+    inputs = Inputs(rows, vectors, options.common)
+    ridge = inputs.ridge(options)
     needs = numpy.array([row["of"]["needs"] for row in rows])
     source = numpy.array([row["of"]["source"] for row in rows])
     group = numpy.array([row["of"]["group"] for row in rows])
-    count = 2 * len(SIGNALS) + len(TURN_SIGNALS)
-    width = (raw.shape[1] - count) // 3
-    mean, spread = raw[:, :count].mean(0), raw[:, :count].std(0) + 1e-6
-    scale = numpy.sqrt(width)
-    inputs = numpy.hstack([numpy.ones((len(rows), 1)), (raw[:, :count] - mean) / spread, raw[:, count:] * scale])
-    ridge = numpy.concatenate([[0.0], numpy.full(count, options.ridge), numpy.full(2 * width, options.vector_ridge), numpy.full(width, options.context_ridge)])
 
     def weight(kept: numpy.ndarray) -> numpy.ndarray:
         each = kept.astype(float)
-        for of, share in (("made", 1.0), ("dialogues", 0.15), ("chosen", 1.0)):
+        for of, of_source in (("made", options.made), ("dialogues", 0.2), ("chosen", 1.0)):
             for kind in (True, False):
                 of_kind = (source == of) & (needs == kind) & kept
                 if of_kind.any():
-                    each[of_kind] *= 1000 * share / of_kind.sum()
-        return each
+                    each[of_kind] *= 1000 * of_source / of_kind.sum()
+        return each[kept]
 
     # Each dialogue of the chosen half is judged by a head that has not seen it.
     scores = numpy.full(len(rows), numpy.nan)
-    folds = sorted({name for name in group if name.startswith("chosen-")})
+    names = sorted({name for name in group if name.startswith("chosen-")})
     for fold in range(options.folds):
-        out = numpy.isin(group, folds[fold :: options.folds])
-        scores[out] = inputs[out] @ fit(inputs[~out], needs[~out].astype(float), weight(~out)[~out], ridge)
+        out = numpy.isin(group, names[fold :: options.folds])
+        scores[out] = inputs.all[out] @ minimise(inputs.all[~out], needs[~out], weight(~out), ridge)
     judged = ~numpy.isnan(scores)
+    by_list = inputs.decided(rows)
+    scores = numpy.where(numpy.isnan(by_list), scores, by_list)
     threshold = float(numpy.quantile(scores[judged & needs], 1 - options.keep))
-    kept = (scores[judged & needs] >= threshold).mean()
-    silent = (scores[judged & ~needs] < threshold).mean()
+    passed = scores >= threshold
+    kept, silent = passed[judged & needs].mean(), 1 - passed[judged & ~needs].mean()
     before = numpy.array([row["gate"] for row in rows])
     print(f"left out: keeps {kept:.3f}, silences {silent:.3f}; before: {before[judged & needs].mean():.3f}, {1 - before[judged & ~needs].mean():.3f}")
+    for other in (0.99, 0.97, 0.96, 0.95):
+        print(f"  at {other} kept: {(scores[judged & ~needs] < numpy.quantile(scores[judged & needs], 1 - other)).mean():.3f} silenced")
     wrong: dict[tuple[str, str], list[float]] = defaultdict(list)
     kinds: dict[tuple[bool, str], list[bool]] = defaultdict(list)
     for row, score, is_judged in zip(rows, scores, judged, strict=True):
@@ -209,27 +321,22 @@ def train(options: argparse.Namespace) -> None:
             kinds[row["of"]["needs"], row["of"]["kind"]].append(bool(score >= threshold))
             if (score >= threshold) != row["of"]["needs"]:
                 wrong[row["of"]["kind"], row["message"]].append(round(float(score - threshold), 2))
-    for (kind_needs, kind), passed in sorted(kinds.items()):
-        print(f"  {'needs' if kind_needs else 'none '} {kind}: {numpy.mean(passed):.3f} passed of {len(passed)}")
+    for (kind_needs, kind), of_kind in sorted(kinds.items()):
+        print(f"  {'needs' if kind_needs else 'none '} {kind}: {numpy.mean(of_kind):.3f} passed of {len(of_kind)}")
     if options.wrong:
         for (kind, message), by in sorted(wrong.items()):
             print(f"    {kind}: {message} {by}")
-
-    weights = fit(inputs, needs.astype(float), weight(numpy.ones(len(rows), bool)), ridge)
-    own = weights[1 : 1 + count] / spread
-    part = lambda start, names: {name: round(float(value), 5) for name, value in zip(names, own[start : start + len(names)], strict=True)}
-    vector = weights[1 + count :] * scale
+    if options.output is None:
+        return
+    weights = minimise(inputs.all, needs, weight(numpy.ones(len(rows), bool)), ridge)
     head = {
         "model": model,
         "made": f"assets/training/turns.py; dialogues left out: keeps {kept:.3f} with a tool, silences {silent:.3f} without",
-        "bias": round(float(weights[0] - own @ mean), 5),
-        "alone": part(0, SIGNALS),
-        "in_context": part(len(SIGNALS), SIGNALS),
-        "turn": part(2 * len(SIGNALS), TURN_SIGNALS),
-        **{name: [round(float(value), 4) for value in vector[at * width : (at + 1) * width]] for at, name in enumerate(["message", "message_if_open", "context"])},
+        **inputs.parts(weights),
         "threshold": round(threshold, 4),
     }
-    options.output.write_text(json.dumps(head, indent=1).replace(",\n  ", ", ").replace("[\n  ", "[") + "\n", encoding="utf-8")
+    text = json.dumps(head, indent=1, ensure_ascii=False)
+    options.output.write_text(re.sub(r"(?<=[\[,\d])\n\s+(?=[-\d\]])", " ", text) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -242,12 +349,15 @@ def main() -> None:
     preparing.set_defaults(run=prepare)
     fitting = commands.add_parser("fit")
     fitting.add_argument("evidence", type=Path)
-    fitting.add_argument("output", type=Path)
+    fitting.add_argument("output", type=Path, nargs="?")
     fitting.add_argument("--keep", type=float, default=0.98, help="share of left-out turns with a tool above the threshold")
     fitting.add_argument("--ridge", type=float, default=3.0, help="penalty on the signals' weights")
     fitting.add_argument("--vector-ridge", type=float, default=10.0, help="penalty on the message vector's weights")
     fitting.add_argument("--context-ridge", type=float, default=40.0, help="penalty on the context vector's weights")
-    fitting.add_argument("--folds", type=int, default=12)
+    fitting.add_argument("--word-ridge", type=float, default=3.0, help="penalty on the words' weights")
+    fitting.add_argument("--common", type=int, default=2, help="messages that a word or pair of words has to be in")
+    fitting.add_argument("--made", type=float, default=1.0, help="weight of the dialogues that were put together")
+    fitting.add_argument("--folds", type=int, default=6)
     fitting.add_argument("--wrong", action="store_true", help="lists what was judged wrongly")
     fitting.set_defaults(run=train)
     options = parser.parse_args()

@@ -21,6 +21,7 @@ mod exposure;
 mod filter_api;
 mod filter_offers;
 #[cfg(target_os = "linux")]
+mod foreign;
 mod full_disk;
 mod fuzz;
 mod harness;

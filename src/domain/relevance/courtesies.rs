@@ -28,6 +28,8 @@ pub enum Courtesy {
 const LONGEST_BYTES: usize = 160;
 /// Units (words, or characters of a script without spaces) of the longest phrase.
 const LONGEST_PHRASE: usize = 24;
+/// Units of a longer message that are looked at.
+const UNITS_READ: usize = 60;
 /// Signs that say yes.
 const ASSENTING: [char; 5] = ['👍', '👌', '✅', '🆗', '✔'];
 
@@ -59,6 +61,26 @@ pub fn courtesy(message: &str) -> Option<Courtesy> {
         return signs(message);
     }
     covered(&units)
+}
+
+/// The share of a message's words that belong to phrases of courtesy, 0 to 1.
+#[must_use]
+pub fn courtesy_share(message: &str) -> f32 {
+    let mut units = units(message);
+    units.truncate(UNITS_READ);
+    let mut covered = vec![false; units.len()];
+    for start in 0..units.len() {
+        let mut phrase = String::new();
+        let mut longest = start;
+        for (end, unit) in units.iter().enumerate().skip(start).take(LONGEST_PHRASE) {
+            phrase.push_str(unit);
+            if PHRASES.contains_key(&phrase) {
+                longest = end + 1;
+            }
+        }
+        covered[start..longest].fill(true);
+    }
+    covered.iter().filter(|covered| **covered).count() as f32 / units.len().max(1) as f32
 }
 
 /// A message of signs alone: emoji, or punctuation.
@@ -122,7 +144,7 @@ fn units(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Courtesy, courtesy};
+    use super::{Courtesy, courtesy, courtesy_share};
 
     #[test]
     fn courtesies_of_many_scripts_are_known() {
@@ -170,6 +192,15 @@ mod tests {
         }
         for message in ["ok, danke", "sí, gracias", "great, thank you"] {
             assert_eq!(courtesy(message), Some(Courtesy::Both), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_share_of_a_message_is_courtesy() {
+        for (message, share) in
+            [("thanks", 1.0), ("thanks for checking", 1.0 / 3.0), ("open it", 0.0), ("", 0.0), ("ok, open it", 1.0 / 3.0)]
+        {
+            assert!((courtesy_share(message) - share).abs() < 1e-6, "{message}: {}", courtesy_share(message));
         }
     }
 

@@ -182,6 +182,7 @@ impl Gate {
                 alone: self.signals(alone),
                 in_context: self.signals(in_context),
                 last: TurnSignals::new(evidence.left_open, alone.message, by_itself.margin, with_context.margin),
+                text: alone.message,
                 message: alone.vector?,
                 context: in_context.vector?,
             };
