@@ -207,7 +207,7 @@ async fn as_mcpo_servers_get_the_environment_without_what_is_ours() {
         command.env_clear().env("PATH", path).args(words).args(["--host", "127.0.0.1", "--settings"]).arg(&settings);
         command.stdin(std::process::Stdio::null());
         for name in ["TOOLSIEVE_ADMIN_KEY", "DATABASE_URL", "QDRANT_API_KEY", "EMBEDDER_API_KEY", "SOME_LLM_KEY", "OTHER_KEY", "PLAIN"] {
-            command.env(name, if name == "TOOLSIEVE_ADMIN_KEY" { ADMIN.to_owned() } else { format!("value of {name}") });
+            command.env(name, if name == "TOOLSIEVE_ADMIN_KEY" { ADMIN.to_owned() } else { format!("value-of-{name}") });
         }
     });
     let environment = call(&service, "/test/environment", &json!({})).await.to_string();
