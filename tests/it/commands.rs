@@ -125,7 +125,7 @@ fn wrong_use_is_code_2_before_any_service_is_asked() {
         &["backup"],
         &["backup", "copy.db", "--data-dir", "no/such/folder"],
         &["secrets", "forget"],
-        &["tools", "show", "nonsense"],
+        &["tools", "show", "/nonsense"],
         &["tools", "set", "a/b", "--pinned", "perhaps"],
         &["tools", "approve", "a/b"],
         &["tools", "--config", &servers, "--server", "two"],
