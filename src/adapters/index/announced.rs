@@ -82,6 +82,10 @@ impl ToolIndex for AnnouncedIndex {
         let answer = self.inner.search(request).await?;
         let held = self.held.load();
         Ok(match self.announced.load().as_ref() {
+            // What was there at the start is compared with what is announced soon, and nearly always the same.
+            Some(announced) if held.is_none() && self.inner.state().embedded > 0 => {
+                IndexAnswer { candidates: announced.candidates(request, answer.candidates), ..answer }
+            }
             Some(announced) => IndexAnswer {
                 coverage: announced.coverage(held.as_deref(), request.visibility),
                 candidates: announced.candidates(request, answer.candidates),
@@ -91,8 +95,11 @@ impl ToolIndex for AnnouncedIndex {
         })
     }
 
+    /// Never ahead of what answers say of their coverage.
     fn state(&self) -> IndexState {
-        self.inner.state()
+        let state = self.inner.state();
+        let embedded = self.held.load().as_ref().map_or(state.embedded, |held| held.embedded().min(state.embedded));
+        IndexState { embedded, ..state }
     }
 }
 
