@@ -50,7 +50,8 @@ async fn mcp(request: HttpRequest, body: web::Bytes) -> HttpResponse {
             json!({"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}})
         }
         "tools/list" => json!({"tools": [{"name": "one", "inputSchema": {"type": "object"}}]}),
-        _ => return HttpResponse::Accepted().finish(),
+        _ if message.get("id").is_none() => return HttpResponse::Accepted().finish(),
+        _ => return HttpResponse::Ok().json(json!({"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "no"}})),
     };
     HttpResponse::Ok().json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result}))
 }
