@@ -305,7 +305,7 @@ async fn tools_come_with_the_first_user_where_nobody_else_may_list() {
         |ready: &Value, name: &str| ready["servers"].as_array().unwrap().iter().find(|server| server["server"] == name).unwrap().clone();
     let ready = service.until(|ready| state(ready, "shared")["tools"] != 0 && state(ready, "sse")["error"].is_string()).await;
     assert!(state(&ready, "sse")["error"].as_str().unwrap().contains("listWith"), "{ready}");
-    assert_eq!(call(&service, "anna", "/sse/echo").await.0, StatusCode::NOT_FOUND, "not listed yet");
+    assert_eq!(call(&service, "anna", "/sse/echo").await.0, StatusCode::SERVICE_UNAVAILABLE, "not listed yet");
 
     give(&service, "bob", "sse/key", "wrong-key").await;
     give(&service, "anna", "sse/key", "right-key").await;

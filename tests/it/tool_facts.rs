@@ -289,7 +289,7 @@ async fn the_command_line_shows_and_writes() {
     let (_, shown, _) = command(&service, &words(&["unset", "time/get_current_time"]));
     assert!(!shown.contains("clock"), "{shown}");
     let (code, _, error) = command(&service, &words(&["approve", "time/get_current_time", "--fingerprint", "abc"]));
-    assert!(code == Some(1) && error.contains("the definition is another one by now"), "{error}");
+    assert!(code == Some(1) && error.contains("this is not the fingerprint of the tool"), "{error}");
     for (wrong, code, part) in [
         (vec!["tools", "show", "time/"], 2, "SERVER/TOOL"),
         (vec!["tools", "set", "time", "--tag", "x"], 2, "SERVER/TOOL"),
