@@ -34,7 +34,7 @@ GRAM_SCALE = 3.0
 TURN_SIGNALS = ["asks", "offers", "question", "courtesy", "margin_alone", "margin_in_context"]
 
 # Whether a turn of a kind needs a tool after an answer of a kind; pairs that may mean either are left out.
-NONE = ["courtesy", "decline", "chatter", "opinion", "creative", "meta", "rewrite"]
+NONE = ["courtesy", "decline", "chatter", "opinion", "creative", "meta", "rewrite", "idle"]
 NEEDS: dict[str, dict[str, bool]] = {
     "done": {**dict.fromkeys([*NONE, "ack"], False), "follow": True, "new": True},
     "offer": {**dict.fromkeys(NONE, False), "confirm": True, "assent": True, "follow": True, "new": True},
@@ -42,6 +42,8 @@ NEEDS: dict[str, dict[str, bool]] = {
     "chat": {**dict.fromkeys([*NONE, "ack", "confirm", "answer", "neutral"], False), "new": True},
 }
 COUNTS = {"done": 5200, "offer": 3000, "ask": 1500, "chat": 2600}
+# Words of a message of which nothing stands for something said before, for the head to judge it.
+LONGEST = 6
 # Words of [ack] that accept an offer.
 ASSENT = {
     "ok", "okay", "ok.", "k", "alright", "all right", "fine", "fine by me", "good", "great", "great!", "perfect", "perfect!", "excellent",
@@ -103,6 +105,9 @@ def prepare(options: argparse.Namespace) -> None:
             turns[line["turn"]].append(line["text"])
         else:
             answers[line["answer"]].append(line["text"])
+    # Short messages that can stand alone too.
+    turns["idle"] = [text for text in chatter if len(text.split()) <= LONGEST]
+    turns["new"] += [text for _, _, text in requests if len(text.split()) <= 7]
     turns["assent"] = [text for text in turns["ack"] if text in ASSENT]
     turns["neutral"] = [text for text in turns["follow"] if text in NEUTRAL]
 
@@ -120,7 +125,7 @@ def prepare(options: argparse.Namespace) -> None:
             for number in range(count):
                 # Half of the turns need a tool wherever some do.
                 wanted = number % 2 == 0 if state != "chat" else False
-                kind = draw.choice([kind for kind in kinds if NEEDS[state][kind] == wanted and (kind != "new" or draw.random() < 0.2)] or kinds)
+                kind = draw.choice([kind for kind in kinds if NEEDS[state][kind] == wanted and (kind != "new" or draw.random() < 0.4)] or kinds)
                 if state == "chat":
                     pool, server, request = draw.choice(["real", "own"]), None, draw.choice(chatter)
                 else:

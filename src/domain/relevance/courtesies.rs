@@ -130,8 +130,8 @@ fn units(text: &str) -> Vec<String> {
             close(&mut word, &mut units);
             units.push(character.to_string());
         } else if character.is_alphanumeric() || unicode_normalization::char::is_combining_mark(character) {
-            // Vowel signs of Arabic and the like are often left out.
-            if !matches!(u32::from(character), 0x064B..=0x0652) {
+            // Vowel signs of Arabic are often left out; variation selectors and key caps belong to signs.
+            if !matches!(u32::from(character), 0x064B..=0x0652 | 0x20E3 | 0xFE00..=0xFE0F) {
                 word.push(character);
             }
         } else if !matches!(character, '\'' | '’' | '\u{200C}' | '\u{200D}') {
