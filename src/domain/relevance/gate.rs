@@ -102,6 +102,9 @@ pub struct Verdict {
     pub margin: f32,
 }
 
+/// Of a message of nothing but courtesy, which a list knows.
+const COURTEOUS: Verdict = Verdict { needs_tool: false, margin: -10.0 };
+
 /// Judges messages. Made once; [`Gate::teach`] adds the embedding model's part when its vectors are there.
 #[derive(Debug, Clone)]
 pub struct Gate {
@@ -157,8 +160,11 @@ impl Gate {
 
     /// Judges a message. Without a vector, or before [`Gate::teach`], or before any tool is embedded, by words alone.
     pub fn judge(&self, evidence: &GateEvidence<'_>) -> Verdict {
-        if evidence.tools == 0 || courtesy(evidence.message).is_some() {
+        if evidence.tools == 0 {
             return Verdict { needs_tool: false, margin: f32::NEG_INFINITY };
+        }
+        if courtesy(evidence.message).is_some() {
+            return COURTEOUS;
         }
         self.weigh(evidence)
     }
@@ -172,7 +178,7 @@ impl Gate {
         match courtesy(alone.message) {
             Some(Courtesy::Assent) if evidence.left_open.is_any() => return Verdict { needs_tool: true, margin: 0.0 },
             Some(Courtesy::Both) if evidence.left_open.is_any() => {}
-            Some(_) => return Verdict { needs_tool: false, margin: f32::NEG_INFINITY },
+            Some(_) => return COURTEOUS,
             None => {}
         }
         let (by_itself, with_context) = (self.weigh(alone), self.weigh(in_context));
