@@ -219,7 +219,7 @@ async fn a_connection_of_unknown_path_keeps_the_tools_that_only_it_can_have() {
 /// A server that is killed, and does not come back, once there is such a file.
 fn mortal(end: &Path, list: &str) -> Value {
     let (end, server) = (end.display(), example("test-stdio-server"));
-    let watch = format!("(while [ ! -e {end} ]; do sleep 0.05; done; kill -9 $$) >/dev/null 2>&1 </dev/null &");
+    let watch = format!("(while [ ! -e {end} ]; do kill -0 $$ || exit; sleep 0.05; done; kill -9 $$) >/dev/null 2>&1 </dev/null &");
     json!({"command": "sh", "args": ["-c", format!("test -e {end} && exit 1; {watch} exec {} list={list}", server.display())]})
 }
 
