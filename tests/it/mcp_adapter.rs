@@ -579,7 +579,7 @@ async fn a_bad_server_neither_delays_nor_hides_a_good_one() {
         ("refuses", "exited with status 4: fatal: no key ***"),
         ("broken", "HTTP 500"),
         ("gone", "can't connect"),
-        ("not-mcp", "`yes` was ended by signal 13"),
+        ("not-mcp", "its standard output is full of lines that are no messages"),
     ];
     for (name, reason) in expected {
         until(name, || server.state(name).error.is_some()).await;
@@ -678,7 +678,8 @@ async fn a_child_runs_in_its_working_directory() {
     server.listed("test").await;
     let process = server.call("process", json!({})).await;
     assert_eq!(process["structuredContent"]["directory"], json!(folder));
-    until("the failure", || server.state("lost").error.as_deref() == Some("the working directory does not exist")).await;
+    let reason = format!("the working directory {} does not exist", folder.join("missing").display());
+    until("the failure", || server.state("lost").error.as_deref() == Some(reason.as_str())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
