@@ -13,7 +13,7 @@ use super::courtesies::courtesy_share;
 use super::gate_head::Signals;
 use super::turn::LeftOpen;
 
-static BUILT_IN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/turn.json"));
+static BUILT_IN: &str = include_str!("../../../assets/turn.json");
 
 /// Weights and threshold, as the training wrote them.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

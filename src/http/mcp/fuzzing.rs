@@ -3,6 +3,7 @@
 use actix_web::web::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::value::RawValue;
 
 use crate::http::mcp::as_written::AsWritten;
 use crate::http::mcp::message::{Message, Parted};
@@ -19,7 +20,8 @@ pub(in crate::http) fn message(bytes: &[u8]) {
     let (request, answers, cancels) = (message.request(), message.answers(), message.cancels());
     assert!(request.is_none() || answers.is_none());
     for id in [request, answers, cancels].into_iter().flatten() {
-        assert!(serde_json::from_str::<Value>(id).is_ok() || id.contains(['e', 'E', '.']), "{id}");
+        // As it was written: a number may be larger than any double, and a text may hold half a character.
+        assert!(serde_json::from_str::<&RawValue>(id).is_ok(), "{id}");
         assert!(bytes.windows(id.len()).any(|part| part == id.as_bytes()));
     }
     assert!(!message.is_initialize() || request.is_some() && message.asks_who());
