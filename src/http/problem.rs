@@ -339,7 +339,8 @@ impl From<ApproveError> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        tracing::error!(error = %error, source = ?std::error::Error::source(&error), "the store failed a caller");
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        tracing::error!(%error, source, "the store failed a caller");
         Self::new(Code::Internal, format!("{error}; nothing was changed."))
     }
 }

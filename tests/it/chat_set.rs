@@ -308,6 +308,8 @@ async fn a_set_that_the_store_did_not_take_is_tried_again_by_itself() {
     let settings = Arc::new(ArcSwap::from_pointee(Settings::defaults().unwrap().live.selection));
     let (chats, writing) = Chats::start(Arc::clone(&store), settings, stop.clone());
     let tool = ToolId::new("server", "tool");
+    // Reading goes on, on a connection that is open.
+    assert!(store.chat(&chat("me", "0")).await.unwrap().is_none());
     std::fs::rename(&path, &away).unwrap();
     for number in 0..10 {
         chats.update(&chat("me", &number.to_string()), std::slice::from_ref(&tool), &[]).await;

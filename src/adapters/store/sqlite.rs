@@ -39,7 +39,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{AssertSqlSafe, ConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqliteConnection};
 use uuid::Uuid;
 
 use crate::adapters::installation::AccessMark;
@@ -118,13 +118,16 @@ impl SqliteStore {
             .disable_statement_logging();
         let writing = options
             .clone()
-            // Of a new file. What is free can be given back, a few pages at a time.
-            .auto_vacuum(SqliteAutoVacuum::Incremental)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Normal)
             .pragma("journal_size_limit", LOG_LIMIT_BYTES);
 
         let opening = |source| OpenError::of(path, source);
+        if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
+            // What is free can be given back then, a few pages at a time. Saying so is a write, so it is said once.
+            let first = options.clone().auto_vacuum(SqliteAutoVacuum::Incremental).journal_mode(SqliteJournalMode::Wal);
+            first.connect().await.map_err(opening)?.close().await.map_err(opening)?;
+        }
         let writer = pool(1).connect_with(writing).await.map_err(opening)?;
         if !belongs_to_us(&writer).await.map_err(opening)? {
             return Err(OpenError::Foreign { path: path.to_owned() });

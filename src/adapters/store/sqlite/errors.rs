@@ -41,7 +41,7 @@ pub enum OpenError {
     Foreign { path: PathBuf },
     #[error("{} is kept busy by another process: end that process and start again", path.display())]
     Busy { path: PathBuf, source: sqlx::Error },
-    #[error("{} could not be opened", path.display())]
+    #[error("{} could not be opened: {source}", path.display())]
     Failed { path: PathBuf, source: sqlx::Error },
     #[error("the tables of {} could not be brought to this version", path.display())]
     Migrate { path: PathBuf, source: MigrateError },
