@@ -6,6 +6,7 @@ use std::sync::Arc;
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::ConnectionType;
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage as _, ResponseError as _, web};
 
@@ -16,6 +17,9 @@ use crate::http::origin::Standing;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::http::{meter, pages};
+
+/// What pages that are let in may read of our answers.
+const EXPOSED: HeaderValue = HeaderValue::from_static("etag, retry-after, mcp-session-id, x-request-id, x-toolsieve-repairs");
 
 /// Refuses pages of other sites, counts how the request ended, and ends the connection where something of it was left unread.
 ///
@@ -43,6 +47,9 @@ pub async fn enter(request: ServiceRequest, next: Next<impl MessageBody + 'stati
             }
         }
         pages::protect(response.headers_mut());
+        if response.headers().contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {
+            response.headers_mut().insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+        }
         response.map_body(|_, body| Sent::new(body.boxed(), answering))
     })
 }

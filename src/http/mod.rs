@@ -127,7 +127,7 @@ fn operations(item: &mut Value) -> impl Iterator<Item = &mut Value> {
 }
 
 /// Pages of these origins may call; without any, no page of another site may. Never with cookies or credentials. As mcpo
-/// does it, with any header.
+/// does it, with any header. What they may read of an answer is said in `front`, always in the same words.
 pub fn cors(origins: &[String], any_header: bool) -> Cors {
     const HOUR: usize = 3_600;
     let cors = Cors::default()
@@ -135,8 +135,6 @@ pub fn cors(origins: &[String], any_header: bool) -> Cors {
         .allowed_headers([header::AUTHORIZATION, header::CONTENT_TYPE, header::ACCEPT, header::IF_MATCH, header::IF_NONE_MATCH])
         .allowed_header("X-Session-Id")
         .allowed_headers(["mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "last-event-id"])
-        .expose_headers([header::ETAG, header::RETRY_AFTER])
-        .expose_headers(["mcp-session-id", "x-request-id", "x-toolsieve-repairs"])
         .max_age(HOUR);
     let cors = if any_header { cors.allow_any_header() } else { cors };
     if origins.iter().any(|origin| origin == "*") {

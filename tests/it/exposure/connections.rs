@@ -16,10 +16,10 @@ const SILENT: usize = 300;
 /// Before, half of a second request held a connection for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_second_head_has_a_clock_as_the_first() {
-    let service = Start { servers: json!({}), key: Some(KEY), ..Start::default() }.start().await;
+    let service = Start { servers: json!({"one": stdio(&[])}), key: Some(KEY), ..Start::default() }.start().await;
     for (path, key) in [("/healthz", None), ("/openapi.json", Some(KEY))] {
         let mut socket = Socket::to(&service).await;
-        socket.send(head("HEAD", path, key, "\r\n")).await;
+        socket.send(head("GET", path, key, "\r\n")).await;
         assert!(socket.answer().await.starts_with("HTTP/1.1 200 "));
         socket.send(head("GET", path, key, "X-Half: ")).await;
         socket.ended().await;
@@ -28,7 +28,7 @@ async fn the_second_head_has_a_clock_as_the_first() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stranger_who_asks_for_nothing_is_ended() {
-    let service = Start { servers: json!({}), key: Some(KEY), ..Start::default() }.start().await;
+    let service = Start { servers: json!({"one": stdio(&[])}), key: Some(KEY), ..Start::default() }.start().await;
     let mut sockets = Vec::new();
     for begin in ["", "GET", "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Half: "] {
         let mut socket = Socket::to(&service).await;

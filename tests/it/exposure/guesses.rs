@@ -78,7 +78,7 @@ async fn the_audit_log_has_the_address_and_not_each_guess() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_has_a_line_for_a_burst_and_believes_no_stranger_on_the_address() {
     let folder = tempfile::tempdir().unwrap();
-    let service = Service::start(folder.path(), &json!({}), |command| {
+    let service = Service::start(folder.path(), &json!({"one": stdio(&[])}), |command| {
         command.env("TOOLSIEVE_API_KEY", KEY);
     });
     let client = reqwest::Client::new();

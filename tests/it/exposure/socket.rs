@@ -29,14 +29,20 @@ impl Socket {
         self
     }
 
-    /// The head of the next answer, and what came with it of its body.
+    /// The next answer, head and body.
     pub(super) async fn answer(&mut self) -> String {
         let mut text = Vec::new();
-        while !text.windows(4).any(|end| end == b"\r\n\r\n") {
+        loop {
+            if let Some(end) = text.windows(4).position(|end| end == b"\r\n\r\n") {
+                let head = String::from_utf8_lossy(&text[..end]).to_lowercase();
+                let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+                if text.len() >= end + 4 + length {
+                    return String::from_utf8_lossy(&text).into_owned();
+                }
+            }
             let read = tokio::time::timeout(LONG, self.0.read_buf(&mut text)).await.expect("no answer").unwrap();
-            assert!(read > 0, "closed without an answer: {}", String::from_utf8_lossy(&text));
+            assert!(read > 0, "closed without a whole answer: {}", String::from_utf8_lossy(&text));
         }
-        String::from_utf8_lossy(&text).into_owned()
     }
 
     /// Waits until the service has ended the connection.
