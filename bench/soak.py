@@ -538,6 +538,8 @@ def main() -> None:
     parser.add_argument("--growth", type=float, default=1.02, help="of memory and descriptors, last quarter to second")
     parser.add_argument("--without", choices=PARTS, action="append", default=[], help="break all but this; may be repeated")
     options = parser.parse_args()
+    # Whoever ends this ends the service too, and gives the disk back.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     described = machine()
     print(f"{described['cores']} cores ({described['processor']}), load average {described['load_average']}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
