@@ -3,7 +3,6 @@
 use actix_web::web::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::value::RawValue;
 
 use crate::http::mcp::as_written::AsWritten;
 use crate::http::mcp::message::{Message, Parted};
