@@ -265,7 +265,7 @@ impl Select {
         let (took, is_partial) = (started.elapsed(), chosen.is_partial);
         let (tools_before, tools_after) = (offer.ours.len(), tools.iter().filter(|selected| selected.id.is_some()).count());
         let figures = SelectionFigures { kind: chosen.kind, took, tools_before, tools_after, tokens_before, tokens_after };
-        self.record(&id, &request, principal, chosen, &tools, &figures, arm);
+        self.record(&id, &request, principal, &chosen, &tools, &figures, arm);
         tracing::debug!(
             selection = id,
             offered = offer.ours.len(),
@@ -504,7 +504,7 @@ impl Select {
         id: &str,
         request: &SelectRequest,
         principal: &Principal,
-        chosen: Chosen,
+        chosen: &Chosen,
         kept: &[Selected],
         figures: &SelectionFigures,
         arm: Option<Arm>,

@@ -6,6 +6,8 @@
 use crate::domain::canonical::Fingerprint;
 use crate::domain::policy::rule::PlacedRule;
 use crate::domain::principal::{Principal, Scope};
+use crate::domain::tool::ServerName;
+use crate::domain::toolset::ToolsetName;
 
 /// What the rules ask of callers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,11 +42,11 @@ impl Asked {
             Scope::All => bytes.push(0),
             Scope::Only(servers) => {
                 bytes.push(1);
-                write(servers.iter().map(|server| server.as_str()), &mut bytes);
+                write(servers.iter().map(ServerName::as_str), &mut bytes);
             }
         }
         for toolsets in &principal.within {
-            write(toolsets.iter().map(|name| name.as_str()), &mut bytes);
+            write(toolsets.iter().map(ToolsetName::as_str), &mut bytes);
         }
         Fingerprint::of_bytes(&bytes)
     }
