@@ -315,7 +315,7 @@ mod tests {
                 "-h",
                 "127.0.0.1",
                 "-k",
-                "a key that nobody guesses",
+                "a-key-that-nobody-guesses",
                 "--strict-auth",
                 "--cors-allow-origins",
                 "https://a.example",
