@@ -300,6 +300,7 @@ impl Application {
             definitions: Arc::clone(&definitions),
             started,
             was_ready: AtomicBool::new(known > 0),
+            told: tokio::sync::Mutex::default(),
         };
         let methods = Methods::new(&service_document(), publish.layout());
         let state = web::Data::new(State {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use tokio::sync::Mutex;
 
 use crate::domain::tool::ServerName;
 use crate::service::current::CurrentCatalog;
@@ -16,6 +17,8 @@ use crate::service::reload::{Reload, ReloadState};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A store that takes longer to answer is as good as none.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long what the store answered is good enough for strangers, who may ask as often as they like.
+const STORE_KNOWN: Duration = Duration::from_millis(250);
 
 pub struct Status {
     pub current: Arc<CurrentCatalog>,
@@ -28,6 +31,8 @@ pub struct Status {
     pub started: Instant,
     /// Whether a last good catalog was loaded at start, or the service was ready before: it stays so.
     pub was_ready: AtomicBool,
+    /// What the store answered last to a stranger's question.
+    pub told: Mutex<Option<(Instant, StoreState)>>,
 }
 
 /// The body of `/readyz`.
@@ -101,7 +106,8 @@ impl Status {
         self.servers.states().iter().any(|state| state.server == *server)
     }
 
-    pub async fn readiness(&self) -> Readiness {
+    /// `for_stranger`: whether a state of the store will do that is a moment old.
+    pub async fn readiness(&self, for_stranger: bool) -> Readiness {
         let servers = self.servers.states();
         let attempted = servers.iter().all(|state| state.phase != ServerPhase::Starting);
         // A server that answered is ready once its tools are in the catalog, not a moment before.
@@ -117,7 +123,7 @@ impl Status {
             tools: catalog.tools().len(),
             servers,
             index: IndexView::of(self.index.state(), catalog.tools().len()),
-            store: self.store().await,
+            store: if for_stranger { self.recent_store().await } else { self.store().await },
             embedder: self.embedder(),
             reload: self.reload.state(),
             definitions: Some(self.definitions.counts()),
@@ -127,6 +133,16 @@ impl Status {
     fn embedder(&self) -> EmbedderState {
         let embedder = &self.embedder;
         EmbedderState { model: embedder.model().to_owned(), dimension: embedder.dimension(), error: embedder.fault() }
+    }
+
+    async fn recent_store(&self) -> StoreState {
+        let mut told = self.told.lock().await;
+        if let Some((_, state)) = told.as_ref().filter(|(at, _)| at.elapsed() < STORE_KNOWN) {
+            return state.clone();
+        }
+        let state = self.store().await;
+        *told = Some((Instant::now(), state.clone()));
+        state
     }
 
     async fn store(&self) -> StoreState {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::web::Bytes;
+use futures::task::AtomicWaker;
 use tokio::sync::Notify;
 
 use super::Connections;
@@ -44,6 +45,10 @@ pub struct Connection {
     heard_at: AtomicU64,
     /// Since when the peer has read nothing.
     blocked_since: AtomicU64,
+    /// Whether a stranger has asked, and the answer is not complete.
+    is_asked: AtomicBool,
+    /// What reads the bytes of a stranger, while it has to wait.
+    reading: AtomicWaker,
     end: Notify,
 }
 
@@ -75,6 +80,8 @@ impl Connection {
             quiet_since: AtomicU64::new(0),
             heard_at: AtomicU64::new(0),
             blocked_since: AtomicU64::new(0),
+            is_asked: AtomicBool::new(false),
+            reading: AtomicWaker::new(),
             end: Notify::new(),
         }
     }
@@ -84,6 +91,7 @@ impl Connection {
         if self.is_known.swap(true, Ordering::Relaxed) {
             return;
         }
+        self.reading.wake();
         if let Some(connections) = self.connections.upgrade() {
             connections.know(self.number);
         }
@@ -134,7 +142,27 @@ impl Connection {
 
     pub(super) fn was_written(&self) {
         self.quiet_since.store(self.now(), Ordering::Relaxed);
-        self.blocked_since.store(0, Ordering::Relaxed);
+        if self.blocked_since.swap(0, Ordering::Relaxed) > 0 {
+            self.reading.wake();
+        }
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// The whole head of a stranger's request was read.
+    pub(super) fn was_asked(&self) {
+        self.is_asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a stranger has to wait with what follows, until it is answered or known.
+    pub(super) fn has_to_wait(&self, context: &Context<'_>) -> bool {
+        let waits = self.is_asked.load(Ordering::Relaxed) || self.blocked_since.load(Ordering::Relaxed) > 0;
+        if waits {
+            self.reading.register(context.waker());
+        }
+        waits
     }
 
     pub(super) fn was_blocked(&self) {
@@ -173,6 +201,9 @@ impl Drop for Answering {
         self.0.heard_at.store(0, Ordering::Relaxed);
         self.0.quiet_since.store(self.0.now(), Ordering::Relaxed);
         self.0.answering.fetch_sub(1, Ordering::Relaxed);
+        if self.0.is_asked.swap(false, Ordering::Relaxed) {
+            self.0.reading.wake();
+        }
     }
 }
 

@@ -24,7 +24,7 @@ pub async fn healthz() -> HttpResponse {
 )]
 #[get("/readyz")]
 pub async fn readyz(state: web::Data<State>, caller: Caller) -> HttpResponse {
-    let mut readiness = state.status.readiness().await;
+    let mut readiness = state.status.readiness(caller.0.kind == PrincipalKind::Nobody).await;
     let is_public = caller.0.kind == PrincipalKind::Nobody && state.current.policy().is_open();
     if !is_public && !caller.0.administers {
         // What is hidden has no state either.
