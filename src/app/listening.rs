@@ -14,6 +14,7 @@ use actix_service::{IntoServiceFactory as _, Service, ServiceFactory, ServiceFac
 use actix_web::dev::{AppConfig, Server};
 use actix_web::{App, middleware, web};
 use arc_swap::ArcSwap;
+use rustls::ServerConfig;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -100,7 +101,11 @@ pub(super) fn listen(
     let workers = thread::available_parallelism().map_or(2, NonZeroUsize::get);
     let (limits, each) = connection_limits(descriptors::raised(), workers);
     let connections = Connections::new(limits, Arc::clone(&state.meters));
-    let tls = http.tls.as_ref().map(|tls| TlsAcceptor::from(Arc::clone(&tls.config)));
+    let tls = http.tls.as_ref().map(|tls| {
+        let mut config = ServerConfig::clone(&tls.config);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+    });
     let origins = http.cors_origins.clone();
     let builder = Server::build()
         .workers(workers)
