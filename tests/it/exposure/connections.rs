@@ -112,6 +112,8 @@ async fn hostile_connections_cost_little() {
         head("POST", "/one/echo", None, "Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n"),
         head("POST", "/mcp", None, "Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 100\r\n\r\n"),
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+        // Before, each of them was a parsed request in memory at once.
+        head("GET", "/readyz", None, "\r\n").repeat(64),
     ];
     let mut held = Vec::new();
     let mut most = 0;
@@ -126,5 +128,5 @@ async fn hostile_connections_cost_little() {
     }
     let (count, cost) = (held.len(), most.saturating_sub(before));
     println!("{count} hostile connections cost {} KiB", cost >> 10);
-    assert!(cost < (64 << 20) * count / 2_000 + (8 << 20), "{cost} bytes for {count}");
+    assert!(cost < (64 << 20) * count / 2_000 + (16 << 20), "{cost} bytes for {count}");
 }
