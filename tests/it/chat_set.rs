@@ -297,3 +297,45 @@ async fn of_two_processes_at_the_same_time_neither_loses_the_others_tools() {
     let stored = two.stores[1].chat(&key).await.unwrap().unwrap();
     assert_eq!(stored.set.tools().len(), 40);
 }
+
+/// L6. A user saw: after the store was busy for a while, a chat whose tools were forgotten at the next start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_that_the_store_did_not_take_is_tried_again_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, away) = (folder.path().join("toolsieve.db"), folder.path().join("away.db"));
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).await.unwrap());
+    let stop = CancellationToken::new();
+    let settings = Arc::new(ArcSwap::from_pointee(Settings::defaults().unwrap().live.selection));
+    let (chats, writing) = Chats::start(Arc::clone(&store), settings, stop.clone());
+    let (tool, key, other) = (ToolId::new("server", "tool"), chat("me", "0"), chat("me", "1"));
+    // All connections that read are open from here on, so that reading goes on while nothing can be written.
+    let (one, two) = futures::join!(store.chat(&key), store.chat(&other));
+    assert!(one.unwrap().is_none() && two.unwrap().is_none());
+    std::fs::rename(&path, &away).unwrap();
+    for number in 0..10 {
+        let updated = chats.update(&chat("me", &number.to_string()), std::slice::from_ref(&tool), &[]).await;
+        assert_eq!(updated.warning, None);
+    }
+    // Long enough for the first attempts to fail. Where they come later, they are the ones that succeed.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    std::fs::rename(&away, &path).unwrap();
+    let begun = Instant::now();
+    for number in 0..10 {
+        while store.chat(&chat("me", &number.to_string())).await.unwrap().is_none() {
+            assert!(begun.elapsed() < LONG, "the set of chat {number} is never stored");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+    // And what another process writes is read again.
+    let stored = store.chat(&key).await.unwrap().unwrap();
+    let mut changed = stored.set.clone();
+    changed.update(&[ToolId::new("server", "other")], &[], 24);
+    store.save_chat(&key, &changed, stored.version).await.unwrap().unwrap();
+    let begun = Instant::now();
+    while chats.read(&key).await.unwrap() != changed {
+        assert!(begun.elapsed() < LONG, "the store is not read any more");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    stop.cancel();
+    writing.await.unwrap();
+}
