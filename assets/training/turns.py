@@ -41,7 +41,7 @@ NEEDS: dict[str, dict[str, bool]] = {
     "ask": {**dict.fromkeys(NONE, False), "answer": True, "follow": True, "new": True},
     "chat": {**dict.fromkeys([*NONE, "ack", "confirm", "answer", "neutral"], False), "new": True},
 }
-COUNTS = {"done": 5200, "offer": 3000, "ask": 1500, "chat": 2600}
+COUNTS = {"done": 7000, "offer": 3200, "ask": 1500, "chat": 2600}
 # Words of a message of which nothing stands for something said before, for the head to judge it.
 LONGEST = 6
 # Words of [ack] that accept an offer.
@@ -303,6 +303,9 @@ def train(options: argparse.Namespace) -> None:
                     each[of_kind] *= 1000 * of_source / of_kind.sum()
         return each[kept]
 
+    everything = numpy.ones(len(rows), bool)
+    weights = minimise(inputs.all, needs, weight(everything), ridge) if options.output else None
+
     # Each dialogue of the chosen half is judged by a head that has not seen it.
     scores = numpy.full(len(rows), numpy.nan)
     names = sorted({name for name in group if name.startswith("chosen-")})
@@ -331,9 +334,8 @@ def train(options: argparse.Namespace) -> None:
     if options.wrong:
         for (kind, message), by in sorted(wrong.items()):
             print(f"    {kind}: {message} {by}")
-    if options.output is None:
+    if weights is None:
         return
-    weights = minimise(inputs.all, needs, weight(numpy.ones(len(rows), bool)), ridge)
     head = {
         "model": model,
         "made": f"assets/training/turns.py; dialogues left out: keeps {kept:.3f} with a tool, silences {silent:.3f} without",
@@ -355,14 +357,14 @@ def main() -> None:
     fitting = commands.add_parser("fit")
     fitting.add_argument("evidence", type=Path)
     fitting.add_argument("output", type=Path, nargs="?")
-    fitting.add_argument("--keep", type=float, default=0.98, help="share of left-out turns with a tool above the threshold")
+    fitting.add_argument("--keep", type=float, default=0.97, help="share of left-out turns with a tool above the threshold")
     fitting.add_argument("--ridge", type=float, default=3.0, help="penalty on the signals' weights")
-    fitting.add_argument("--vector-ridge", type=float, default=10.0, help="penalty on the message vector's weights")
-    fitting.add_argument("--context-ridge", type=float, default=40.0, help="penalty on the context vector's weights")
-    fitting.add_argument("--word-ridge", type=float, default=3.0, help="penalty on the words' weights")
-    fitting.add_argument("--common", type=int, default=2, help="messages that a word or pair of words has to be in")
+    fitting.add_argument("--vector-ridge", type=float, default=30.0, help="penalty on the message vector's weights")
+    fitting.add_argument("--context-ridge", type=float, default=300.0, help="penalty on the context vector's weights")
+    fitting.add_argument("--word-ridge", type=float, default=0.2, help="penalty on the words' weights")
+    fitting.add_argument("--common", type=int, default=4, help="messages that a word or pair of words has to be in")
     fitting.add_argument("--made", type=float, default=1.0, help="weight of the dialogues that were put together")
-    fitting.add_argument("--folds", type=int, default=6)
+    fitting.add_argument("--folds", type=int, default=4)
     fitting.add_argument("--wrong", action="store_true", help="lists what was judged wrongly")
     fitting.set_defaults(run=train)
     options = parser.parse_args()

@@ -12,6 +12,7 @@ mod conformance;
 mod credentials;
 mod definitions;
 mod deploy;
+mod dialogues;
 #[cfg(target_os = "linux")]
 mod durability;
 mod dynamic;
