@@ -55,6 +55,7 @@ OLDER_CHARACTERS = 1500
 # The service refuses a larger limit.
 MOST_TOOLS = 128
 MOST_DISCLOSED = 200
+MOST_KEPT = 1000
 ANSWER_BYTES = 4 * 1024 * 1024
 LONGEST_TIMEOUT = 10.0
 # Parts in which a wait is counted, see `within`.
@@ -1094,6 +1095,15 @@ class Filter:
             known = dict.fromkeys([*hidden, *turn.bound, *found_names])
             question["disclose"] = [name for name in known if name not in unloaded][:MOST_DISCLOSED]
         found = with_published_names(found_names, by_name)
+        offered = {*turn.offered, *turn.bound}
+        chosen_by_caller = function_name(body.get("tool_choice"))
+        kept_by_us = [
+            *kept_always([*turn.offered, *turn.bound], owned, parse_list(valves.always_keep)),
+            *(name for name in called if name in offered and owned[name] not in unloaded),
+            *([chosen_by_caller] if chosen_by_caller in offered else []),
+        ]
+        if kept_by_us:  # Whether the person may use them, and whether they are still there, the service knows.
+            question["keep"] = list(dict.fromkeys(owned[name] for name in kept_by_us))[:MOST_KEPT]
         try:
             answer = await self._ask(valves, question, user, names)
             bind(registry, turn, answer.definitions)
@@ -1104,17 +1114,9 @@ class Filter:
                 raise
             # What the model has searched for is bound without the service, too.
             note(error)
-            answered = [name for name in present if name in owned]
+            answered = [*(name for name in present if name in owned), *kept_by_us]
 
-        offered = {*turn.offered, *turn.bound}
-        chosen_by_caller = function_name(body.get("tool_choice"))
-        wanted = [
-            *kept_always([*turn.offered, *turn.bound], owned, parse_list(valves.always_keep)),
-            *answered,
-            *(name for name in called if name in offered and owned[name] not in unloaded),
-            *([chosen_by_caller] if chosen_by_caller in offered else []),
-            *found,
-        ]
+        wanted = [*answered, *found]
         fresh = first or offered <= set(present)
         kept = narrowed_tools(zip(present, tools, strict=True), registry, owned, wanted, fresh=fresh)
         if kept:

@@ -34,6 +34,17 @@ pub struct ChatTool {
     pub called: bool,
 }
 
+/// What a message wants of a chat's set.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// What the set gets where it does not serve yet, best first.
+    pub offered: &'a [ToolId],
+    /// One of these is enough: they fit the message about as well as the best. Empty: nothing of the kind is asked for.
+    pub one_of: &'a [ToolId],
+    /// Without each of these the message can't be served.
+    pub all_of: &'a [ToolId],
+}
+
 impl ChatSet {
     #[must_use]
     pub fn tools(&self) -> &[ChatTool] {
@@ -45,10 +56,11 @@ impl ChatSet {
         self.tools.iter().any(|entry| entry.tool == *tool)
     }
 
-    /// Whether it has all of these.
+    /// Whether a message that wants this has what it needs.
     #[must_use]
-    pub fn covers(&self, needed: &[ToolId]) -> bool {
-        needed.iter().all(|tool| self.contains(tool))
+    pub fn serves(&self, wanted: &Wanted<'_>) -> bool {
+        let any = wanted.one_of.is_empty() || wanted.one_of.iter().any(|tool| self.contains(tool));
+        any && wanted.all_of.iter().all(|tool| self.contains(tool))
     }
 
     /// Appends what was called and what is newly offered, and drops down to two thirds of the budget once it is over. Returns
@@ -101,7 +113,7 @@ impl ChatSet {
 
 #[cfg(test)]
 mod tests {
-    use super::ChatSet;
+    use super::{ChatSet, Wanted};
     use crate::domain::tool::ToolId;
 
     fn ids(names: &[&str]) -> Vec<ToolId> {
@@ -143,6 +155,17 @@ mod tests {
             times += usize::from(!dropped.is_empty());
         }
         assert_eq!(times, 4, "of 18 messages over the budget");
+    }
+
+    #[test]
+    fn a_set_serves_with_one_of_what_is_as_good_and_all_that_is_needed() {
+        let mut set = ChatSet::default();
+        assert!(set.serves(&Wanted::default()), "a message that needs nothing");
+        set.update(&ids(&["a", "b"]), &[], 24);
+        let (one, none, all) = (ids(&["x", "b"]), ids(&["x"]), ids(&["a", "x"]));
+        assert!(set.serves(&Wanted { one_of: &one, ..Wanted::default() }));
+        assert!(!set.serves(&Wanted { one_of: &none, ..Wanted::default() }));
+        assert!(!set.serves(&Wanted { one_of: &one, all_of: &all, ..Wanted::default() }));
     }
 
     #[test]

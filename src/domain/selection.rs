@@ -74,6 +74,8 @@ pub enum Reason {
     AlwaysOn,
     /// It was asked for.
     Named,
+    /// Whoever asked keeps it.
+    Kept,
     /// The model searched and found it.
     Found,
     /// It finds the tools that the selection left out.
@@ -95,6 +97,7 @@ impl fmt::Display for Reason {
             Self::Called => formatter.write_str("called in this chat"),
             Self::Pinned => formatter.write_str("pinned"),
             Self::AlwaysOn => formatter.write_str("always on in its toolset"),
+            Self::Kept => formatter.write_str("kept by the caller"),
             Self::Named => formatter.write_str("asked for"),
             Self::Found => formatter.write_str("found by the model"),
             Self::SearchTool => formatter.write_str("search tool"),

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::chat::{ChatKey, ChatSet, Wanted};
 use crate::domain::principal::PrincipalId;
 use crate::domain::tool::ToolId;
 use crate::service::current::LiveSelection;
@@ -82,12 +82,12 @@ impl Chats {
 
     /// Adds what was offered and marks what was called.
     pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &[ToolId]) -> Updated {
-        self.take(key, offered, offered, called).await
+        self.take(key, &Wanted { offered, all_of: offered, ..Wanted::default() }, called).await
     }
 
-    /// The same, but nothing is added where the set has all of `needed` already: what else is offered comes along only when the
-    /// definitions change anyway.
-    pub async fn take(&self, key: &ChatKey, offered: &[ToolId], needed: &[ToolId], called: &[ToolId]) -> Updated {
+    /// The same, but nothing is added where the set serves already: each change of the definitions costs the provider's prompt cache.
+    pub async fn take(&self, key: &ChatKey, wanted: &Wanted<'_>, called: &[ToolId]) -> Updated {
+        let offered = wanted.offered;
         let budget = self.settings.load().chat_budget;
         let entry = self.held.entry_by_ref(key).or_default().await.into_value();
         let mut held = entry.lock().await;
@@ -101,7 +101,7 @@ impl Chats {
         let mut warning = None;
         let before = held.set.clone();
         let known: Vec<ToolId>;
-        let offered = if held.set.covers(needed) {
+        let offered = if held.set.serves(wanted) {
             known = offered.iter().filter(|tool| held.set.contains(tool)).cloned().collect();
             known.as_slice()
         } else {

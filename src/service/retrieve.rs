@@ -45,12 +45,20 @@ pub struct Ranking {
     pub not_judged: Vec<usize>,
     /// Whether the message has several sentences or clauses.
     pub has_parts: bool,
+    /// For each server of the catalog whether it does not answer.
+    down: Vec<bool>,
     /// Whether tools are missing that are found by their meaning alone: not all of them, or not the message, could be compared so.
     pub is_partial: bool,
     pub warnings: Vec<String>,
 }
 
 impl Ranking {
+    /// Whether a server, by its place in the catalog, does not answer.
+    #[must_use]
+    pub fn is_down(&self, server: u32) -> bool {
+        self.down.get(server as usize).copied().unwrap_or(false)
+    }
+
     /// The evidence of all texts that were searched for.
     fn with_evidence<T>(&self, tools: usize, judge: impl FnOnce(&GateEvidence<'_>) -> T) -> T {
         let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense));
@@ -300,6 +308,7 @@ impl Retrieve {
         Ranking {
             agreement,
             has_parts,
+            down,
             not_judged,
             is_partial,
             ranked,

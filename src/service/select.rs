@@ -8,14 +8,17 @@ use indexmap::IndexMap;
 use uuid::Uuid;
 
 use crate::domain::catalog::Catalog;
-use crate::domain::chat::{ChatKey, ChatSet};
+use crate::domain::chat::{ChatKey, ChatSet, Wanted};
 use crate::domain::conversation::Conversation;
 use crate::domain::experiment::Arm;
 use crate::domain::naming::{
     DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
 };
 use crate::domain::principal::{Principal, Scope, Visibility};
-use crate::domain::relevance::{CutCandidate, CutParameters, GAP, GAP_OF_PARTS, QueryPlan, Ranked, Role, cut, prefer, readable_score};
+use crate::domain::relevance::{
+    CutCandidate, CutParameters, GAP, GAP_OF_PARTS, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role, companions, cut, prefer,
+    readable_score,
+};
 use crate::domain::selection::{Disclosed, Reason, Selected};
 use crate::domain::session::Session;
 use crate::domain::tool::{Tool, ToolId};
@@ -28,7 +31,7 @@ use crate::service::offer::{Face, Offer};
 use crate::service::ports::{Advisor, OfferedTools, SelectionEvent, SelectionEventKind};
 use crate::service::record::Recorder;
 use crate::service::rerank::{Reranked, Reranking};
-use crate::service::retrieve::Retrieve;
+use crate::service::retrieve::{Ranking, Retrieve};
 use crate::settings::{Rerank, SelectionSettings};
 
 pub use crate::domain::selection::Selection;
@@ -36,18 +39,25 @@ pub use crate::domain::selection::Selection;
 /// Candidates that an index list brings at most, however small the part on offer is.
 const LONGEST_LIST: usize = 1_000;
 
-/// When a chat's tools change for a message: distances from the best score.
+/// When a chat's tools change for a message, and what comes along then for the turns to come.
+///
+/// Measured on 32 chats over 1,087 tools, of which 16 were written and kept back for it (`tests/it/dialogues.rs`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChatParameters {
-    /// Within it a tool is about as good as the best one, and the chat's tools change for it.
+    /// A tool is about as good as the best one within this distance of its score: nothing changes for a message as long as the
+    /// chat has such a tool.
     pub as_good: f32,
-    /// Up to it tools come along where the chat's tools change, for the turns to come.
-    pub gap: f32,
+    /// The same for a message that leans on the turns before it, whose words alone say less.
+    pub as_good_in_context: f32,
+    /// Of the best tool's server so many tools are offered at most, those that come along included.
+    pub of_server: usize,
+    /// The share of the places that is kept for tools that come along, unless the message may ask for several tools.
+    pub places: f32,
 }
 
 impl Default for ChatParameters {
     fn default() -> Self {
-        Self { as_good: 0.3, gap: GAP_OF_PARTS }
+        Self { as_good: 0.3, as_good_in_context: 0.6, of_server: 8, places: 0.4 }
     }
 }
 
@@ -88,6 +98,8 @@ pub struct SelectRequest {
     pub offered: Option<Arc<[Offered]>>,
     /// Published names that the model found. With them the chat's tools that are not on offer are disclosed; `None`: nothing is.
     pub disclose: Option<Vec<String>>,
+    /// Published names that stay on offer, as far as the caller may use them.
+    pub keep: Vec<String>,
     /// Whether foreign definitions are judged too.
     pub narrow_foreign: bool,
     pub user: Option<String>,
@@ -119,8 +131,10 @@ struct Chosen {
     kind: SelectionKind,
     /// Best first.
     tools: Vec<u32>,
-    /// Of these what the message can't do without: the best for each of its texts, and what is about as good.
-    needed: HashSet<u32>,
+    /// What fits the message about as well as the best does: a chat that has one of them is served.
+    one_of: Vec<u32>,
+    /// What the message can't do without: the best for each of its parts, or what a language model chose.
+    all_of: Vec<u32>,
     /// Names of others with their scores and places in the ranking.
     foreign: Vec<(String, f32, usize)>,
     /// Names of others that were to be judged and were not.
@@ -196,11 +210,12 @@ impl Select {
         };
         let tool_at = |&position: &u32| catalog.tools()[position as usize].id.clone();
         let found = found(&request, &offer, &catalog, &visibility);
-        let new: Vec<ToolId> = chosen.tools.iter().map(tool_at).chain(found.iter().cloned()).collect();
-        let needed: Vec<ToolId> =
-            chosen.tools.iter().filter(|position| chosen.needed.contains(position)).map(tool_at).chain(found.iter().cloned()).collect();
+        let with_found = |positions: &[u32]| -> Vec<ToolId> { positions.iter().map(tool_at).chain(found.iter().cloned()).collect() };
+        let (new, all_of) = (with_found(&chosen.tools), with_found(&chosen.all_of));
+        let one_of: Vec<ToolId> = chosen.one_of.iter().map(tool_at).collect();
+        let wanted = Wanted { offered: &new, one_of: &one_of, all_of: &all_of };
         let is_visible = |id: &ToolId| catalog.tool(id).is_some_and(|tool| visibility.allows(tool));
-        let (set, mut warnings) = self.update_chat(&request, principal, (&new, &needed), &called, is_visible).await;
+        let (set, mut warnings) = self.update_chat(&request, principal, &wanted, &called, is_visible).await;
         warnings.extend(chosen.warnings.iter().cloned());
         warnings.append(&mut offer.warnings);
 
@@ -238,6 +253,7 @@ impl Select {
             let score = chosen.scores.get(&position).copied();
             tools.push(Selected { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score, reason });
         }
+        add_kept(&mut tools, &request.keep, &offer, &catalog);
         if is_static {
             let kept: HashSet<&ToolId> = tools.iter().filter_map(|kept| kept.id.as_ref()).collect();
             let rest = offer.tools(&catalog).filter(|tool| !kept.contains(&tool.id));
@@ -314,7 +330,8 @@ impl Select {
         }
         let used: HashSet<u32> = called.iter().filter_map(|tool| catalog.server_of(catalog.position(tool)?)).collect();
         if !used.is_empty() {
-            prefer(&mut ranking.ranked, |key| catalog.server_of(key).is_some_and(|server| used.contains(&server)));
+            let preference = if ranking.in_context.is_some() { PREFERENCE_IN_CONTEXT } else { PREFERENCE };
+            prefer(&mut ranking.ranked, preference, |key| catalog.server_of(key).is_some_and(|server| used.contains(&server)));
         }
         let needs_tool = !self.settings.load().gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
         let scores = ranking.ranked.iter().map(|ranked| (ranked.key, readable_score(ranked.fused))).collect();
@@ -322,6 +339,7 @@ impl Select {
             kind: if ranking.warnings.is_empty() { SelectionKind::Chosen } else { SelectionKind::Degraded },
             scores,
             leans: ranking.in_context.is_some(),
+            one_of: self.about_as_good(&ranking, catalog),
             is_partial: ranking.is_partial,
             message: ranking.message.clone(),
             warnings: ranking.warnings.clone(),
@@ -384,28 +402,34 @@ impl Select {
                 twins: twins.map_or(ranked.key, |facts| facts.twins.group(ranked.key)),
             })
             .collect();
-        // What a chat is offered stays: where its tools change, those come along that the next turns may ask for.
-        let of_chat = if request.chat.is_some() { self.of_chats.gap.max(gap) } else { gap };
         let parameters = CutParameters {
             limit: self.limit(request, ranking, catalog),
             token_budget: request.token_budget.or(settings.token_budget).map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
             per_server: settings.per_server,
-            gap: of_chat,
+            gap,
             ..CutParameters::default()
         };
+        // What a chat is offered stays: where its tools change, those come along that the next turns may ask for.
+        let has_company = request.chat.is_some() && !chosen.judged;
+        let places = if has_company && gap < GAP_OF_PARTS { places_of(parameters.limit, self.of_chats.places) } else { 0 };
+        let kept = cut(&candidates, &CutParameters { limit: parameters.limit - places, ..parameters });
+        let first = ranking.iter().find_map(|ranked| catalog.server_of(ranked.key));
+        let along = match first {
+            Some(server) if has_company => companions(&candidates, &kept, &parameters, server, self.of_chats.of_server),
+            _ => Vec::new(),
+        };
         let mut close = Vec::new();
-        for (rank, position) in (1..).zip(cut(&candidates, &parameters)) {
+        for (rank, &position) in (1..).zip(kept.iter().chain(&along)) {
             let ranked = &ranking[position];
             let score = readable_score(ranked.fused);
             let key = ranked.key as usize;
             match catalog.tools().get(key) {
                 Some(tool) => {
-                    let is_within = |gap: f32| ranked.fused >= ranking[0].fused - gap;
-                    if ranked.leads != 0 || is_within(gap) {
+                    if ranked.leads != 0 || ranked.fused >= ranking[0].fused - gap {
                         close.push(Arc::clone(tool));
                     }
-                    if chosen.judged || is_within(self.of_chats.as_good) || (ranked.leads != 0 && !chosen.leans) {
-                        chosen.needed.insert(ranked.key);
+                    if chosen.judged || (ranked.leads & !1 != 0 && !chosen.leans) {
+                        chosen.all_of.push(ranked.key);
                     }
                     chosen.ranks.insert(ranked.key, rank);
                     chosen.tools.push(ranked.key);
@@ -418,8 +442,22 @@ impl Select {
         let kept: Vec<&Face> = offer.faces().filter(|face| reasons(face)).collect();
         if !kept.is_empty() {
             let stays = |tool: &Tool| kept.iter().any(|face| face.publishes(tool, classes)) || offer.is_of_unknown(tool, classes);
-            chosen.tools.retain(|&position| stays(&catalog.tools()[position as usize]));
+            let stays = |position: &u32| stays(&catalog.tools()[*position as usize]);
+            chosen.tools.retain(stays);
+            chosen.one_of.retain(stays);
+            chosen.all_of.retain(stays);
         }
+    }
+
+    /// What fits about as well as the best. Where that can be run, what can't be run now is no match for it.
+    fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog) -> Vec<u32> {
+        let as_good = if ranking.in_context.is_some() { self.of_chats.as_good_in_context } else { self.of_chats.as_good };
+        let mut ours = ranking.ranked.iter().filter(|ranked| (ranked.key as usize) < catalog.tools().len()).peekable();
+        let Some(&best) = ours.peek() else { return Vec::new() };
+        let is_down = |key| catalog.server_of(key).is_some_and(|server| ranking.is_down(server));
+        let all_count = is_down(best.key);
+        let near = ours.take_while(|ranked| ranked.fused >= best.fused - as_good);
+        near.filter(|ranked| all_count || !is_down(ranked.key)).map(|ranked| ranked.key).collect()
     }
 
     /// How many tools may be newly chosen. Pinned tools among the first ranked ones come on top.
@@ -430,23 +468,22 @@ impl Select {
         limit + ranking.iter().take(limit + pinned.len()).filter(|ranked| pinned.contains(&ranked.key)).count()
     }
 
-    /// The chat's set after this message, with what is new and what of that is needed. Without a chat's id it is what the
-    /// messages show as called.
+    /// The chat's set after this message. Without a chat's id it is what the messages show as called, and what is new.
     async fn update_chat(
         &self,
         request: &SelectRequest,
         principal: &Principal,
-        (new, needed): (&[ToolId], &[ToolId]),
+        wanted: &Wanted<'_>,
         called: &[ToolId],
         is_visible: impl Fn(&ToolId) -> bool,
     ) -> (ChatSet, Vec<String>) {
         let Some(chat) = &request.chat else {
             let mut set = ChatSet::default();
-            set.update(new, called, self.settings.load().chat_budget);
+            set.update(wanted.offered, called, self.settings.load().chat_budget);
             return (set, Vec::new());
         };
         let key = ChatKey { principal: principal.id.clone(), chat: chat.clone() };
-        let updated = self.chats.take(&key, new, needed, called).await;
+        let updated = self.chats.take(&key, wanted, called).await;
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
         // What the caller may not see any more goes without a word.
         let names: Vec<String> = updated.dropped.iter().filter(|tool| is_visible(tool)).map(ToString::to_string).collect();
@@ -535,7 +572,8 @@ impl Chosen {
         Self {
             kind: SelectionKind::NothingOnOffer,
             tools: Vec::new(),
-            needed: HashSet::new(),
+            one_of: Vec::new(),
+            all_of: Vec::new(),
             foreign: Vec::new(),
             not_judged: Vec::new(),
             ranks: HashMap::new(),
@@ -551,6 +589,34 @@ impl Chosen {
     fn reason(&self, rank: usize) -> Reason {
         if self.judged { Reason::Judged { rank } } else { Reason::Relevant { rank } }
     }
+}
+
+/// Adds what whoever asks keeps on offer.
+fn add_kept(tools: &mut Vec<Selected>, keep: &[String], offer: &Offer, catalog: &Catalog) {
+    if keep.is_empty() {
+        return;
+    }
+    let mut known: HashSet<String> = tools.iter().map(|kept| kept.name.clone()).collect();
+    for name in keep {
+        let tool =
+            catalog.operation_position(name).filter(|&position| offer.has(position)).map(|position| &catalog.tools()[position as usize]);
+        let kept = match offer.meta.iter().find(|meta| *meta == name) {
+            Some(name) => meta(name, Reason::Kept),
+            None => match tool {
+                Some(tool) => Selected { reason: Reason::Kept, ..Selected::named(tool) },
+                None => continue,
+            },
+        };
+        if known.insert(kept.name.clone()) {
+            tools.push(kept);
+        }
+    }
+}
+
+/// So many of the places are kept for tools that come along.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a share of a small number")]
+fn places_of(limit: usize, share: f32) -> usize {
+    (limit as f32 * share) as usize
 }
 
 /// What the model found that is not on offer, and that the caller can run through what is.

@@ -115,6 +115,10 @@ async fn check(service: &Running, asking: &Asking, everything: &[String]) -> Res
         let before = json!({"role": "assistant", "content": "", "tool_calls": called});
         let body = json!({"messages": [message, before, message], "tools": offered, "connections": connections});
         holds(&asking.filter(service, body).await, &may_use, &FOREIGN, "called before")?;
+        let body = json!({"messages": [message], "tools": offered, "keep": offered});
+        let answer = asking.filter(service, body).await;
+        holds(&answer, &may_use, &FOREIGN, "to be kept")?;
+        prop_assert!(names(&answer).is_superset(&may_use), "what is to be kept and may be used stays: {answer}");
         let definitions: Vec<Value> =
             offered.iter().map(|name| json!({"name": name, "description": "Sends an email.", "parameters": {}})).collect();
         let body = json!({"messages": [message], "tools": definitions, "narrow_foreign": true, "limit": 128});
@@ -235,6 +239,13 @@ async fn of_duplicates_those_that_answer_are_offered() {
         (names(&answer), answer["warnings"].clone())
     };
     let of = |names: &BTreeSet<String>, server: &str| names.iter().any(|name| name.starts_with(server));
+    let call = json!({"role": "assistant", "content": "Sent.", "tool_calls": [{"function": {"name": "aaa__send_email"}}]});
+    let in_chat = async |last: &[Value]| {
+        let messages: Vec<Value> =
+            [json!({"role": "user", "content": "send an email message to Anna"})].iter().chain(last).cloned().collect();
+        names(&service.post("/v1/filter", &json!({"messages": messages, "chat_id": "c"})).await.1)
+    };
+    assert!(in_chat(&[]).await.contains("aaa__send_email"));
     let (before, warnings) = ask("send an email message to Anna").await;
     assert!(of(&before, "aaa__") && !of(&before, "bbb__") && warnings == json!([]), "one of both: {before:?} {warnings}");
 
@@ -244,6 +255,9 @@ async fn of_duplicates_those_that_answer_are_offered() {
     assert!(after.contains("bbb__send_email") && !of(&after, "aaa__") && warnings == json!([]), "{after:?} {warnings}");
     let (_, found) = service.post("/v1/tools/search", &json!({"queries": ["send an email message"], "limit": 2})).await;
     assert_eq!(found["tools"][0]["name"], "bbb__send_email", "{found}");
+    // A chat that has called the one whose server died gets the other.
+    let more = in_chat(&[call, json!({"role": "user", "content": "send it to Berta too"})]).await;
+    assert!(more.contains("bbb__send_email"), "{more:?}");
 
     // Where nothing else fits it stays: its server may be back when it is called.
     std::fs::write(&time, "").unwrap();

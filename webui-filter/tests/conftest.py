@@ -50,7 +50,8 @@ class Service:
     """
     Stands where the service stands, to say what no real one says on demand: garbage, errors, nothing, too late.
 
-    `answer` makes the reply from the question: an object, raw bytes, or a status with either.
+    `answer` makes the reply from the question: an object, raw bytes, or a status with either. What the question
+    keeps is added to a selection, but for `denied`.
     """
 
     def __init__(self) -> None:
@@ -60,6 +61,7 @@ class Service:
         self.signed_users: list[str | None] = []
         self.paths: list[str] = []
         self.delay = 0.0
+        self.denied: set[str] = set()
         self.answer: Callable[[dict[str, Any]], Any] = lambda _: selection()
         service = self
 
@@ -74,6 +76,8 @@ class Service:
                 reply = service.answer(question)
                 time.sleep(service.delay)
                 status, content = reply if isinstance(reply, tuple) else (200, reply)
+                if isinstance(content, dict) and isinstance(content.get("tools"), list):
+                    content = with_kept(content, question.get("keep", []), service.denied)
                 raw = content if isinstance(content, bytes) else json.dumps(content).encode()
                 try:
                     self.send_response(status)
@@ -96,6 +100,12 @@ class Service:
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def with_kept(answer: dict[str, Any], names: list[str], denied: set[str]) -> dict[str, Any]:
+    known = {tool.get("name") for tool in answer["tools"] if isinstance(tool, dict)} | denied
+    kept = [{"name": name, "server": "s", "tool": name} for name in names if name not in known]
+    return {**answer, "tools": [*answer["tools"], *kept]}
 
 
 def selection(*names: str, tool_ids: tuple[str, ...] = ()) -> dict[str, Any]:

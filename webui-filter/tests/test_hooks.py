@@ -237,6 +237,18 @@ class TestRequest:
         turn.body["tool_choice"] = {"type": "function", "function": {"name": "git__log"}}
         assert turn.names() == [*OTHERS, "files__read", "run_tool", "git__log"]
 
+    def test_nothing_that_the_person_may_not_use_stays(self, plugin: ModuleType, service: Service) -> None:
+        """A tool that the chat had called, and that was denied then, was shown to the model to the chat's end."""
+        service.answer = lambda _: selection("find_tools")
+        turn = Turn(plugin, service, always_keep="files__*, run_tool")
+        assert turn.names() == [*OTHERS, "find_tools", "files__read", "run_tool"]
+        turn.called("git__log", "[]")
+        turn.body["tool_choice"] = {"type": "function", "function": {"name": "time__now"}}
+        assert turn.names() == [*OTHERS, "find_tools", "files__read", "run_tool", "git__log", "time__now"]
+        assert service.questions[1]["keep"] == ["files__read", "run_tool", "git__log", "time__now"]
+        service.denied = {"files__read", "git__log", "time__now"}
+        assert turn.names() == [*OTHERS, "find_tools", "run_tool"]
+
     def test_an_empty_list_is_no_list(self, plugin: ModuleType, service: Service) -> None:
         turn = Turn(plugin, service)
         turn.body |= {"tools": definitions("git__log"), "tool_choice": "auto", "parallel_tool_calls": True}

@@ -88,3 +88,53 @@ pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
     kept.sort_unstable();
     kept
 }
+
+/// The places of more tools of a server than were kept, ascending: the next turns of a conversation mostly ask for those of the
+/// best one's. With them it has at most `of_server` tools; limit, token budget and near duplicates count as in the cut.
+pub fn companions(ranked: &[CutCandidate], kept: &[usize], parameters: &CutParameters, server: u32, of_server: usize) -> Vec<usize> {
+    let most = parameters.per_server.map_or(of_server, |most| of_server.min(most.max(1)));
+    let mut room = parameters.limit.saturating_sub(kept.len());
+    room = room.min(most.saturating_sub(kept.iter().filter(|&&place| ranked[place].server == server).count()));
+    let mut tokens = kept.iter().fold(0_u32, |sum, &place| sum.saturating_add(ranked[place].tokens));
+    let mut more: Vec<usize> = Vec::with_capacity(room);
+    for (place, candidate) in ranked.iter().enumerate().filter(|(_, candidate)| candidate.server == server) {
+        if more.len() >= room {
+            break;
+        }
+        let sum = tokens.saturating_add(candidate.tokens);
+        let is_affordable = parameters.token_budget.is_none_or(|budget| sum <= budget);
+        if is_affordable && !kept.iter().chain(&more).any(|&other| other == place || ranked[other].twins == candidate.twins) {
+            tokens = sum;
+            more.push(place);
+        }
+    }
+    more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CutCandidate, CutParameters, companions};
+
+    fn candidates(servers: &[u32]) -> Vec<CutCandidate> {
+        (0..).zip(servers).map(|(twins, &server)| CutCandidate { fused: 3.0, tokens: 100, server, twins, leads: 0 }).collect()
+    }
+
+    #[test]
+    fn more_of_the_best_ones_server_come_along() {
+        let ranked = candidates(&[1, 2, 1, 3, 1, 1, 1]);
+        let of = |parameters: CutParameters, of_server| companions(&ranked, &[0, 1, 2], &parameters, 1, of_server);
+        let plain = CutParameters::default();
+        assert_eq!(of(plain, 4), [4, 5]);
+        assert_eq!(of(CutParameters { limit: 4, ..plain }, 4), [4], "the limit is for all");
+        assert_eq!(of(CutParameters { token_budget: Some(450), ..plain }, 4), [4], "so is the budget");
+        assert_eq!(of(CutParameters { per_server: Some(2), ..plain }, 4), [0; 0], "a server has its places already");
+        assert_eq!(of(plain, 1), [0; 0]);
+    }
+
+    #[test]
+    fn no_near_duplicate_comes_along() {
+        let mut ranked = candidates(&[1, 1, 1]);
+        ranked[1].twins = 0;
+        assert_eq!(companions(&ranked, &[0], &CutParameters::default(), 1, 8), [2]);
+    }
+}

@@ -56,6 +56,10 @@ struct FilterBody {
     /// definitions where they are not on offer. Absent: nothing but what is on offer is answered.
     #[serde(default)]
     disclose: Option<Vec<String>>,
+    /// Names on offer that stay whatever the message says, as far as the caller may use them: what the chat called before `messages`
+    /// begin, what an administrator keeps.
+    #[serde(default)]
+    keep: Option<Vec<String>>,
     /// Whether foreign definitions are judged too.
     #[serde(default)]
     narrow_foreign: Option<bool>,
@@ -256,6 +260,9 @@ impl FilterBody {
         if count(self.disclose.as_ref().map(Vec::len)) > MAX_IDS {
             return Err(invalid("at most 1000 names to disclose."));
         }
+        if count(self.keep.as_ref().map(Vec::len)) > MAX_IDS {
+            return Err(invalid("at most 1000 names to keep."));
+        }
         if self.narrow_foreign == Some(true) && count(self.tools.as_ref().map(Vec::len)) > MAX_JUDGED {
             return Err(invalid("at most 1000 tools when foreign ones are narrowed too."));
         }
@@ -277,6 +284,7 @@ impl FilterBody {
             tool_ids: self.tool_ids,
             offered: self.tools.map(|tools| tools.into_iter().filter_map(OfferedTool::into_offered).collect()),
             disclose: self.disclose,
+            keep: self.keep.unwrap_or_default(),
             narrow_foreign: self.narrow_foreign.unwrap_or(false),
             user,
             chat: not_empty(self.chat_id),
