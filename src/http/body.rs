@@ -20,6 +20,8 @@ use crate::http::state::State;
 
 /// Bytes a second. A body that comes more slowly than that, past the time that every body has, is given up.
 const SLOWEST: u64 = 16 << 10;
+/// The largest body for which a quarter of the budget is kept: nearly every call is far smaller.
+const SMALL: usize = 64 << 10;
 /// Seconds, after which there is most likely room again.
 const RETRY_AFTER: u64 = 2;
 
@@ -71,20 +73,28 @@ pub struct Bodies {
 /// What the bodies of all requests may hold together.
 struct Budget {
     most: usize,
+    /// What those of more than [`SMALL`] bytes may hold of it.
+    most_large: usize,
     held: AtomicUsize,
+    held_large: AtomicUsize,
 }
 
 /// The share of a body in the budget, until its request is answered.
 pub struct Held {
     budget: Arc<Budget>,
     bytes: usize,
+    /// Whether it counts as larger than [`SMALL`], by what was announced or by what has come.
+    is_large: bool,
 }
 
 impl Bodies {
     /// `limit`: bytes of one body; `together`: of all.
     #[must_use]
     pub fn new(limit: usize, patience: Duration, together: usize) -> Self {
-        Self { limit, patience, budget: Arc::new(Budget { most: together, held: AtomicUsize::new(0) }) }
+        // One body always finds room where nothing else is held.
+        let most_large = (together - together / 4).max(limit);
+        let budget = Budget { most: together, most_large, held: AtomicUsize::new(0), held_large: AtomicUsize::new(0) };
+        Self { limit, patience, budget: Arc::new(budget) }
     }
 
     /// Bytes that are held now.
@@ -98,7 +108,8 @@ impl Bodies {
             return Err(self.too_large());
         }
         let began = Instant::now();
-        let mut held = Held { budget: Arc::clone(&self.budget), bytes: 0 };
+        let is_large = length.is_some_and(|length| length > SMALL);
+        let mut held = Held { budget: Arc::clone(&self.budget), bytes: 0, is_large };
         let mut parts = Parts::default();
         loop {
             let earned = Duration::from_millis(held.bytes as u64 * 1_000 / SLOWEST);
@@ -124,16 +135,28 @@ impl Bodies {
 }
 
 impl Held {
+    /// Counts further bytes of it. Whether there is room for them.
     fn grow(&mut self, bytes: usize) -> bool {
-        let before = self.budget.held.fetch_add(bytes, Ordering::Relaxed);
+        let budget = &self.budget;
+        let held = budget.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.bytes += bytes;
-        before + bytes <= self.budget.most
+        if self.bytes <= SMALL && !self.is_large {
+            return held <= budget.most;
+        }
+        // What came of it before it was large counts among the large ones from now on.
+        let large = if self.is_large { bytes } else { self.bytes };
+        self.is_large = true;
+        let held_large = budget.held_large.fetch_add(large, Ordering::Relaxed) + large;
+        held <= budget.most && held_large <= budget.most_large
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        if self.is_large {
+            self.budget.held_large.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -169,6 +192,7 @@ impl Parts {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
     use std::time::Duration;
 
     use actix_web::dev::Payload;
@@ -176,8 +200,8 @@ mod tests {
     use actix_web::web::Bytes;
     use futures::{StreamExt as _, stream};
 
-    use super::Bodies;
-    use crate::http::problem::Code;
+    use super::{Bodies, Held, SMALL};
+    use crate::http::problem::{Code, Problem};
 
     fn payload(parts: impl futures::Stream<Item = &'static [u8]> + 'static) -> Payload {
         let parts = parts.map(|part| Ok::<_, PayloadError>(Bytes::from_static(part)));
@@ -204,6 +228,43 @@ mod tests {
         assert_eq!(bodies.held(), 3, "what was refused counts no more");
         drop(first);
         bodies.read(None, &mut payload(stream::iter([&b"abc"[..]]))).await.unwrap();
+    }
+
+    async fn read(bodies: &Bodies, parts: &[&'static [u8]], length: Option<usize>) -> Result<(Bytes, Held), Problem> {
+        bodies.read(length, &mut payload(stream::iter(parts.to_vec()))).await
+    }
+
+    /// Before, one caller with slow large bodies kept out a call of a hundred bytes.
+    #[tokio::test]
+    async fn large_bodies_leave_room_for_small_ones() {
+        static LARGE: [u8; 96 << 10] = [b'a'; 96 << 10];
+        let (begin, rest) = LARGE.split_at(LARGE.len() / 2);
+        let bodies = Bodies::new(LARGE.len(), Duration::from_secs(1), 4 * LARGE.len());
+        let mut large = Vec::new();
+        for (parts, length) in [(&[begin, rest][..], None), (&[begin, rest], Some(LARGE.len())), (&[&LARGE[..]], None)] {
+            large.push(read(&bodies, parts, length).await.unwrap());
+        }
+        assert_eq!(bodies.held(), 3 * LARGE.len(), "their share is full to the last byte");
+        for (parts, length) in
+            [(&[&LARGE[..]][..], None), (&[begin, rest], None), (&[&LARGE[..=SMALL]], None), (&[&LARGE[..1]], Some(SMALL + 1))]
+        {
+            let refused = read(&bodies, parts, length).await.err().unwrap();
+            assert_eq!((refused.code, bodies.held()), (Code::Overloaded, 3 * LARGE.len()), "{length:?}");
+        }
+        let small = [read(&bodies, &[b"abc"], Some(3)).await.unwrap(), read(&bodies, &[&LARGE[..SMALL]], Some(SMALL)).await.unwrap()];
+        let refused = read(&bodies, &[&LARGE[..SMALL]], None).await.err().unwrap();
+        assert_eq!(refused.code, Code::Overloaded, "small ones have the budget, and no more");
+        large.pop();
+        large.push(read(&bodies, &[begin, rest], None).await.unwrap());
+        drop((large, small));
+        assert_eq!((bodies.held(), bodies.budget.held_large.load(Ordering::Relaxed)), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn one_body_has_room_whatever_the_budget() {
+        static LARGE: [u8; 96 << 10] = [b'a'; 96 << 10];
+        let bodies = Bodies::new(LARGE.len(), Duration::from_secs(1), LARGE.len());
+        assert!(read(&bodies, &[&LARGE[..]], Some(LARGE.len())).await.is_ok());
     }
 
     #[tokio::test]

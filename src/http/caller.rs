@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use actix_web::body::MessageBody;
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
-use actix_web::http::{Method, StatusCode, Uri};
+use actix_web::http::{ConnectionType, Method, StatusCode, Uri};
 use actix_web::middleware::Next;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, web};
 use arc_swap::ArcSwap;
@@ -17,6 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
+use tokio::time::sleep;
 
 use crate::domain::api_key;
 use crate::domain::principal::{GroupTable, Principal, PrincipalKind, User};
@@ -74,6 +75,11 @@ const NOWHERE: &str = "/v1/admin/-";
 const METRICS: &str = "/metrics";
 /// Of one file, by a link that is signed.
 const SIGNED: &str = "/v1/files/";
+/// How long an answer waits whose address has sent too many wrong keys.
+const GUESSING: Duration = Duration::from_millis(250);
+
+/// Marks a request with a wrong key from an address that has sent too many.
+struct Guess;
 
 /// Lets a request through or refuses it, before any route is looked up and before a byte of its body is read.
 ///
@@ -94,11 +100,23 @@ pub async fn admit(
     if let Some((_, path)) = below {
         take_path(&mut request, path);
     }
-    let principal = match let_in(&state, &request, &whole_path, matches!(below, Some((Below::Session(_), _)))) {
+    let decided = let_in(&state, &request, &whole_path, matches!(below, Some((Below::Session(_), _))));
+    let is_guess = request.extensions().contains::<Guess>();
+    if is_guess {
+        sleep(GUESSING).await;
+    }
+    let principal = match decided {
         Ok(principal) => principal,
         Err(problem) => {
             request.extensions_mut().insert(Refused);
-            let response = without_basic(problem.error_response(), request.method());
+            let mut response = without_basic(problem.error_response(), request.method());
+            if is_guess {
+                // The next guess takes a new connection.
+                response.head_mut().set_connection_type(ConnectionType::Close);
+                if let Some(connection) = request.conn_data::<Arc<Connection>>() {
+                    connection.end_after_answer();
+                }
+            }
             return Ok(request.into_response(response).map_into_right_body());
         }
     };
@@ -163,7 +181,10 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
     let decided = state.admission.decide(&asked).map_err(|refusal| match refusal {
         Refusal::WrongKey(problem) => {
             let client = address::client(request.peer_addr(), headers, &state.trusted_proxies);
-            state.wrong_keys.count(client).map_or(problem, too_many_wrong_keys)
+            state.wrong_keys.count(client).map_or(problem, |retry_after| {
+                request.extensions_mut().insert(Guess);
+                too_many_wrong_keys(retry_after)
+            })
         }
         Refusal::Other(problem) => problem,
     });
@@ -410,10 +431,15 @@ fn is_local(headers: &HeaderMap) -> bool {
 
 fn is_local_host(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        Some(rest) => rest.split_once(']').filter(|(_, after)| is_port(after)).map(|(name, _)| name).unwrap_or_default(),
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Whether this may follow an address in brackets: nothing, or a port.
+fn is_port(after: &str) -> bool {
+    after.is_empty() || after.strip_prefix(':').is_some_and(|port| port.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
 /// The caller of a route.
@@ -525,10 +551,11 @@ mod tests {
 
     #[test]
     fn local_hosts() {
-        for host in ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "127.8.8.8"] {
+        for host in ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]", "[::1]:8000", "127.8.8.8"] {
             assert!(is_local_host(host), "{host}");
         }
-        for host in ["evil.example", "localhost.evil.example:8000", "10.0.0.1", "", "[::2]"] {
+        let bracketed = ["[::2]", "[::1", "[::1].evil", "[::1].evil.example:8000", "[::1]evil", "[::1]:evil", "[::1]:80.evil", "[::1]]"];
+        for host in ["evil.example", "localhost.evil.example:8000", "10.0.0.1", ""].into_iter().chain(bracketed) {
             assert!(!is_local_host(host), "{host}");
         }
     }

@@ -11,7 +11,7 @@ use crate::http::routes::tools::{call_request, described_names, search_request};
 
 /// What an answer may say beside what it quotes of a body.
 const WORDS: usize = 1_000;
-/// Longest id of a request that is kept.
+/// Longest id or name of a model that is kept of a request.
 const MAX_ID_BYTES: usize = 256;
 
 /// A body of `/v1/filter`, of a search, a description or a call is read within the limits, or refused as the caller's mistake.
@@ -22,7 +22,8 @@ pub fn bodies(bytes: &[u8]) {
     match filter_request(bytes) {
         Ok(request) => {
             assert!(!request.turns.is_empty());
-            assert!([&request.chat, &request.message].into_iter().flatten().all(|id| !id.is_empty() && id.len() <= MAX_ID_BYTES));
+            let texts = [&request.chat, &request.message, &request.model];
+            assert!(texts.into_iter().flatten().all(|id| !id.is_empty() && id.len() <= MAX_ID_BYTES));
             assert!(request.limit.is_none_or(|limit| (1..=128).contains(&limit)));
         }
         Err(refused) => is_callers(&refused, bytes),
@@ -61,4 +62,22 @@ pub fn messages(bytes: &[u8]) {
 fn is_callers(problem: &Problem, bytes: &[u8]) {
     assert_eq!(problem.code.fault(), Fault::Caller, "{}", problem.detail);
     assert!(problem.detail.len() <= bytes.len() * 2 + WORDS, "{} bytes about {}", problem.detail.len(), bytes.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::bodies;
+
+    /// Names that are kept have a bound: where one of them has none any more, this panics.
+    #[test]
+    fn what_is_kept_of_a_body_is_bounded() {
+        for member in ["chat_id", "message_id", "model"] {
+            for length in [0, 1, 256, 257, 100_000] {
+                let body = json!({"messages": [{"role": "user", "content": "a"}], member: "a".repeat(length)});
+                bodies(body.to_string().as_bytes());
+            }
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
@@ -25,6 +25,9 @@ const STALLED: Duration = Duration::from_mins(1);
 const LINGER: Duration = Duration::from_secs(1);
 /// By then everybody could have said who they are.
 const LATE: Duration = Duration::from_secs(2);
+/// Most bytes of an answer that are handed out at once. The server below copies each part whole into the buffer of the connection,
+/// and asks for the next one while that holds less than 32 KiB: so a peer that reads nothing holds 48 KiB, however large its answer.
+const PART: usize = 16 << 10;
 /// How often it is looked at.
 const LOOK_AT_STRANGER: Duration = Duration::from_secs(1);
 const LOOK_AT_KNOWN: Duration = Duration::from_secs(5);
@@ -104,17 +107,21 @@ impl Connection {
         Answering(Arc::clone(self))
     }
 
-    /// No further request is taken: of this one something was left unread.
+    /// No further request is taken.
     pub fn end_after_answer(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
+        self.reading.wake();
     }
 
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
+    /// Nobody is being answered who has read nothing for a while.
     pub(super) fn standing(&self) -> Standing {
-        Standing { answering: self.answering.load(Ordering::Relaxed) > 0, age: self.opened.elapsed() }
+        let blocked = self.blocked_since.load(Ordering::Relaxed);
+        let reads = blocked == 0 || self.opened + Duration::from_millis(blocked) + LATE > Instant::now();
+        Standing { answering: self.answering.load(Ordering::Relaxed) > 0 && reads, age: self.opened.elapsed() }
     }
 
     pub(super) fn end(&self) {
@@ -147,8 +154,9 @@ impl Connection {
         }
     }
 
-    pub(super) fn is_known(&self) -> bool {
-        self.is_known.load(Ordering::Relaxed)
+    /// Whether what comes needs no care: the caller is known, or nothing of it is wanted any more.
+    pub(super) fn is_read_as_it_comes(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed) || self.is_ending.load(Ordering::Relaxed)
     }
 
     /// The whole head of a stranger's request was read.
@@ -210,13 +218,15 @@ impl Drop for Answering {
 /// The body of an answer, which is complete when this is dropped.
 pub struct Sent {
     body: BoxBody,
+    /// What the body has handed out and the server has not asked for yet.
+    rest: Bytes,
     _answering: Option<Answering>,
 }
 
 impl Sent {
     #[must_use]
     pub fn new(body: BoxBody, answering: Option<Answering>) -> Self {
-        Self { body, _answering: answering }
+        Self { body, rest: Bytes::new(), _answering: answering }
     }
 }
 
@@ -227,17 +237,32 @@ impl MessageBody for Sent {
         self.body.size()
     }
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        Pin::new(&mut self.body).poll_next(context)
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        let sent = self.get_mut();
+        if sent.rest.is_empty() {
+            match ready!(Pin::new(&mut sent.body).poll_next(context)) {
+                Some(Ok(bytes)) => sent.rest = bytes,
+                end => return Poll::Ready(end),
+            }
+        }
+        let length = sent.rest.len().min(PART);
+        Poll::Ready(Some(Ok(sent.rest.split_to(length))))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::Pin;
+    use std::sync::atomic::Ordering;
     use std::sync::{Arc, Weak};
     use std::time::{Duration, Instant};
 
-    use super::{Connection, HEAD, KNOWN, LINGER, STALLED, STRANGER};
+    use actix_web::body::{BodySize, BodyStream, BoxBody, MessageBody as _};
+    use actix_web::web::Bytes;
+    use futures::stream;
+
+    use super::{Connection, HEAD, KNOWN, LATE, LINGER, PART, STALLED, STRANGER, Sent};
 
     fn remaining(connection: &Connection) -> u64 {
         // The few milliseconds that the test itself takes.
@@ -262,5 +287,44 @@ mod tests {
         assert_eq!(remaining(&connection), HEAD.as_secs(), "the next head is under way");
         connection.end_after_answer();
         assert_eq!(remaining(&connection), LINGER.as_secs());
+    }
+
+    /// Without this, strangers who read nothing of their answers keep their places for a minute, however many they are.
+    #[test]
+    fn who_reads_nothing_of_an_answer_gives_its_place_away() {
+        let connection = Arc::new(Connection { opened: Instant::now().checked_sub(2 * LATE).unwrap(), ..Connection::new(0, Weak::new()) });
+        let _answering = connection.answer();
+        assert!(!connection.standing().is_late());
+        connection.was_blocked();
+        assert!(!connection.standing().is_late(), "it may be a moment");
+        connection.blocked_since.store(1, Ordering::Relaxed);
+        assert!(connection.standing().is_late());
+        connection.was_written();
+        assert!(!connection.standing().is_late());
+    }
+
+    /// Before, each stranger who left the document of 200 tools unread held a copy of its 300 KB.
+    #[tokio::test]
+    async fn an_answer_is_handed_out_in_small_parts() {
+        let whole: Vec<u8> = (0..=10 * PART).map(|number| u8::try_from(number % 251).unwrap()).collect();
+        let (first, second) = (Bytes::from(whole[..3].to_vec()), Bytes::from(whole[3..].to_vec()));
+        let parts = stream::iter([first, second].map(Ok::<_, std::io::Error>));
+        for (body, size) in
+            [(BoxBody::new(whole.clone()), BodySize::Sized(whole.len() as u64)), (BoxBody::new(BodyStream::new(parts)), BodySize::Stream)]
+        {
+            let connection = Arc::new(Connection::new(0, Weak::new()));
+            let mut sent = Sent::new(body, Some(connection.answer()));
+            assert_eq!(sent.size(), size);
+            let mut received = Vec::new();
+            while let Some(part) = poll_fn(|context| Pin::new(&mut sent).poll_next(context)).await {
+                let part = part.unwrap();
+                assert!((1..=PART).contains(&part.len()), "{} bytes at once", part.len());
+                assert_eq!(connection.answering.load(Ordering::Relaxed), 1, "it goes on until the last byte");
+                received.extend_from_slice(&part);
+            }
+            assert!(received == whole, "{} of {} bytes", received.len(), whole.len());
+            drop(sent);
+            assert_eq!(connection.answering.load(Ordering::Relaxed), 0);
+        }
     }
 }

@@ -67,7 +67,7 @@ impl<S: AsyncRead + Unpin> Io<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Io<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = match (self.connection.is_known(), self.kept.is_empty()) {
+        let read = match (self.connection.is_read_as_it_comes(), self.kept.is_empty()) {
             (false, _) => self.read_of_stranger(context, buffer),
             (true, true) => Pin::new(&mut self.stream).poll_read(context, buffer),
             (true, false) => {
@@ -183,5 +183,21 @@ mod tests {
         assert_eq!(io.read(&mut bytes).await.unwrap(), 3 * HEAD.len(), "what was kept is handed out");
         peer.write_all(&HEAD.repeat(2)).await.unwrap();
         assert_eq!(io.read(&mut bytes).await.unwrap(), 2 * HEAD.len());
+    }
+
+    /// A refused body is read to its end, so that its sender gets to see the answer: 64 KB in parts of 2 KB took ten times as long.
+    #[tokio::test]
+    async fn what_nobody_wants_is_read_as_it_comes() {
+        let (mut peer, stream) = duplex(1 << 16);
+        let connection = Arc::new(Connection::new(0, Weak::new()));
+        let mut io = Io::new(stream, Arc::clone(&connection));
+        peer.write_all(b"POST / HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut bytes = [0; 8_192];
+        assert_eq!(io.read(&mut bytes).await.unwrap(), 19);
+        let answering = connection.answer();
+        connection.end_after_answer();
+        peer.write_all(&[b'x'; 8_192]).await.unwrap();
+        assert_eq!(io.read(&mut bytes).await.unwrap(), 8_192);
+        drop(answering);
     }
 }

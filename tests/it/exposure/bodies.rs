@@ -112,7 +112,7 @@ async fn all_bodies_together_are_bounded() {
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(refused.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap() > 0);
     assert_eq!(refused.json::<Value>().await.unwrap()["code"], "overloaded");
-    assert_eq!(service.post("/one/echo", &json!({"a": 1})).await.0, StatusCode::OK, "what is small has room");
+    assert_eq!(service.post("/one/echo", &json!({"a": 1})).await.0, StatusCode::OK, "what still fits has room");
 
     drop(holding);
     let freed = async {

@@ -1,14 +1,19 @@
 //! Guessed keys: they are counted, noted and slowed down, and a right key is not.
 
+use std::time::{Duration, Instant};
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::socket::{Socket, head};
 use crate::harness::process::Service;
 use crate::harness::{Running, Start, stdio};
 
 const KEY: &str = "the-key-of-the-service";
 const ADMIN: &str = "the-key-of-administration";
 const FREE: usize = 20;
+/// Further ones, each of which waits for its answer.
+const OVER: usize = 4;
 
 async fn start() -> Running {
     let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_HTTP__TRUSTED_PROXIES", "127.0.0.0/8")];
@@ -27,7 +32,7 @@ async fn guess(service: &Running, client: &str, key: &str) -> reqwest::Response 
 async fn too_many_wrong_keys_of_one_address_are_429_and_a_right_one_passes() {
     let service = start().await;
     for (first, second) in [("203.0.113.7", "203.0.113.8"), ("2001:db8:1:2::1", "2001:db8:1:3::1")] {
-        for number in 0..2 * FREE {
+        for number in 0..FREE + OVER {
             // Of one customer of an IPv6 network.
             let client = if first.contains(':') { format!("{}{number}", first.trim_end_matches('1')) } else { first.to_owned() };
             let response = guess(&service, &client, &format!("guess-{number}")).await;
@@ -50,15 +55,42 @@ async fn too_many_wrong_keys_of_one_address_are_429_and_a_right_one_passes() {
         assert_eq!(response.unwrap().status(), StatusCode::UNAUTHORIZED);
     }
     let metrics = service.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap();
-    for (answer, count) in [("refused", 2 * FREE + 2), ("limited", 2 * FREE)] {
+    for (answer, count) in [("refused", 2 * FREE + 2), ("limited", 2 * OVER)] {
         assert!(metrics.contains(&format!("toolsieve_wrong_keys_total{{answer=\"{answer}\"}} {count}\n")), "{metrics}");
+    }
+}
+
+/// Before, one connection took as many guesses after the limit as before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn over_the_limit_a_guess_waits_and_ends_its_connection() {
+    let service = start().await;
+    let asking = |key| head("GET", "/openapi.json", Some(key), "X-Forwarded-For: 203.0.113.20\r\n\r\n");
+    let mut socket = Socket::to(&service).await;
+    for number in 0..FREE {
+        socket.send(asking("a-guess")).await;
+        let answer = socket.answer().await;
+        assert!(answer.starts_with("HTTP/1.1 401 ") && !answer.contains("connection: close"), "guess {number}: {answer}");
+    }
+    for mut socket in [socket, Socket::to(&service).await] {
+        let began = Instant::now();
+        socket.send(asking("a-guess")).await;
+        let answer = socket.answer().await;
+        assert!(began.elapsed() >= Duration::from_millis(240), "answered after {:?}", began.elapsed());
+        assert!(answer.starts_with("HTTP/1.1 429 ") && answer.contains("connection: close"), "{answer}");
+        socket.ended().await;
+    }
+    let mut socket = Socket::to(&service).await;
+    for _ in 0..2 {
+        socket.send(asking(KEY)).await;
+        let answer = socket.answer().await;
+        assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("connection: close"), "{answer}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_log_has_the_address_and_not_each_guess() {
     let service = start().await;
-    for number in 0..2 * FREE {
+    for number in 0..FREE + OVER {
         guess(&service, "203.0.113.7", &format!("guess-{number}")).await;
     }
     let entries = loop {
@@ -82,7 +114,7 @@ async fn the_log_has_a_line_for_a_burst_and_believes_no_stranger_on_the_address(
         command.env("TOOLSIEVE_API_KEY", KEY);
     });
     let client = reqwest::Client::new();
-    for number in 0..3 * FREE {
+    for number in 0..FREE + OVER {
         let request = client.get(format!("{}/openapi.json", service.url)).bearer_auth("a-guess");
         let forwarded = format!("198.51.100.{number}");
         let status =

@@ -30,3 +30,13 @@ async fn every_page_keeps_to_itself() {
         assert_eq!(response.headers()["x-content-type-options"], "nosniff", "{path}");
     }
 }
+
+/// It leaves in many small parts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_file_arrives_whole() {
+    let service = Running::on(json!({"one": stdio(&[])})).await;
+    let script = service.request(Method::GET, "/docs/swagger-ui-bundle.js").send().await.unwrap();
+    let announced: usize = script.headers()["content-length"].to_str().unwrap().parse().unwrap();
+    assert!(announced > 1 << 20, "{announced}");
+    assert_eq!(script.bytes().await.unwrap().len(), announced);
+}
