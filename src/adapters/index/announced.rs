@@ -84,7 +84,10 @@ impl ToolIndex for AnnouncedIndex {
         Ok(match self.announced.load().as_ref() {
             // What was there at the start is compared with what is announced soon, and nearly always the same.
             Some(announced) if held.is_none() && self.inner.state().embedded > 0 => {
-                IndexAnswer { candidates: announced.candidates(request, answer.candidates), ..answer }
+                let (tools, embedded) = (announced.directory.len(), self.inner.state().embedded);
+                // One that was stopped in the middle of embedding holds a part.
+                let coverage = if embedded < tools { Coverage { tools, embedded } } else { Coverage::default() };
+                IndexAnswer { coverage, candidates: announced.candidates(request, answer.candidates), ..answer }
             }
             Some(announced) => IndexAnswer {
                 coverage: announced.coverage(held.as_deref(), request.visibility),
