@@ -53,7 +53,7 @@ impl InstallationFile {
     }
 }
 
-/// Notes in the file that the store holds rules or keys, before the first of them is kept.
+/// Notes in the file that the store holds what access depends on, before the first of it is kept.
 #[derive(Debug)]
 pub struct AccessMark {
     file: InstallationFile,

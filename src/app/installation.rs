@@ -7,7 +7,7 @@ use crate::adapters::installation::{AccessMark, InstallationFile};
 use crate::domain::installation::settle;
 use crate::service::ports::{Store, StoreError};
 
-/// Lets store and folder name the same installation, and returns what marks the folder once there are rules or keys.
+/// Lets store and folder name the same installation, and returns what marks the folder once there is something to lose.
 ///
 /// # Errors
 /// [`StartError`]: the store is another one than the folder says, or one of them can't be read.
@@ -32,6 +32,15 @@ pub(super) async fn settled(store: &dyn Store, file: InstallationFile) -> Result
 }
 
 async fn stored(store: &dyn Store) -> Result<(Option<Uuid>, bool), StoreError> {
-    let has = store.policy().await?.is_some() || !store.api_keys().await?.is_empty();
-    Ok((store.installation().await?, has))
+    Ok((store.installation().await?, has_access(store).await?))
+}
+
+/// Rules of the settings file match by tags and toolsets, and an approval is what a changed definition is held against: without them
+/// less is blocked.
+async fn has_access(store: &dyn Store) -> Result<bool, StoreError> {
+    Ok(store.policy().await?.is_some()
+        || !store.api_keys().await?.is_empty()
+        || !store.toolsets().await?.is_empty()
+        || store.tool_facts().await?.iter().any(|stored| stored.facts.is_some())
+        || store.definitions().await?.iter().any(|stored| stored.approved.is_some()))
 }

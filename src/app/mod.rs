@@ -111,9 +111,9 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] OpenError),
     #[error(
-        "{} names an installation that had rules or keys, and toolsieve.db beside it is not its database: {reason}. Starting would let \
-         everybody use what those rules blocked. Restore toolsieve.db from a backup. To use this database all the same, and go on without \
-         those rules and keys, delete {}",
+        "{} names an installation that had keys, rules, toolsets, tags or approvals, and toolsieve.db beside it is not its database: \
+         {reason}. Starting would let everybody use what was blocked. Restore toolsieve.db from a backup. To use this database all the \
+         same, and go on without all of that, delete {}",
         file.display(), file.display()
     )]
     OtherStore { file: PathBuf, reason: Mismatch },

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use crate::adapters::data_dir;
 use crate::adapters::mcp::{self, McpServers};
+use crate::adapters::process;
 use crate::adapters::store::SqliteStore;
 use crate::adapters::tokens::TokenCounter;
 use crate::cli::Failure;
 use crate::domain::canonical::Fingerprint;
 use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing, SkippedTool};
-use crate::domain::definition::NO_TOOL;
+use crate::domain::definition::{NO_TOOL, TOOLS_LISTED};
 use crate::domain::diet;
 use crate::domain::hidden_text::HiddenText;
 use crate::domain::tool::{ServerName, Tool, ToolId};
@@ -67,7 +68,8 @@ impl Kept {
 
     /// Whether the server added it, nobody approved it, and that keeps it from everybody.
     fn is_withheld_as_new(&self, tool: &Tool, settings: DefinitionSettings) -> bool {
-        let is_known = || self.definitions.keys().any(|known| known.server == tool.id.server && !known.name.starts_with(NO_TOOL));
+        let is_listed = |name: &str| name == TOOLS_LISTED || !name.starts_with(NO_TOOL);
+        let is_known = || self.definitions.keys().any(|known| known.server == tool.id.server && is_listed(&known.name));
         let is_new = || self.new.contains(&tool.id) || (!self.definitions.contains_key(&tool.id) && is_known());
         settings.new == NewDefinitions::Quarantine && is_new()
     }
@@ -77,8 +79,9 @@ impl Kept {
     }
 }
 
-/// Starts the servers, asks each for its tools, and ends them.
+/// Starts the servers, asks each for its tools, and ends them. They can't look into this process, which holds keys.
 pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
+    process::hide().map_err(|error| Failure::failed(format!("error: the process can't be hidden from others: {error}")))?;
     let client = mcp::client_builder().build().map_err(|error| Failure::failed(format!("error: no HTTP client: {error}")))?;
     let options = mcp::Options {
         client,

@@ -72,7 +72,7 @@ fn as_text(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> S
     let mut lines: Vec<String> = settings.live.servers.iter().map(|server| format!("{}: {}", server.name, transport(server))).collect();
     if let Some(known) = known {
         for (server, tool) in &known.skipped {
-            lines.push(format!("{server}/{}: not published: {}", tool.tool, tool.reason));
+            lines.push(format!("{server}/{}: not published: {}", visible(&tool.tool), tool.reason));
         }
         for tool in simplified(known) {
             lines.push(format!("{}: published with less than its server says", tool.id));
@@ -85,11 +85,11 @@ fn as_text(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> S
         lines.extend(known.changed.iter().map(|tool| format!("{tool}: its definition is another one than the service saw first")));
         let Duplicates { groups, lookalikes } = duplicates(known);
         for group in lookalikes {
-            let tools: Vec<String> = group.iter().map(|tool| format!("{}/{}", tool.server, tool.tool)).collect();
+            let tools: Vec<String> = group.iter().map(|tool| format!("{}/{}", tool.server, visible(&tool.tool))).collect();
             lines.push(format!("{}: their names are read as the same one", tools.join(", ")));
         }
         for group in groups {
-            let tools: Vec<String> = group.tools.iter().map(|tool| format!("{}/{}", tool.server, tool.tool)).collect();
+            let tools: Vec<String> = group.tools.iter().map(|tool| format!("{}/{}", tool.server, visible(&tool.tool))).collect();
             let how = if group.same_definition { "say the same" } else { "say nearly the same" };
             lines.push(format!("{}: they {how}", tools.join(", ")));
         }
@@ -123,8 +123,11 @@ fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> V
         "key": http.api_key.is_some(),
     });
     if let Some(known) = known {
-        let skipped: Vec<Value> =
-            known.skipped.iter().map(|(server, tool)| json!({"server": server, "tool": tool.tool, "reason": tool.reason})).collect();
+        let skipped: Vec<Value> = known
+            .skipped
+            .iter()
+            .map(|(server, tool)| json!({"server": server, "tool": visible(&tool.tool), "reason": tool.reason}))
+            .collect();
         let missing: Vec<Value> = known.missing.iter().map(|(server, reason)| json!({"server": server, "reason": reason})).collect();
         let simplified: Vec<Value> = simplified(known)
             .map(|tool| json!({"server": tool.id.server, "tool": visible(&tool.id.name), "operation_id": tool.operation_id, "losses": tool.input.losses}))

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::tool_facts::ToolFacts;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime, table};
+use crate::domain::hidden_text::visible;
 use crate::domain::tool::Tool;
 
 #[derive(Args)]
@@ -52,8 +53,9 @@ impl Tools {
         let tokens: u64 = rows.iter().map(|row| u64::from(row.tokens)).sum();
         if self.json {
             let missing: Vec<Value> = known.missing.iter().map(|(server, reason)| json!({"server": server, "reason": reason})).collect();
+            let skipped = known.skipped.iter();
             let skipped: Vec<Value> =
-                known.skipped.iter().map(|(server, tool)| json!({"server": server, "tool": tool.tool, "reason": tool.reason})).collect();
+                skipped.map(|(server, tool)| json!({"server": server, "tool": visible(&tool.tool), "reason": tool.reason})).collect();
             print(&format!("{:#}", json!({"tools": rows, "tokens": tokens, "missing": missing, "skipped": skipped})))?;
         } else {
             let mut out = table::table(&["Server", "Tool", "Published as", "Tokens", "Flags"]);
@@ -63,7 +65,7 @@ impl Tools {
             let total = format!("{} tools of {} servers, {tokens} tokens", rows.len(), known.catalog.servers().len());
             print(&format!("{}\n{total}", table::text(&out)))?;
             for (server, tool) in &known.skipped {
-                eprintln!("warning: {server}: {} is left out: {}", tool.tool, tool.reason);
+                eprintln!("warning: {server}: {} is left out: {}", visible(&tool.tool), tool.reason);
             }
         }
         let missing: Vec<String> = known.missing.iter().map(|(server, reason)| format!("error: {server}: {reason}")).collect();

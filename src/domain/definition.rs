@@ -22,6 +22,10 @@ pub const NO_TOOL: char = '\u{1}';
 /// Stands among the names of a server's tools for what it says of itself.
 pub const SERVER_KEY: &str = "\u{1}server";
 const PROMPT: &str = "\u{1}prompt/";
+/// What the keys begin with that stand for no definition: they say what a server has listed once, even where that was nothing.
+pub const LISTED: &str = "\u{1}listed/";
+pub const TOOLS_LISTED: &str = "\u{1}listed/tools";
+pub const PROMPTS_LISTED: &str = "\u{1}listed/prompts";
 /// Of `_meta` only the tags that rules look at, there and in these members.
 const TAG_HOLDERS: [&str; 2] = ["_fastmcp", "fastmcp"];
 /// Differences that are told apart.

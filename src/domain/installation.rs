@@ -1,7 +1,8 @@
 //! Which installation a store belongs to: the store and the folder beside it say the same, so that a lost store is noticed.
 //!
-//! Rules and keys are in the store alone. Without them everybody may use everything, so a store that lost them must not start as if
-//! there had never been any.
+//! Rules and keys are in the store alone, and so are toolsets, tags and approvals that were given over the API, by which rules of the
+//! settings file match. Without them callers may use what was blocked, so a store that lost them must not start as if there had never
+//! been any.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -11,7 +12,7 @@ use uuid::Uuid;
 #[serde(deny_unknown_fields)]
 pub struct Installation {
     pub id: Uuid,
-    /// Whether its store ever held rules or keys.
+    /// Whether its store ever held keys, rules, or what rules go by: toolsets, words about tools, approvals.
     pub had_rules_or_keys: bool,
 }
 
@@ -27,7 +28,7 @@ pub enum Mismatch {
 /// What the two are to say from now on. `fresh` names a new installation.
 ///
 /// # Errors
-/// [`Mismatch`]: starting would forget rules or keys.
+/// [`Mismatch`]: starting would forget rules, keys, or what rules go by.
 pub fn settle(
     stored: Option<Uuid>,
     has_rules_or_keys: bool,

@@ -7,7 +7,7 @@
 //! What a server says of itself and its prompts are held against what they were in the same way, under keys that no tool has
 //! ([`crate::domain::definition`]). What is seen of them first counts as approved.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 
 use crate::domain::canonical;
 use crate::domain::canonical::Fingerprint;
-use crate::domain::definition::{Difference, NO_TOOL, SERVER_KEY, definition_of, difference, prompt_key, prompt_of, skeleton};
+use crate::domain::definition::{
+    Difference, LISTED, NO_TOOL, PROMPTS_LISTED, SERVER_KEY, TOOLS_LISTED, definition_of, difference, prompt_key, prompt_of, skeleton,
+};
 use crate::domain::hidden_text::visible;
 use crate::domain::naming::OperationId;
 use crate::domain::tool::{ServerName, Tool, ToolId};
@@ -27,6 +29,8 @@ use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 
 /// Places of a difference that the log names.
 const LOGGED_PLACES: usize = 5;
+/// Tools, or prompts, that are remembered of one server. One that always makes up new names must not fill the store.
+const MOST_KNOWN: usize = 100_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ApproveError {
@@ -88,8 +92,37 @@ struct Present {
     withheld: Vec<Arc<Tool>>,
     /// The definitions of what is no tool, by their keys.
     parts: HashMap<Arc<str>, Value, RandomState>,
+    /// What is not remembered: its server has listed too much before it.
+    beyond: HashSet<Arc<str>, RandomState>,
     /// Whether its prompts were listed since the start.
     knows_prompts: bool,
+}
+
+/// What a server lists together: what it does not list any more is gone.
+#[derive(Clone, Copy)]
+enum Kind {
+    Tools,
+    Server,
+    Prompts,
+}
+
+impl Kind {
+    fn has(self, key: &str) -> bool {
+        match self {
+            Self::Tools => !key.starts_with(NO_TOOL),
+            Self::Server => key == SERVER_KEY,
+            Self::Prompts => prompt_of(key).is_some(),
+        }
+    }
+
+    /// The key which says that a server has listed it once. What a server says of itself is never nothing.
+    fn listed(self) -> Option<&'static str> {
+        match self {
+            Self::Tools => Some(TOOLS_LISTED),
+            Self::Server => None,
+            Self::Prompts => Some(PROMPTS_LISTED),
+        }
+    }
 }
 
 /// Something that a server sent now.
@@ -124,6 +157,7 @@ pub struct PartView {
 struct News<'a> {
     added: Vec<(StoredDefinition, String)>,
     changed: Vec<(ToolId, Fingerprint, &'a Value)>,
+    beyond: Vec<Arc<str>>,
 }
 
 impl Definitions {
@@ -153,7 +187,7 @@ impl Definitions {
         }
         let seen = tools.filter_map(|raw| Some(Seen::new(raw.get("name")?.as_str()?, raw)));
         let seen: Vec<Seen<'_>> = seen.filter(|seen| !seen.key.starts_with(NO_TOOL)).collect();
-        self.note(server, &seen, |key| !key.starts_with(NO_TOOL)).await;
+        self.note(server, &seen, Kind::Tools).await;
     }
 
     /// Takes note of what a server says of itself.
@@ -162,7 +196,7 @@ impl Definitions {
             return;
         }
         let raw = json!({"title": listing.title, "program": listing.program, "instructions": listing.instructions});
-        self.note(&listing.server, &[Seen::new(SERVER_KEY, &raw)], |key| key == SERVER_KEY).await;
+        self.note(&listing.server, &[Seen::new(SERVER_KEY, &raw)], Kind::Server).await;
     }
 
     /// Takes note of the prompts of a server.
@@ -171,7 +205,7 @@ impl Definitions {
             return;
         }
         let seen = prompts.iter().filter_map(|raw| Some(Seen::new(prompt_key(raw.get("name")?.as_str()?), raw)));
-        self.note(server, &seen.collect::<Vec<_>>(), |key| prompt_of(key).is_some()).await;
+        self.note(server, &seen.collect::<Vec<_>>(), Kind::Prompts).await;
         self.state.write().present.entry(server.clone()).or_default().knows_prompts = true;
     }
 
@@ -179,8 +213,7 @@ impl Definitions {
     #[must_use]
     pub fn misses_prompts(&self, server: &ServerName) -> bool {
         let state = self.state.read();
-        let withholds = state.settings.changes == DefinitionChanges::Quarantine || state.settings.new == NewDefinitions::Quarantine;
-        withholds && !state.present.get(server).is_some_and(|present| present.knows_prompts)
+        state.withholds() && !state.present.get(server).is_some_and(|present| present.knows_prompts)
     }
 
     /// Whether nobody gets a prompt.
@@ -189,9 +222,9 @@ impl Definitions {
         self.is_withheld(&ToolId::new(server.clone(), prompt_key(name)))
     }
 
-    /// `is_of_kind`: which keys are all there is now, so that others of the kind are gone.
-    async fn note(&self, server: &ServerName, seen: &[Seen<'_>], is_of_kind: impl Fn(&str) -> bool) {
-        let news = self.news(server, seen, &is_of_kind);
+    /// `seen` is all of the kind that there is now.
+    async fn note(&self, server: &ServerName, seen: &[Seen<'_>], kind: Kind) {
+        let news = self.news(server, seen, kind);
         if let Err(error) = self.store.add_definitions(&news.added).await {
             tracing::warn!(%server, %error, "new definitions were not stored; they count as known until a restart");
         }
@@ -217,8 +250,13 @@ impl Definitions {
             }
         }
         let present = state.present.entry(server.clone()).or_default();
-        present.fingerprints.retain(|key, _| !is_of_kind(key));
-        present.parts.retain(|key, _| !is_of_kind(key));
+        if present.beyond.is_empty() && !news.beyond.is_empty() {
+            tracing::warn!(%server, most = MOST_KNOWN, "a server has listed too many names: more are not remembered");
+        }
+        present.beyond.retain(|key| !kind.has(key));
+        present.beyond.extend(news.beyond);
+        present.fingerprints.retain(|key, _| !kind.has(key));
+        present.parts.retain(|key, _| !kind.has(key));
         for seen in seen {
             present.fingerprints.insert(Arc::clone(&seen.key), seen.fingerprint);
             if seen.key.starts_with(NO_TOOL) {
@@ -227,15 +265,18 @@ impl Definitions {
         }
     }
 
-    fn news<'a>(&self, server: &ServerName, seen: &[Seen<'a>], is_of_kind: impl Fn(&str) -> bool) -> News<'a> {
+    fn news<'a>(&self, server: &ServerName, seen: &[Seen<'a>], kind: Kind) -> News<'a> {
         let state = self.state.read();
         let known = state.known.get(server);
         // What is seen first of a kind is what was there when the server was configured.
-        let is_known = known.is_some_and(|known| known.keys().any(|key| is_of_kind(key)));
+        let count = known.map_or(0, |known| known.keys().filter(|key| kind.has(key)).count());
+        let is_listed = kind.listed().is_some_and(|key| known.is_some_and(|known| known.contains_key(key)));
+        let is_known = is_listed || count > 0;
         let (mut news, now) = (News::default(), SystemTime::now());
         for Seen { key: name, raw, fingerprint } in seen {
             let tool = || ToolId { server: server.clone(), name: Arc::clone(name) };
             match known.and_then(|known| known.get(name)) {
+                None if count + news.added.len() >= MOST_KNOWN => news.beyond.push(Arc::clone(name)),
                 None => {
                     let stored = StoredDefinition {
                         tool: tool(),
@@ -254,6 +295,18 @@ impl Definitions {
                 }
                 Some(_) => {}
             }
+        }
+        if let Some(key) = kind.listed().filter(|_| !is_listed) {
+            let nothing = json!({});
+            let stored = StoredDefinition {
+                tool: ToolId::new(server.clone(), key),
+                fingerprint: canonical::fingerprint(&nothing),
+                is_new: false,
+                first_seen: now,
+                noticed: None,
+                approved: None,
+            };
+            news.added.push((stored, nothing.to_string()));
         }
         news
     }
@@ -325,7 +378,7 @@ impl Definitions {
     /// What is known of the definition of a tool that was seen once.
     #[must_use]
     pub fn known(&self, tool: &ToolId) -> Option<StoredDefinition> {
-        self.state.read().known.get(&tool.server)?.get(&tool.name).cloned()
+        self.state.read().known.get(&tool.server)?.get(&tool.name).filter(|known| !known.tool.name.starts_with(LISTED)).cloned()
     }
 
     #[must_use]
@@ -360,7 +413,7 @@ impl Definitions {
         counts
     }
 
-    /// Forgets the definitions of tools that no server has listed since then; returns how many.
+    /// Forgets the definitions of tools that no server has listed since then, apart from approved ones; returns how many.
     ///
     /// # Errors
     /// [`StoreError`]
@@ -378,9 +431,7 @@ impl Definitions {
         let gone = self.store.forget_definitions_before(time).await?;
         let mut state = self.state.write();
         for tool in &gone {
-            if let Some(known) = state.known.get_mut(&tool.server) {
-                known.remove(&tool.name);
-            }
+            state.forget(tool);
         }
         state.known.retain(|_, known| !known.is_empty());
         Ok(gone.len() as u64)
@@ -503,6 +554,27 @@ impl State {
         }
     }
 
+    fn forget(&mut self, tool: &ToolId) {
+        if let Some(known) = self.known.get_mut(&tool.server) {
+            known.remove(&tool.name);
+        }
+        let read_as = skeleton(&tool.name);
+        if let Some(alike) = self.alike.get_mut(&read_as) {
+            alike.remove(tool);
+            if alike.is_empty() {
+                self.alike.remove(&read_as);
+            }
+        }
+    }
+
+    fn withholds(&self) -> bool {
+        self.settings.changes == DefinitionChanges::Quarantine || self.settings.new == NewDefinitions::Quarantine
+    }
+
+    fn is_beyond(&self, tool: &ToolId) -> bool {
+        self.present.get(&tool.server).is_some_and(|present| present.beyond.contains(&tool.name))
+    }
+
     /// Says once of a tool that it is there now, and what it can be taken for.
     fn log_new(&self, stored: &StoredDefinition) {
         let tool = shown(&stored.tool);
@@ -527,7 +599,10 @@ impl State {
     /// Whether a server has added it, and nobody has approved what it says.
     fn is_new(&self, tool: &ToolId, now: &Fingerprint) -> bool {
         let known = self.known.get(&tool.server).and_then(|known| known.get(&tool.name));
-        known.is_some_and(|known| known.is_new && (known.fingerprint == *now || self.settings.new == NewDefinitions::Quarantine))
+        known.map_or_else(
+            || self.is_beyond(tool),
+            |known| known.is_new && (known.fingerprint == *now || self.settings.new == NewDefinitions::Quarantine),
+        )
     }
 
     fn of(&self, tool: &ToolId) -> Option<DefinitionState> {
@@ -535,7 +610,10 @@ impl State {
     }
 
     fn compare(&self, tool: &ToolId, definition: &Fingerprint) -> Option<DefinitionState> {
-        let known = self.known.get(&tool.server)?.get(&tool.name)?;
+        let Some(known) = self.known.get(&tool.server).and_then(|known| known.get(&tool.name)) else {
+            // It may have been anything before.
+            return (self.withholds() && self.is_beyond(tool)).then_some(DefinitionState::Withheld);
+        };
         Some(match (known.fingerprint == *definition, self.settings.changes) {
             (_, DefinitionChanges::Off) => return None,
             (_, _) if known.is_new && self.settings.new == NewDefinitions::Quarantine => DefinitionState::Withheld,
@@ -544,5 +622,25 @@ impl State {
             (false, DefinitionChanges::Flag) => DefinitionState::Changed,
             (false, DefinitionChanges::Quarantine) => DefinitionState::Withheld,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::State;
+    use crate::domain::tool::ToolId;
+
+    #[test]
+    fn with_a_tool_goes_what_its_name_is_read_as() {
+        let mut state = State::default();
+        let [one, other] = ["one", "other"].map(|server| ToolId::new(server, "send"));
+        state.note_alike(&one);
+        state.note_alike(&other);
+        state.forget(&one);
+        assert_eq!(state.alike.values().map(BTreeSet::len).collect::<Vec<_>>(), [1]);
+        state.forget(&other);
+        assert!(state.alike.is_empty());
     }
 }

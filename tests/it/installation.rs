@@ -1,4 +1,4 @@
-//! A database that is gone, or another one, beside a folder whose installation had rules or keys.
+//! A database that is gone, or another one, beside a folder whose installation had something to lose.
 
 use std::fs;
 use std::path::Path;
@@ -115,6 +115,44 @@ async fn a_restored_backup_is_taken_and_a_key_counts_as_a_rule_does() {
     let service = starts(folder.path());
     let (_, keys) = send(&service, Method::GET, "/v1/admin/keys", &json!({})).await;
     assert_eq!(keys["keys"][0]["name"], "a");
+}
+
+/// A rule of the settings file blocks by a tag or a toolset. Without them it matches nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_a_toolset_and_an_approval_count_as_a_rule_does() {
+    let tool = "/v1/admin/tools/box/echo";
+    let given = [
+        ("a tag", Method::PUT, tool.to_owned(), json!({"tags": ["risky"]})),
+        ("a toolset", Method::PUT, "/v1/admin/toolsets/mail".to_owned(), json!({"servers": ["box"]})),
+        ("an approval", Method::POST, format!("{tool}/approve"), Value::Null),
+    ];
+    for (what, method, path, mut body) in given {
+        let folder = used(async |service| {
+            let begun = Instant::now();
+            let mut known = send(service, Method::GET, tool, &json!({})).await;
+            while known.0 != StatusCode::OK || known.1["published"] != true {
+                assert!(begun.elapsed() < LONG, "never listed: {known:?}");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                known = send(service, Method::GET, tool, &json!({})).await;
+            }
+            if body.is_null() {
+                body = json!({"fingerprint": known.1["definition"]["fingerprint"]});
+            }
+            let (status, answer) = send(service, method, &path, &body).await;
+            assert!(status.is_success(), "{what}: {answer}");
+        })
+        .await;
+        // Whatever the folder said, the next start sees it in the store.
+        let file = folder.path().join("data/installation");
+        let marked = fs::read_to_string(&file).unwrap();
+        assert!(marked.contains("\"had_rules_or_keys\":true"), "{what}: {marked}");
+        fs::write(&file, marked.replace("true", "false")).unwrap();
+        let mut service = starts(folder.path());
+        assert!(service.stop().success());
+        assert_eq!(fs::read_to_string(&file).unwrap(), marked, "{what}");
+        remove_database(folder.path());
+        is_told(&refused(folder.path()));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

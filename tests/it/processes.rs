@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
+use toolsieve::settings::McpoSettings;
 
-use crate::harness::process::Service;
-use crate::harness::{LONG, example, stdio};
+use crate::harness::process::{Service, write_config};
+use crate::harness::{LONG, Start, example, stdio};
 
 const ADMIN: &str = "the-admin-key-of-this-test";
 /// The user that owns nothing.
@@ -49,33 +50,40 @@ fn own(service: &Service, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{}/{file}", service.process.id()))
 }
 
+/// A program that any user can run.
+fn copied(from: &Path, folder: &Path) -> PathBuf {
+    let to = folder.join(from.file_name().unwrap());
+    fs::copy(from, &to).unwrap();
+    to
+}
+
+/// This program as a user from whom something can be hidden, which nothing is from root. These folders are open to that user.
+fn unprivileged(program: &Path, folders: &[&Path]) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    for path in folders {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(program);
+    command
+}
+
 /// Seen before: each server reads the keys of the service and of all users' secrets in `/proc`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_of_the_same_user_sees_neither_environment_nor_memory_of_the_service() {
     let folder = tempfile::Builder::new().prefix("toolsieve").tempdir_in("/tmp").unwrap();
     let bin = folder.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    // Programs that any user can run.
-    let copied = |from: &Path| {
-        let to = bin.join(from.file_name().unwrap());
-        fs::copy(from, &to).unwrap();
-        to
-    };
-    let (service, server) = (copied(Path::new(env!("CARGO_BIN_EXE_toolsieve"))), copied(&example("test-stdio-server")));
+    let (service, server) = (copied(Path::new(env!("CARGO_BIN_EXE_toolsieve")), &bin), copied(&example("test-stdio-server"), &bin));
     let mut servers = json!({"spy": {"command": server, "args": ["spy"]}});
     servers["spy"]["env"] = json!({"OWN": "own"});
     let mut service = Service::start(folder.path(), &servers, |command| {
         let words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
         command.env("TOOLSIEVE_ADMIN_KEY", ADMIN);
         let variables: Vec<_> = command.get_envs().map(|(name, value)| (name.to_owned(), value.unwrap().to_owned())).collect();
-        // For root nothing is hidden.
-        let mut as_nobody = Command::new(if is_root() { Path::new("setpriv") } else { service.as_path() });
-        if is_root() {
-            for path in [folder.path(), bin.as_path()] {
-                fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
-            }
-            as_nobody.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(&service);
-        }
+        let mut as_nobody = unprivileged(&service, &[folder.path(), &bin]);
         as_nobody.args(words).env_clear().envs(variables).stdin(std::process::Stdio::null());
         *command = as_nobody;
     });
@@ -94,6 +102,26 @@ async fn a_server_of_the_same_user_sees_neither_environment_nor_memory_of_the_se
         assert!(value.parse::<f64>().unwrap() > 0.0, "{name}{value}");
     }
     assert_eq!(service.stop().code(), Some(0));
+}
+
+/// Seen before: `toolsieve tools` starts every server, and the keys of its environment stand open to them.
+#[test]
+fn a_server_that_a_command_starts_sees_no_more() {
+    let folder = tempfile::Builder::new().prefix("toolsieve").tempdir_in("/tmp").unwrap();
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let (toolsieve, server) = (copied(Path::new(env!("CARGO_BIN_EXE_toolsieve")), &bin), copied(&example("test-stdio-server"), &bin));
+    let (seen, refused) = (folder.path().join("seen"), folder.path().join("refused"));
+    let script = format!("cat /proc/$PPID/environ > {} 2> {}; exec {}", seen.display(), refused.display(), server.display());
+    write_config(folder.path(), &json!({"spy": {"command": "sh", "args": ["-c", script]}}));
+    let mut command = unprivileged(&toolsieve, &[folder.path(), &bin]);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("TOOLSIEVE_ADMIN_KEY", ADMIN);
+    command.args(["tools", "--config"]).arg(folder.path().join("mcp.json")).arg("--data-dir").arg(folder.path().join("data"));
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let (seen, refused) = (fs::read(seen).unwrap(), fs::read_to_string(refused).unwrap());
+    assert!(seen.is_empty() && refused.contains("denied"), "{} {refused}", String::from_utf8_lossy(&seen));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,5 +248,22 @@ async fn as_mcpo_servers_get_the_environment_without_what_is_ours() {
     }
     for name in ["TOOLSIEVE", "DATABASE_URL", "QDRANT_API_KEY", "EMBEDDER_API_KEY", "SOME_LLM_KEY", ADMIN] {
         assert!(!environment.contains(name), "{name}: {environment}");
+    }
+}
+
+/// What everybody gets who reaches the address, and what they do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_mcpo_documents_are_public_unless_it_is_strict_and_calls_never_are() {
+    for (strict_auth, expected) in [(false, StatusCode::OK), (true, StatusCode::UNAUTHORIZED)] {
+        let mcpo = McpoSettings { strict_auth, ..McpoSettings::default() };
+        let service = Start { servers: json!({"test": stdio(&[])}), key: Some(ADMIN), mcpo: Some(mcpo), ..Start::default() }.start().await;
+        service.until(|state| state["tools"].as_u64() > Some(0)).await;
+        let client = Client::new();
+        for path in ["/openapi.json", "/test/openapi.json"] {
+            let response = client.get(format!("{}{path}", service.url)).send().await.unwrap();
+            assert_eq!(response.status(), expected, "{path} {strict_auth}");
+        }
+        let call = client.post(format!("{}/test/echo", service.url)).json(&json!({})).send().await.unwrap();
+        assert_eq!(call.status(), StatusCode::UNAUTHORIZED);
     }
 }

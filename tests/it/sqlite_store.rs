@@ -16,10 +16,10 @@ use toolsieve::domain::api_key::ApiKey;
 use toolsieve::domain::enrichment::Author;
 use toolsieve::domain::experiment::Arm;
 use toolsieve::domain::tool::{ServerName, ToolId};
-use toolsieve::service::definitions::Definitions;
+use toolsieve::service::definitions::{DefinitionCounts, Definitions};
 use toolsieve::service::keys::{Keys, NewKey};
-use toolsieve::service::ports::{EventMessage, OfferedTools, SelectionEvent, SelectionEventKind, Store};
-use toolsieve::settings::DefinitionSettings;
+use toolsieve::service::ports::{EventMessage, OfferedTools, SelectionEvent, SelectionEventKind, Store, StoredDefinition};
+use toolsieve::settings::{DefinitionChanges, DefinitionSettings};
 
 use crate::store_contract::{chat, events, listing, set, store_contract, text, vector, written};
 
@@ -388,7 +388,7 @@ async fn what_is_over_goes_after_its_time_and_no_sooner() {
     assert_eq!(store.tool_facts().await.unwrap().len(), 1);
 }
 
-/// An approval holds as long as some server lists the tool, however long ago it was given.
+/// As long as its server lists the tool, a definition holds, however long ago it was seen first.
 #[tokio::test]
 async fn a_definition_is_forgotten_long_after_its_tool_was_listed_last() {
     let (_, folder) = empty_store().await;
@@ -409,6 +409,52 @@ async fn a_definition_is_forgotten_long_after_its_tool_was_listed_last() {
     change(&path, "UPDATE definition SET seen_at = 5").await;
     assert_eq!(definitions.forget_unseen_before(month_ago).await.unwrap(), 1);
     assert!(definitions.known(&tool).is_none());
+}
+
+/// Prompts are listed when somebody asks for them, so an approved one may be unseen for long.
+#[tokio::test]
+async fn what_was_approved_is_not_forgotten_by_time() {
+    let (store, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    let [approved, seen] = ["approved", "seen"].map(|name| ToolId::new("server", name));
+    for tool in [&approved, &seen] {
+        let definition = StoredDefinition {
+            tool: tool.clone(),
+            fingerprint: text(1),
+            is_new: true,
+            first_seen: SystemTime::UNIX_EPOCH,
+            noticed: None,
+            approved: None,
+        };
+        store.add_definitions(&[(definition, "{}".to_owned())]).await.unwrap();
+    }
+    store.approve_definition(&approved, &text(2), "{}", SystemTime::now()).await.unwrap();
+    change(&path, "UPDATE definition SET seen_at = 5").await;
+    assert_eq!(store.forget_definitions_before(SystemTime::now()).await.unwrap(), [seen]);
+    assert_eq!(store.definitions().await.unwrap()[0].fingerprint, text(2));
+}
+
+/// A server that makes up names without end fills no disk, and gets nothing past a quarantine.
+#[tokio::test]
+async fn a_server_is_remembered_by_so_many_names_and_no_more() {
+    let (_, folder) = empty_store().await;
+    let path = folder.path().join("toolsieve.db");
+    let many = "INSERT INTO definition (server, tool, fingerprint, body, is_new, first_seen, seen_at) \
+                WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000) \
+                SELECT 'server', 'old' || i, zeroblob(32), '{}', 0, 1, 1 FROM n";
+    change(&path, many).await;
+    let tools = ["old1", "one-more"].map(|name| Arc::new(json!({"name": name, "inputSchema": {"type": "object"}})));
+    let more = ToolId::new("server", "one-more");
+    for (changes, expected) in [
+        (DefinitionChanges::Quarantine, DefinitionCounts { changed: 1, withheld: 2, new: 1 }),
+        (DefinitionChanges::Flag, DefinitionCounts { changed: 1, withheld: 0, new: 0 }),
+    ] {
+        let store = Arc::new(SqliteStore::open(&path).await.unwrap());
+        let definitions = Definitions::start(store, DefinitionSettings { changes, ..DefinitionSettings::default() }).await.unwrap();
+        definitions.observe(&ServerName::from("server"), tools.iter()).await;
+        assert_eq!((definitions.counts(), definitions.known(&more)), (expected, None));
+    }
+    assert_eq!(read(&path, "SELECT tool FROM definition WHERE tool = 'one-more'").await, Vec::<String>::new());
 }
 
 /// A user saw: a file that only ever grew.

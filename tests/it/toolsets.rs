@@ -203,7 +203,7 @@ async fn a_key_is_kept_to_its_toolsets() {
     put_letters(&service).await;
     put(&service, "clock", json!({"servers": ["time"]})).await;
     let (code, _, error) = command(&service, &["keys", "create", "ci", "--toolset", "leters"]);
-    assert!(code == Some(1) && error.contains("did you mean `letters`?"), "{error}");
+    assert!(code == Some(2) && error.contains("did you mean `letters`?"), "{error}");
     let (code, key, error) = command(&service, &["keys", "create", "ci", "--toolset", "letters"]);
     assert_eq!(code, Some(0), "{error}");
     let (_, table, _) = command(&service, &["keys", "list"]);

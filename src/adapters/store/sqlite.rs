@@ -158,7 +158,8 @@ impl SqliteStore {
         }
     }
 
-    /// Notes beside the file that there are rules or keys, before the first of them is kept.
+    /// Notes beside the file that there are keys, rules, or what rules go by (toolsets, words about tools, approvals), before the first of
+    /// them is kept.
     #[must_use]
     pub fn with_mark(self, mark: AccessMark) -> Self {
         Self { mark: Some(mark), ..self }
@@ -209,7 +210,7 @@ impl SqliteStore {
     async fn mark(&self) -> Result<(), StoreError> {
         let Some((mark, id)) = self.mark.as_ref().and_then(|mark| Some((mark, mark.missing()?))) else { return Ok(()) };
         self.set_installation(id).await?;
-        mark.set().map_err(|error| StoreError::Failed { action: "note that there are rules or keys", source: error.into() })
+        mark.set().map_err(|error| StoreError::Failed { action: "note that there is something to lose", source: error.into() })
     }
 
     /// What is written into a file that was removed meanwhile is gone with the process.
@@ -380,6 +381,7 @@ impl Store for SqliteStore {
     }
 
     async fn save_toolset(&self, name: &ToolsetName, definition: &Definition) -> Result<(), StoreError> {
+        self.mark().await?;
         self.keep("save a toolset", async |to| toolsets::save(to, name, definition).await).await
     }
 
@@ -428,6 +430,9 @@ impl Store for SqliteStore {
     }
 
     async fn save_tool_facts(&self, tool: &ToolId, expected: u64, facts: Option<&WrittenFacts>) -> Result<Option<u64>, StoreError> {
+        if facts.is_some() {
+            self.mark().await?;
+        }
         self.keep("save what is written about a tool", async |to| tool_facts::save(to, tool, expected, facts).await).await
     }
 
@@ -448,6 +453,7 @@ impl Store for SqliteStore {
     }
 
     async fn approve_definition(&self, tool: &ToolId, definition: &Fingerprint, json: &str, at: SystemTime) -> Result<(), StoreError> {
+        self.mark().await?;
         self.keep("approve the definition of a tool", async |to| definitions::approve(to, tool, definition, json, at).await).await
     }
 

@@ -145,11 +145,17 @@ async fn is_private_host(url: &Url) -> bool {
         Some(Host::Ipv4(address)) => is_private(address.into()),
         Some(Host::Ipv6(address)) => is_private(address.into()),
         Some(Host::Domain(name)) => match lookup_host((name, url.port_or_known_default().unwrap_or_default())).await {
-            Ok(mut addresses) => addresses.any(|address| is_private(address.ip())),
+            Ok(addresses) => are_private(addresses.map(|address| address.ip())),
             Err(_) => false,
         },
         None => false,
     }
+}
+
+/// Whether a name is of a private network alone: whoever owns a public one can add a private address to it.
+fn are_private(addresses: impl Iterator<Item = IpAddr>) -> bool {
+    let mut addresses = addresses.peekable();
+    addresses.peek().is_some() && addresses.all(is_private)
 }
 
 /// Resolves names to public addresses alone, at the moment of connecting: a name that was public a moment ago may not be so now.
@@ -206,7 +212,7 @@ fn is_private_v6(address: Ipv6Addr) -> bool {
 mod tests {
     use url::Url;
 
-    use super::{covers, is_private, is_same};
+    use super::{are_private, covers, is_private, is_same};
 
     #[test]
     fn private_addresses_are_known_in_every_spelling() {
@@ -233,6 +239,21 @@ mod tests {
         }
         for address in ["1.1.1.1", "100.128.0.1", "172.32.0.1", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"] {
             assert!(!is_private(address.parse().unwrap()), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_a_public_address_is_a_public_one() {
+        for (addresses, expected) in [
+            ("10.0.0.1", true),
+            ("127.0.0.1 ::1", true),
+            ("1.1.1.1 10.0.0.1", false),
+            ("10.0.0.1 1.1.1.1", false),
+            ("1.1.1.1", false),
+            ("", false),
+        ] {
+            let found = addresses.split_whitespace().map(|address| address.parse().unwrap());
+            assert_eq!(are_private(found), expected, "{addresses}");
         }
     }
 

@@ -9,6 +9,7 @@ use super::CHUNK;
 use super::vectors::DAY;
 use crate::adapters::store::encoding::{fingerprint_from_bytes, from_millis, to_millis};
 use crate::domain::canonical::Fingerprint;
+use crate::domain::definition::LISTED;
 use crate::domain::tool::{ServerName, ToolId};
 use crate::service::ports::StoredDefinition;
 
@@ -112,9 +113,14 @@ pub(super) async fn note_seen(
         .map(drop)
 }
 
+/// Time alone takes no approval back, and makes no known server a fresh one.
 pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<Vec<ToolId>, sqlx::Error> {
     let gone: Vec<(String, String)> =
-        sqlx::query_as("DELETE FROM definition WHERE seen_at < ? RETURNING server, tool").bind(to_millis(time)).fetch_all(writer).await?;
+        sqlx::query_as("DELETE FROM definition WHERE seen_at < ? AND approved_at IS NULL AND instr(tool, ?) <> 1 RETURNING server, tool")
+            .bind(to_millis(time))
+            .bind(LISTED)
+            .fetch_all(writer)
+            .await?;
     Ok(gone.into_iter().map(|(server, tool)| ToolId::new(server.as_str(), tool)).collect())
 }
 
