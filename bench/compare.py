@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times `POST /v1/filter` of two builds side by side: is a change slower than what was before?
 
-Both serve the same 2,000 tools and are asked the same new messages in turns, in blocks of 25, so that a busy neighbour slows
-both. Each is asked with the message alone, with four clauses, with 100 words, and as the Open WebUI filter asks: with all names,
+Both serve the same 2,000 tools and are asked the same new messages in blocks of 25, now one first and now the other, so that
+a busy neighbour slows both. Each is asked with the message alone, with four clauses, with 100 words, and as the Open WebUI filter asks: with all names,
 in one chat, in a new chat each time, and after a turn that was answered. Times are those of the client.
 
     python3 bench/compare.py --before OLD/toolsieve --toolsieve target/release/toolsieve --tools ../shared/toollists
@@ -125,10 +125,11 @@ def main() -> None:
                 )
             time.sleep(2)
             asked = [Asked(before), Asked(after)]
-            for _ in range(max(1, options.rounds // BLOCK)):
+            for number in range(max(1, options.rounds // BLOCK)):
                 for way, body in ways().items():
                     block = list(itertools.islice(messages, BLOCK + WARM_UP))
-                    for build, found in zip(asked, times[way], strict=True):
+                    both = list(zip(asked, times[way], strict=True))
+                    for build, found in both if number % 2 else reversed(both):
                         found += [build.filter(body(message, build.names)) for message in block][WARM_UP:]
 
     rows, report["ways"] = [], {}
