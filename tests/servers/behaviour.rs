@@ -394,6 +394,10 @@ impl Behaviour {
                     "a_line" => vec![b'x'; 1 << 16],
                     "junk" => b"no message\n".repeat(1 << 12),
                     "blanks" => vec![b'\n'; 1 << 16],
+                    "notifications" => {
+                        b"{\"jsonrpc\": \"2.0\", \"method\": \"notifications/message\", \"params\": {\"level\": \"info\", \"data\": 1}}\n"
+                            .repeat(1 << 10)
+                    }
                     _ => b"a line of the log\n".repeat(1 << 12),
                 };
                 let is_error = arguments["with"] == "stderr";

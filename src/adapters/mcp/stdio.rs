@@ -24,16 +24,18 @@ use crate::domain::tool::ServerName;
 const QUEUE: usize = 256;
 const READ_BUFFER: usize = 64 * 1024;
 /// So many lines that are no messages at once, or so many in a second, and this is no MCP server. A line of a KiB counts as two.
-const MOST_JUNK: f64 = 10_000.0;
-const JUNK_PER_SECOND: f64 = 1_000.0;
+const JUNK: (f64, f64) = (10_000.0, 1_000.0);
+/// The same of notifications: nobody could follow so many.
+const NOTIFICATIONS: (f64, f64) = (200_000.0, 20_000.0);
 /// Longer ones don't count more.
-const LONGEST_JUNK: usize = 1 << 20;
+const LONGEST: usize = 1 << 20;
 
 pub(super) struct StdioTransport {
     server: ServerName,
     exchange: Arc<Exchange>,
     lines: Lines<ChildStdout>,
-    junk: Junk,
+    junk: Borne,
+    notifications: Borne,
     cutoff: Cutoff,
     /// `None` once it is closed; the writer then ends and the child's standard input with it.
     outgoing: Option<mpsc::Sender<Outgoing>>,
@@ -44,7 +46,8 @@ impl StdioTransport {
         let Streams { stdin, stdout, cutoff } = streams;
         let (sender, receiver) = mpsc::channel(QUEUE);
         tokio::spawn(write(stdin, receiver));
-        Self { server, exchange, lines: Lines::new(stdout, limit), junk: Junk::new(), cutoff, outgoing: Some(sender) }
+        let (junk, notifications) = (Borne::new(JUNK), Borne::new(NOTIFICATIONS));
+        Self { server, exchange, lines: Lines::new(stdout, limit), junk, notifications, cutoff, outgoing: Some(sender) }
     }
 
     /// Notes a line that is no message; `false`: there are too many of them.
@@ -58,28 +61,39 @@ impl StdioTransport {
         }
         is_bearable
     }
+
+    /// Notes a notification; `false`: there are too many of them.
+    fn take_notification(&mut self, bytes: usize) -> bool {
+        let is_bearable = self.notifications.take(bytes, Instant::now());
+        if !is_bearable {
+            self.cutoff.because("it floods its standard output with notifications".to_owned());
+        }
+        is_bearable
+    }
 }
 
-/// How many lines that are no messages are borne.
-struct Junk {
+/// How many lines of a kind are borne.
+struct Borne {
+    most: f64,
+    per_second: f64,
     left: f64,
     at: Instant,
 }
 
-impl Junk {
-    fn new() -> Self {
-        Self { left: MOST_JUNK, at: Instant::now() }
+impl Borne {
+    fn new((most, per_second): (f64, f64)) -> Self {
+        Self { most, per_second, left: most, at: Instant::now() }
     }
 
     /// Whether there was none for a while.
     fn is_first(&self) -> bool {
-        self.left >= MOST_JUNK
+        self.left >= self.most
     }
 
     fn take(&mut self, bytes: usize, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
-        self.left = (self.left + passed * JUNK_PER_SECOND).min(MOST_JUNK) - 1.0 - bytes.min(LONGEST_JUNK) as f64 / 1024.0;
+        self.left = (self.left + passed * self.per_second).min(self.most) - 1.0 - bytes.min(LONGEST) as f64 / 1024.0;
         self.left >= 0.0
     }
 }
@@ -170,6 +184,7 @@ impl Transport<RoleClient> for StdioTransport {
             };
             match inbound {
                 Inbound::Junk if !self.take_junk(bytes) => return None,
+                Inbound::Consumed if !self.take_notification(bytes) => return None,
                 Inbound::Answered { id, .. } => return Some(RxJsonRpcMessage::<RoleClient>::response(ServerResult::empty(()), id)),
                 Inbound::Forward(message) => {
                     if let Ok(message) = serde_json::from_value(message) {
@@ -292,10 +307,10 @@ mod tests {
 
     #[test]
     fn some_lines_that_are_no_messages_are_borne_and_a_flood_of_them_is_not() {
-        let (mut junk, begun) = (Junk::new(), Instant::now());
+        let (mut junk, begun) = (Borne::new(JUNK), Instant::now());
         let bearable = (0..20_000).take_while(|_| junk.take(10, begun)).count();
         assert!((9_900..=10_000).contains(&bearable), "{bearable}");
-        let (mut junk, mut now) = (Junk::new(), begun);
+        let (mut junk, mut now) = (Borne::new(JUNK), begun);
         for _ in 0..100_000 {
             now += std::time::Duration::from_millis(2);
             assert!(junk.take(10, now), "a few hundred a second");

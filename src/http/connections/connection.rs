@@ -28,6 +28,8 @@ const LATE: Duration = Duration::from_secs(2);
 /// Most bytes of an answer that are handed out at once. The server below copies each part whole into the buffer of the connection,
 /// and asks for the next one while that holds less than 32 KiB: so a peer that reads nothing holds 48 KiB, however large its answer.
 const PART: usize = 16 << 10;
+/// The same for a stranger, of whom one part is in that buffer at a time.
+const STRANGERS_PART: usize = 4 << 10;
 /// How often it is looked at.
 const LOOK_AT_STRANGER: Duration = Duration::from_secs(1);
 const LOOK_AT_KNOWN: Duration = Duration::from_secs(5);
@@ -50,7 +52,7 @@ pub struct Connection {
     blocked_since: AtomicU64,
     /// Whether a stranger has asked, and the answer is not complete.
     is_asked: AtomicBool,
-    /// What reads the bytes of a stranger, while it has to wait.
+    /// What reads the bytes of a stranger, or writes to it, while it has to wait. Both are one task.
     reading: AtomicWaker,
     end: Notify,
 }
@@ -154,9 +156,13 @@ impl Connection {
         }
     }
 
-    /// Whether what comes needs no care: the caller is known, or nothing of it is wanted any more.
-    pub(super) fn is_read_as_it_comes(&self) -> bool {
-        self.is_known.load(Ordering::Relaxed) || self.is_ending.load(Ordering::Relaxed)
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing that comes is wanted any more.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
     }
 
     /// The whole head of a stranger's request was read.
@@ -177,6 +183,15 @@ impl Connection {
         if self.blocked_since.load(Ordering::Relaxed) == 0 {
             self.blocked_since.store(self.now(), Ordering::Relaxed);
         }
+    }
+
+    /// Whether the peer reads nothing at the moment. Who asks is woken when it does.
+    fn is_blocked(&self, context: &Context<'_>) -> bool {
+        let is_blocked = self.blocked_since.load(Ordering::Relaxed) > 0;
+        if is_blocked {
+            self.reading.register(context.waker());
+        }
+        is_blocked
     }
 
     fn now(&self) -> u64 {
@@ -220,13 +235,15 @@ pub struct Sent {
     body: BoxBody,
     /// What the body has handed out and the server has not asked for yet.
     rest: Bytes,
-    _answering: Option<Answering>,
+    /// Whether a part was handed out that has to leave before the next one.
+    is_handed: bool,
+    answering: Option<Answering>,
 }
 
 impl Sent {
     #[must_use]
     pub fn new(body: BoxBody, answering: Option<Answering>) -> Self {
-        Self { body, rest: Bytes::new(), _answering: answering }
+        Self { body, rest: Bytes::new(), is_handed: false, answering }
     }
 }
 
@@ -239,13 +256,26 @@ impl MessageBody for Sent {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
         let sent = self.get_mut();
+        let stranger = sent.answering.as_ref().map(|answering| &answering.0).filter(|connection| !connection.is_known());
+        let most = if stranger.is_some() { STRANGERS_PART } else { PART };
+        if let Some(connection) = stranger
+            && sent.is_handed
+        {
+            if !connection.is_blocked(context) {
+                sent.is_handed = false;
+                context.waker().wake_by_ref();
+            }
+            // What is written so far goes out now.
+            return Poll::Pending;
+        }
         if sent.rest.is_empty() {
             match ready!(Pin::new(&mut sent.body).poll_next(context)) {
                 Some(Ok(bytes)) => sent.rest = bytes,
                 end => return Poll::Ready(end),
             }
         }
-        let length = sent.rest.len().min(PART);
+        let length = sent.rest.len().min(most);
+        sent.is_handed = length == most;
         Poll::Ready(Some(Ok(sent.rest.split_to(length))))
     }
 }
@@ -256,13 +286,14 @@ mod tests {
     use std::pin::Pin;
     use std::sync::atomic::Ordering;
     use std::sync::{Arc, Weak};
+    use std::task::Poll;
     use std::time::{Duration, Instant};
 
     use actix_web::body::{BodySize, BodyStream, BoxBody, MessageBody as _};
     use actix_web::web::Bytes;
     use futures::stream;
 
-    use super::{Connection, HEAD, KNOWN, LATE, LINGER, PART, STALLED, STRANGER, Sent};
+    use super::{Connection, HEAD, KNOWN, LATE, LINGER, PART, STALLED, STRANGER, STRANGERS_PART, Sent};
 
     fn remaining(connection: &Connection) -> u64 {
         // The few milliseconds that the test itself takes.
@@ -298,7 +329,7 @@ mod tests {
         connection.was_blocked();
         assert!(!connection.standing().is_late(), "it may be a moment");
         connection.blocked_since.store(1, Ordering::Relaxed);
-        assert!(connection.standing().is_late());
+        assert!(connection.standing().is_late(), "for two seconds it has read nothing");
         connection.was_written();
         assert!(!connection.standing().is_late());
     }
@@ -326,5 +357,28 @@ mod tests {
             drop(sent);
             assert_eq!(connection.answering.load(Ordering::Relaxed), 0);
         }
+    }
+
+    /// Without this, a stranger who reads nothing holds a buffer full of an answer.
+    #[tokio::test]
+    async fn a_stranger_gets_the_next_part_when_the_last_one_has_left() {
+        let connection = Arc::new(Connection::new(0, Weak::new()));
+        let mut sent = Sent::new(BoxBody::new(vec![0; 3 * STRANGERS_PART]), Some(connection.answer()));
+        let mut next = async || futures::poll!(poll_fn(|context| Pin::new(&mut sent).poll_next(context)));
+        let length = |polled: Poll<Option<Result<Bytes, _>>>| match polled {
+            Poll::Ready(Some(Ok(part))) => Some(part.len()),
+            _ => None::<usize>,
+        };
+        assert_eq!(length(next().await), Some(STRANGERS_PART));
+        connection.was_blocked();
+        for _ in 0..3 {
+            assert!(next().await.is_pending());
+        }
+        connection.was_written();
+        assert!(next().await.is_pending(), "what is written goes out first");
+        assert_eq!(length(next().await), Some(STRANGERS_PART));
+        connection.know();
+        assert_eq!(length(next().await), Some(STRANGERS_PART), "all that is left");
+        assert!(matches!(next().await, Poll::Ready(None)));
     }
 }

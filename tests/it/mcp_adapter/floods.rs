@@ -34,6 +34,11 @@ async fn lines_that_are_no_messages_end_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn notifications_without_end_end_the_server() {
+    ended_by("notifications", "it floods its standard output with notifications").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_on_standard_error_ends_the_server() {
     ended_by("stderr", "it floods its standard error: more than 4 MiB a second for 10 s").await;
 }
