@@ -5,6 +5,7 @@ One Open WebUI, one Toolsieve and one scripted model for all scenarios; every sc
     TOOLSIEVE_QUICKSTART_CONFIG="$("$TOOLSIEVE_BIN" quickstart --install-only | tail -n 1)" tests/e2e/run
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -90,6 +91,18 @@ class World:
         if FUNCTION not in self.admin.function_ids():
             self.install()
         self.admin.set_valves(FUNCTION, self._valves)
+
+    def until_asked(self) -> None:
+        """The filter leaves a service alone for some seconds that did not answer."""
+        self.reset()
+        end = time.monotonic() + 60
+        while True:
+            self.model.forget()
+            self.admin.ask("what time is it in Tokyo", [OURS])
+            if 0 < len(self.of_ours(self.model.requests[-1].tools)) < len(self.published):
+                return
+            assert time.monotonic() < end, "the filter asks no more"
+            time.sleep(0.5)
 
     def set(self, **valves: Any) -> None:
         self.admin.set_valves(FUNCTION, {**self._valves, **valves})

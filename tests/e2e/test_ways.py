@@ -146,6 +146,7 @@ class TestMcp:
             assert world.admin.ask(TIME, tool_ids).content == ANSWER
         finally:
             world.toolsieve.start()
+            world.until_asked()
 
 
 class TestMetaTools:
