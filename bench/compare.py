@@ -12,9 +12,7 @@ in one chat, in a new chat each time, and after a turn that was answered. Times 
 
 import argparse
 import itertools
-import json
 import random
-import socket
 import statistics
 import tempfile
 import time
@@ -23,7 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from services import (
+    CLAUSES,
+    SENTENCE,
     Service,
+    Wire,
     finish,
     is_live,
     machine,
@@ -35,38 +36,18 @@ from services import (
     write_config,
 )
 
-SENTENCE = "create a new issue in the {} repository about login error"
-CLAUSES = "{}, then send an email to the team about it, book a meeting for tomorrow morning and translate the notes into French"
 BACKGROUND = " ".join(["we noticed it this morning after the release and several people have already asked what is going on"] * 5)
 BLOCK = 25
 WARM_UP = 3
 
 
 class Asked:
-    """A build at work, over a connection that stays open."""
+    """A build at work."""
 
     def __init__(self, service: Service) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", service.port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.wire = Wire(service)
         document = service.ask("GET", "/openapi.json")[1]
         self.names = [operation["post"]["operationId"] for operation in document["paths"].values()]
-
-    def filter(self, body: dict[str, Any]) -> float:
-        """Milliseconds."""
-        text = json.dumps(body).encode()
-        head = f"POST /v1/filter HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
-        start = time.perf_counter()
-        self.socket.sendall(head.encode() + text)
-        answer = self.socket.recv(65536)
-        while b"\r\n\r\n" not in answer:
-            answer += self.socket.recv(65536)
-        end = answer.index(b"\r\n\r\n")
-        fields = dict(line.lower().split(b": ", 1) for line in answer[:end].split(b"\r\n")[1:])
-        while len(answer) < end + 4 + int(fields[b"content-length"]):
-            answer += self.socket.recv(65536)
-        if not answer.startswith(b"HTTP/1.1 200"):
-            raise SystemExit(answer[:500].decode())
-        return (time.perf_counter() - start) * 1e3
 
 
 def ways() -> dict[str, Callable[[str, list[str]], dict[str, Any]]]:
@@ -130,7 +111,7 @@ def main() -> None:
                     block = list(itertools.islice(messages, BLOCK + WARM_UP))
                     both = list(zip(asked, times[way], strict=True))
                     for build, found in both if number % 2 else reversed(both):
-                        found += [build.filter(body(message, build.names)) for message in block][WARM_UP:]
+                        found += [build.wire.filter(body(message, build.names))[0] for message in block][WARM_UP:]
 
     rows, report["ways"] = [], {}
     for way, (old, new) in times.items():

@@ -23,10 +23,8 @@ Goal: at least 8 times faster on a processor with AVX-512 VNNI.
 """
 
 import argparse
-import json
 import os
 import random
-import socket
 import statistics
 import tempfile
 import time
@@ -41,7 +39,10 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TOKENIZERS_PARALLELISM")
 import torch
 from sentence_transformers import SentenceTransformer
 from services import (
+    CLAUSES,
+    SENTENCE,
     Service,
+    Wire,
     finish,
     is_live,
     machine,
@@ -54,11 +55,9 @@ from services import (
 )
 
 PIECES = 12
-# A word takes the place of {}; those that make it 12 pieces are taken.
-SENTENCE = "create a new issue in the {} repository about login error"
 BASE = "sentence-transformers, the message alone"
 LONG_BASE = "sentence-transformers, 100 words"
-# 100 words with the sentence in front, and four clauses: more to embed, and more texts to search for.
+# 100 words with the sentence in front: more to embed.
 BACKGROUND = (
     "we noticed it this morning after the release and several people in the support team have already asked what is going "
     "on with it because nobody could sign in for almost an hour and the dashboards stayed green the whole time which is "
@@ -66,7 +65,6 @@ BACKGROUND = (
     "only happens in the browser but never on the phone and keep the tone calm because the customers will read every single "
     "word of this text later today"
 )
-CLAUSES = "{}, then send an email to the team about it, book a meeting for tomorrow morning and translate the notes into French"
 CALLERS = 16
 # Messages that are measured, and those that warm up for them, before it is the turn of the next way.
 BLOCK = 25
@@ -83,33 +81,6 @@ def messages(model: SentenceTransformer, seed: int) -> Iterator[str]:
         message = SENTENCE.format(word)
         if len(tokenizer.tokenize(message)) == PIECES:
             yield message
-
-
-class Wire:
-    """The least HTTP client: one open connection, bodies with a Content-Length."""
-
-    def __init__(self, service: Service) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", service.port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def filter(self, body: dict[str, Any]) -> tuple[float, dict[str, Any]]:
-        """Milliseconds, and the answer."""
-        text = json.dumps(body).encode()
-        head = ["POST /v1/filter HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
-        request = "\r\n".join([*head, f"Content-Length: {len(text)}", "", ""]).encode() + text
-        start = time.perf_counter()
-        self.socket.sendall(request)
-        answer = self.socket.recv(65536)
-        while b"\r\n\r\n" not in answer:
-            answer += self.socket.recv(65536)
-        head_end = answer.index(b"\r\n\r\n")
-        fields = dict(line.lower().split(b": ", 1) for line in answer[:head_end].split(b"\r\n")[1:])
-        while len(answer) < head_end + 4 + int(fields[b"content-length"]):
-            answer += self.socket.recv(65536)
-        took = (time.perf_counter() - start) * 1e3
-        if not answer.startswith(b"HTTP/1.1 200"):
-            raise SystemExit(answer[:500].decode())
-        return took, json.loads(answer[head_end + 4 :])
 
 
 def requests_in_a_second(service: Service, bodies: list[dict[str, Any]]) -> float:

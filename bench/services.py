@@ -30,6 +30,9 @@ PER_SERVER = 100
 VERBS = ["create", "list", "search", "update", "delete", "get", "move", "export", "archive", "share"]
 NOUNS = ["invoice", "ticket", "event", "customer", "photo", "order", "contract", "playlist", "sensor", "recipe"]
 PLACES = ["warehouse", "library", "hospital", "school", "kitchen", "garage", "studio", "office", "museum", "port"]
+# A message, of 12 word pieces with some words for {}, and one of four clauses.
+SENTENCE = "create a new issue in the {} repository about login error"
+CLAUSES = "{}, then send an email to the team about it, book a meeting for tomorrow morning and translate the notes into French"
 # Clients of MCP must accept both (streamable HTTP).
 JSON_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
@@ -115,6 +118,33 @@ class Service:
             break
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)  # children that were left behind
+
+
+class Wire:
+    """The least HTTP client: one open connection, bodies with a Content-Length."""
+
+    def __init__(self, service: Service) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", service.port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def filter(self, body: dict[str, Any]) -> tuple[float, dict[str, Any]]:
+        """Milliseconds, and the answer."""
+        text = json.dumps(body).encode()
+        head = ["POST /v1/filter HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+        request = "\r\n".join([*head, f"Content-Length: {len(text)}", "", ""]).encode() + text
+        start = time.perf_counter()
+        self.socket.sendall(request)
+        answer = self.socket.recv(65536)
+        while b"\r\n\r\n" not in answer:
+            answer += self.socket.recv(65536)
+        head_end = answer.index(b"\r\n\r\n")
+        fields = dict(line.lower().split(b": ", 1) for line in answer[:head_end].split(b"\r\n")[1:])
+        while len(answer) < head_end + 4 + int(fields[b"content-length"]):
+            answer += self.socket.recv(65536)
+        took = (time.perf_counter() - start) * 1e3
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise SystemExit(answer[:500].decode())
+        return took, json.loads(answer[head_end + 4 :])
 
 
 def toolsieve(binary: Path, config: Path, folder: Path, env: Mapping[str, str] | None = None) -> Service:
