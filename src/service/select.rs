@@ -168,12 +168,6 @@ impl Select {
         Self { current, retrieve, judges, chats, recorder, settings, meta_tokens, of_chats: ChatParameters::default() }
     }
 
-    /// With other distances, for measuring what they give.
-    #[must_use]
-    pub fn with_chat_parameters(self, of_chats: ChatParameters) -> Self {
-        Self { of_chats, ..self }
-    }
-
     #[must_use]
     pub fn catalog(&self) -> Arc<Catalog> {
         self.current.snapshot()
