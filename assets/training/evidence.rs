@@ -13,12 +13,12 @@ use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::embed::builtin::Encoder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::store::SqliteStore;
-use toolsieve::domain::catalog::Catalog;
-use toolsieve::domain::relevance::LexicalModel;
-use toolsieve::service::current::CurrentCatalog;
+use toolsieve::domain::catalog::catalog::Catalog;
+use toolsieve::domain::selection::relevance::LexicalModel;
+use toolsieve::service::catalog::current::CurrentCatalog;
+use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex};
-use toolsieve::service::refresh::Indexing;
-use toolsieve::service::retrieve::Retrieve;
+use toolsieve::service::selection::retrieve::Retrieve;
 use toolsieve::settings::Settings;
 
 pub(crate) type Failure = Box<dyn Error>;

@@ -14,10 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
-use toolsieve::domain::principal::Visibility;
-use toolsieve::domain::relevance::{QueryPlan, Role};
-use toolsieve::domain::tool::ServerName;
+use toolsieve::domain::access::visibility::Visibility;
+use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
+use toolsieve::domain::catalog::tool::ServerName;
+use toolsieve::domain::selection::relevance::{QueryPlan, Role};
 
 use evidence::{Failure, Workshop, lines};
 

@@ -180,7 +180,7 @@ def grams(text: str) -> set[str]:
 
 def courtesies() -> dict[tuple[str, ...], str]:
     phrases: dict[tuple[str, ...], str] = {}
-    for line in (FOLDER.parent.parent / "src/domain/relevance/courtesies.tsv").read_text(encoding="utf-8").splitlines():
+    for line in (FOLDER.parent.parent / "src/domain/selection/relevance/courtesies.tsv").read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
             _, kind, phrase = line.split("\t")
             key = tuple(words(phrase)[1:-1])

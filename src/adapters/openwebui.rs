@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use crate::domain::document::Mode;
-use crate::domain::toolset::ToolsetName;
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::toolsets::mode::Mode;
 
 /// Identifies our entry among Open WebUI's tool servers; chats know it as `server:toolsieve`.
 const CONNECTION_ID: &str = "toolsieve";

@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 use super::Stopper;
 use crate::adapters::signals::{Hangup, Hangups, Stops};
 use crate::adapters::watch::FileWatch;
+use crate::service::access::keys::Keys;
+use crate::service::access::secrets::Secrets;
+use crate::service::catalog::indexing::Indexing;
+use crate::service::catalog::reload::{Reload, Trigger};
 use crate::service::cleaning::Cleaning;
-use crate::service::keys::Keys;
-use crate::service::mcp_sessions::McpSessions;
+use crate::service::mcp::mcp_sessions::McpSessions;
 use crate::service::ports::{Store, recovered};
-use crate::service::refresh::Indexing;
-use crate::service::reload::{Reload, Trigger};
-use crate::service::retrieve::Retrieve;
-use crate::service::secrets::Secrets;
+use crate::service::selection::retrieve::Retrieve;
 use crate::service::supervision::Supervised;
 
 /// How often it is looked for keys that have expired.

@@ -27,7 +27,7 @@ use crate::http;
 use crate::http::caller::{Access, Admission};
 use crate::http::connections::{Connection, ConnectionLimits, Connections, Io, KEEP_ALIVE};
 use crate::http::state::State;
-use crate::service::keys::Keys;
+use crate::service::access::keys::Keys;
 use crate::settings::{HttpSettings, LiveSettings, StartSettings};
 
 /// How long calls in flight may go on after the service was told to stop, in seconds.

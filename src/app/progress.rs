@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::adapters::index::IndexProgress;
-use crate::service::refresh::OnProgress;
+use crate::service::catalog::indexing::OnProgress;
 
 /// Work that is done sooner shows nothing.
 const PATIENCE: Duration = Duration::from_secs(1);

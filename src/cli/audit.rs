@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::cli::admin::ServiceAccess;
 use crate::cli::{Outcome, print, table};
-use crate::domain::document::encoded;
+use crate::domain::publishing::document::encoded;
 
 #[derive(Args)]
 pub(super) struct Audit {

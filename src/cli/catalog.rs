@@ -9,16 +9,16 @@ use crate::adapters::process;
 use crate::adapters::store::SqliteStore;
 use crate::adapters::tokens::TokenCounter;
 use crate::cli::Failure;
-use crate::domain::canonical::Fingerprint;
-use crate::domain::catalog::{self, Catalog, CatalogServer, ServerListing, SkippedTool};
-use crate::domain::definition::{NO_TOOL, TOOLS_LISTED};
-use crate::domain::diet;
-use crate::domain::hidden_text::HiddenText;
-use crate::domain::tool::{ServerName, Tool, ToolId};
-use crate::domain::tool_facts::{FactBook, WrittenFacts};
+use crate::domain::access::tool_facts::{FactBook, WrittenFacts};
+use crate::domain::catalog::catalog::{self, Catalog, CatalogServer, ServerListing, SkippedTool};
+use crate::domain::catalog::definition::{NO_TOOL, TOOLS_LISTED};
+use crate::domain::catalog::hidden_text::HiddenText;
+use crate::domain::catalog::shorten;
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::catalog::refresh::configured;
+use crate::service::catalog::tool_facts::of_settings;
 use crate::service::ports::{ServerEvent, Store, StoreError, ToolServers};
-use crate::service::refresh::configured;
-use crate::service::tool_facts::of_settings;
 use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions, Settings};
 
 /// What is known of the configured servers.
@@ -175,7 +175,7 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
             tool.tokens = count;
         }
         if let Some(budget) = tool_tokens {
-            diet::shorten(&mut tools, budget, &|texts| counter.count(texts));
+            shorten::shorten(&mut tools, budget, &|texts| counter.count(texts));
         }
         let (server, found) = CatalogServer::of(listing, tools.into_iter().map(Into::into).collect());
         hidden.extend(found.into_iter().map(|hidden| (listing.server.clone(), hidden)));

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use crate::cli::catalog::Known;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, embedder, print, runtime};
-use crate::domain::hidden_text::{HiddenText, visible};
-use crate::domain::relevance::Twins;
-use crate::domain::relevance::analysis::Analyzer;
-use crate::domain::tool::Tool;
-use crate::service::tool_admin::{self, Duplicates};
+use crate::domain::catalog::hidden_text::{HiddenText, visible};
+use crate::domain::catalog::texts::Twins;
+use crate::domain::catalog::tool::Tool;
+use crate::domain::text::analysis::Analyzer;
+use crate::service::catalog::tool_admin::{self, Duplicates};
 use crate::settings::{ServerSettings, Settings, TransportSettings};
 
 #[derive(Args)]

@@ -6,9 +6,9 @@ use crate::adapters::data_dir;
 use crate::adapters::embed::{self, OpenError};
 use crate::adapters::store::SqliteStore;
 use crate::cli::Failure;
-use crate::domain::catalog::Catalog;
+use crate::domain::catalog::catalog::Catalog;
+use crate::service::catalog::indexing::embedded;
 use crate::service::ports::Store;
-use crate::service::refresh::embedded;
 use crate::settings::{EmbedderProvider, EmbedderSettings, Settings};
 
 /// What is embedded to see whether it works.

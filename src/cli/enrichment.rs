@@ -9,8 +9,8 @@ use crate::adapters::data_dir;
 use crate::adapters::tokens::TokenCounter;
 use crate::cli::retrieval::open;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime};
-use crate::domain::enrichment::{Author, Brief, CONTEXT_CHARACTERS, QUERY_CHARACTERS, key};
-use crate::service::enrich::in_force;
+use crate::domain::selection::enrichment::{Author, Brief, CONTEXT_CHARACTERS, QUERY_CHARACTERS, key};
+use crate::service::catalog::enrich::in_force;
 use crate::settings::Settings;
 
 #[derive(Args)]

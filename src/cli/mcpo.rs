@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::adapters::log;
 use crate::cli::serve::serve;
 use crate::cli::{Failure, Outcome, begin_service, launcher};
-use crate::domain::tool::ServerName;
+use crate::domain::catalog::tool::ServerName;
 use crate::settings::mcpo::{log_level, path};
 use crate::settings::{Environment, McpoSettings, Overrides, ServersSource, Settings, Sources};
 

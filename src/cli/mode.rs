@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use crate::domain::document::Mode;
+use crate::domain::toolsets::mode::Mode;
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(super) enum ModeArg {

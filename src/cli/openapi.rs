@@ -9,11 +9,11 @@ use clap::Args;
 use crate::app;
 use crate::cli::mode::ModeArg;
 use crate::cli::{Failure, Outcome, SourceArgs, catalog, load, print, runtime, tools};
-use crate::domain::principal::Visibility;
-use crate::domain::tool::ServerName;
+use crate::domain::access::visibility::Visibility;
+use crate::domain::catalog::tool::ServerName;
 use crate::http;
-use crate::service::current::CurrentCatalog;
-use crate::service::publish::{Face, Place, Publish};
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::publishing::publish::{Face, Place, Publish};
 use crate::settings::{McpoSettings, Overrides, ServersSource};
 
 #[derive(Args)]

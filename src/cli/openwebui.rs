@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::adapters::openwebui::{self, Audience, Change, InstallOptions, OpenWebUiAccess, OpenWebUiError};
 use crate::cli::mode::ModeArg;
 use crate::cli::{Failure, Outcome, runtime};
-use crate::domain::document::Mode;
+use crate::domain::toolsets::mode::Mode;
 
 #[derive(Subcommand)]
 pub(super) enum OpenWebUi {

@@ -11,17 +11,18 @@ use crate::adapters::data_dir;
 use crate::cli::catalog::{self, Known};
 use crate::cli::retrieval::{Recipe, Retrieval, VectorStore, open};
 use crate::cli::{ConfigurationArgs, Failure, Outcome, print, runtime, table};
-use crate::domain::catalog::Catalog;
-use crate::domain::document::encoded;
-use crate::domain::principal::{Principal, Scope, Visibility};
-use crate::domain::relevance::words::split_identifier;
-use crate::domain::relevance::{LexicalModel, QueryPlan, Ranked, SparseVector};
-use crate::domain::selection::{Reason, Selection};
-use crate::domain::tool::{ServerName, Tool};
-use crate::service::current::CurrentCatalog;
+use crate::domain::access::principal::Principal;
+use crate::domain::access::visibility::{Scope, Visibility};
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::publishing::document::encoded;
+use crate::domain::selection::relevance::{LexicalModel, QueryPlan, Ranked, SparseVector};
+use crate::domain::selection::selection::{Reason, Selection};
+use crate::domain::text::words::split_identifier;
+use crate::service::catalog::current::CurrentCatalog;
 use crate::service::ports::Store;
-use crate::service::retrieve::Ranking;
-use crate::service::select::{SelectRequest, Turn, TurnRole};
+use crate::service::selection::retrieve::Ranking;
+use crate::service::selection::select::{SelectRequest, Turn, TurnRole};
 use crate::settings::{Rerank, Settings};
 
 /// Words of a message that are looked for in every tool.
@@ -314,7 +315,8 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::{Places, Words, nth, printable};
-    use crate::domain::relevance::{LexicalModel, Ranked, ToolText};
+    use crate::domain::catalog::texts::ToolText;
+    use crate::domain::selection::relevance::{LexicalModel, Ranked};
 
     #[test]
     fn places_are_english() {

@@ -7,7 +7,7 @@ use secrecy::ExposeSecret;
 
 use crate::cli::admin::ServiceAccess;
 use crate::cli::{Outcome, print};
-use crate::domain::secret::{KEY_BYTES, SecretKey};
+use crate::domain::access::secret::{KEY_BYTES, SecretKey};
 
 #[derive(Subcommand)]
 pub(super) enum Secrets {

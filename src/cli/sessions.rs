@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::cli::admin::{CallerAccess, ServiceAccess};
 use crate::cli::mode::ModeArg;
 use crate::cli::{Failure, Outcome, print, table};
-use crate::domain::document::{Mode, encoded};
+use crate::domain::publishing::document::encoded;
+use crate::domain::toolsets::mode::Mode;
 
 #[derive(Subcommand)]
 pub(super) enum Sessions {

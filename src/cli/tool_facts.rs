@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli::admin::ServiceAccess;
 use crate::cli::{Failure, Outcome, print};
-use crate::domain::document::encoded;
+use crate::domain::publishing::document::encoded;
 
 #[derive(Subcommand)]
 pub(super) enum ToolFacts {

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::cli::tool_facts::ToolFacts;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, catalog, print, runtime, table};
-use crate::domain::hidden_text::visible;
-use crate::domain::tool::Tool;
+use crate::domain::catalog::hidden_text::visible;
+use crate::domain::catalog::tool::Tool;
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]

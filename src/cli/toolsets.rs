@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::admin::ServiceAccess;
 use crate::cli::{Outcome, print, table};
-use crate::domain::document::encoded;
+use crate::domain::publishing::document::encoded;
 
 #[derive(Subcommand)]
 pub(super) enum Toolsets {

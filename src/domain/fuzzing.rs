@@ -8,14 +8,13 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::domain::arguments::{ArgumentsValidator, Verdict, object};
-use crate::domain::catalog;
-use crate::domain::hidden_text;
-use crate::domain::json;
-use crate::domain::naming::OperationId;
-use crate::domain::outcome::{self, Limit, Part, ToolAnswer};
-use crate::domain::schema::InputSchema;
-use crate::domain::tool::{ServerName, Tool, ToolId};
+use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::schema::InputSchema;
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::catalog::{catalog, hidden_text};
+use crate::domain::execution::arguments::{ArgumentsValidator, Verdict, object};
+use crate::domain::execution::outcome::{self, Limit, Part, ToolAnswer};
+use crate::domain::text::json;
 
 /// No published schema is longer, as JSON text.
 const MAX_PUBLISHED: usize = 1_000_000;

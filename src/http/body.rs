@@ -14,7 +14,7 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use futures::StreamExt as _;
 use tokio::time::{Instant, timeout_at};
 
-use crate::domain::json::mended_surrogates;
+use crate::domain::text::json::mended_surrogates;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 

@@ -19,9 +19,8 @@ use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 use tokio::time::sleep;
 
-use crate::domain::api_key;
-use crate::domain::principal::{GroupTable, Principal, PrincipalKind, User};
-use crate::domain::user_token;
+use crate::domain::access::principal::{GroupTable, Principal, PrincipalKind, User};
+use crate::domain::access::{api_key, user_token};
 use crate::http::address;
 use crate::http::body::Body;
 use crate::http::connections::Connection;
@@ -32,8 +31,8 @@ use crate::http::person::{self, MAX_BYTES};
 use crate::http::place::Below;
 use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
-use crate::service::keys::Keys;
-use crate::service::publish::Place;
+use crate::service::access::keys::Keys;
+use crate::service::publishing::publish::Place;
 
 const USER_TOKEN: &str = "x-openwebui-user-jwt";
 const MODEL: &str = "x-openwebui-model-id";
@@ -473,7 +472,7 @@ mod tests {
     use actix_web::http::header::HeaderMap;
 
     use super::{Access, Asked, Refusal, Scheme, by_configuration, credential, is_local_host, is_public};
-    use crate::domain::principal::PrincipalKind;
+    use crate::domain::access::principal::PrincipalKind;
 
     fn reading(headers: &HeaderMap) -> Asked<'_> {
         Asked { headers, reads_document: true, takes_basic: true, is_own: true }

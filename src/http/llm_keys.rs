@@ -3,7 +3,7 @@
 use actix_web::HttpRequest;
 use secrecy::SecretString;
 
-use crate::domain::judgement::Provider;
+use crate::domain::selection::judgement::Provider;
 use crate::service::ports::Advisor;
 use crate::settings::llm::is_key;
 

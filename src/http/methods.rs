@@ -6,7 +6,7 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpMessage as _, HttpRequest, HttpResponse};
 use serde_json::Value;
 
-use crate::domain::layout::Layout;
+use crate::domain::publishing::layout::Layout;
 
 /// On a request that came with HEAD.
 pub(super) struct WasHead;
@@ -81,7 +81,7 @@ mod tests {
     use actix_web::http::header;
 
     use super::Methods;
-    use crate::domain::layout::Layout;
+    use crate::domain::publishing::layout::Layout;
     use crate::http::service_document;
 
     #[test]

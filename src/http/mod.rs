@@ -13,7 +13,7 @@ pub mod mcp;
 mod meter;
 pub mod methods;
 pub mod origin;
-mod pages;
+pub mod pages;
 pub mod person;
 pub mod place;
 pub mod problem;
@@ -28,7 +28,7 @@ use utoipa::OpenApi;
 use utoipa_actix_web::AppExt;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use crate::domain::layout::Layout;
+use crate::domain::publishing::layout::Layout;
 
 /// Our own static routes. The tools' routes are not among them: each caller's document describes those.
 #[derive(OpenApi)]

@@ -1,5 +1,7 @@
 //! Headers that keep pages to themselves: what they may load, who may frame them, and that nothing is guessed.
 
+pub mod plot;
+
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 /// What a page without a policy of its own may do: nothing but be read.

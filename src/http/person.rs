@@ -9,7 +9,7 @@ use actix_web::http::header::HeaderMap;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
-use crate::domain::principal::User;
+use crate::domain::access::principal::User;
 use crate::http::problem::{Code, Problem};
 
 /// Longest id, address, group, and name of a model that is taken; what is kept of a display name.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
 
-use crate::domain::principal::Principal;
-use crate::domain::toolset::ToolsetName;
+use crate::domain::access::principal::Principal;
+use crate::domain::access::toolset::ToolsetName;
 use crate::http::problem::Problem;
 use crate::http::state::State;
-use crate::service::publish::Place;
+use crate::service::publishing::publish::Place;
 
 /// The address that a path begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

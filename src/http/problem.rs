@@ -10,20 +10,20 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::domain::arguments::ArgumentProblem;
-use crate::service::definitions::ApproveError;
-use crate::service::execute::ExecuteError;
-use crate::service::keys::KeyError;
-use crate::service::limits::Limited;
-use crate::service::loading::LoadError;
-use crate::service::offers::OfferError;
-use crate::service::policies::PolicyError;
+use crate::domain::execution::arguments::ArgumentProblem;
+use crate::service::access::keys::KeyError;
+use crate::service::access::limits::Limited;
+use crate::service::access::policies::PolicyError;
+use crate::service::access::secrets::{CredentialError, SecretError};
+use crate::service::catalog::definitions::ApproveError;
+use crate::service::catalog::tool_facts::FactsError;
+use crate::service::execution::execute::ExecuteError;
+use crate::service::mcp::waiting_calls::WaitError;
 use crate::service::ports::{CallError, StoreError};
-use crate::service::secrets::{CredentialError, SecretError};
-use crate::service::sessions::SessionError;
-use crate::service::tool_facts::FactsError;
-use crate::service::toolsets::ToolsetError;
-use crate::service::waiting_calls::WaitError;
+use crate::service::selection::offers::OfferError;
+use crate::service::toolsets::loading::LoadError;
+use crate::service::toolsets::sessions::SessionError;
+use crate::service::toolsets::toolsets::ToolsetError;
 
 /// Whose mistake it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

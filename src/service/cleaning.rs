@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::service::definitions::Definitions;
-use crate::service::keys::Keys;
+use crate::service::access::keys::Keys;
+use crate::service::catalog::definitions::Definitions;
+use crate::service::catalog::tool_facts::Facts;
 use crate::service::ports::{Store, StoreError};
-use crate::service::tool_facts::Facts;
 
 const HOUR: Duration = Duration::from_hours(1);
 

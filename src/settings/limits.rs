@@ -1,6 +1,6 @@
 //! How often callers may call and ask, and what servers get of it.
 
-use crate::domain::policy;
+use crate::domain::access::policy;
 use crate::settings::finding::suggestion;
 use crate::settings::servers::ServerSettings;
 use crate::settings::values::Reader;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 use url::Url;
 
-use crate::domain::enrichment::MOST_QUERIES;
-use crate::domain::judgement::Provider;
+use crate::domain::selection::enrichment::MOST_QUERIES;
+use crate::domain::selection::judgement::Provider;
 use crate::settings::values::Reader;
 
 /// Section `[llm]`.

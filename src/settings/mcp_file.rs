@@ -13,9 +13,9 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 use url::Url;
 
-use crate::domain::naming::RESERVED_SERVER_NAMES;
-use crate::domain::tool::ServerName;
-use crate::domain::tool_facts;
+use crate::domain::access::tool_facts;
+use crate::domain::catalog::naming::RESERVED_SERVER_NAMES;
+use crate::domain::catalog::tool::ServerName;
 use crate::settings::calls::{CallSettings, Validation};
 use crate::settings::finding::{Findings, Place, nearest, suggestion};
 use crate::settings::forwarding::HeaderForwarding;

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use secrecy::SecretString;
 use toml::Value;
 
-use crate::domain::tool::ServerName;
+use crate::domain::catalog::tool::ServerName;
 use crate::settings::finding::{Findings, Place};
 use crate::settings::http::HttpSettings;
 use crate::settings::interpolate::Environment;

@@ -84,9 +84,9 @@ pub use self::values::DEFAULTS;
 
 use self::finding::Findings;
 use self::values::{Reader, Values};
-use crate::domain::canonical::Fingerprint;
-use crate::domain::policy::TagRule;
-use crate::domain::principal::GroupTable;
+use crate::domain::access::policy::TagRule;
+use crate::domain::access::principal::GroupTable;
+use crate::domain::text::canonical::Fingerprint;
 
 /// The whole configuration.
 #[derive(Clone)]
@@ -426,6 +426,9 @@ mod tests {
         assert_eq!(settings.start.store.data_dir.to_str(), Some("toolsieve-data"));
         assert_eq!(settings.live.calls.timeout.as_secs(), 60);
         let selection = &settings.live.selection;
-        assert_eq!((selection.limit, selection.chat_budget, selection.token_budget), (10, crate::domain::chat::DEFAULT_CHAT_BUDGET, None));
+        assert_eq!(
+            (selection.limit, selection.chat_budget, selection.token_budget),
+            (10, crate::domain::selection::chat::DEFAULT_CHAT_BUDGET, None)
+        );
     }
 }

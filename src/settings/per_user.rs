@@ -7,8 +7,8 @@ use http::HeaderValue;
 use indexmap::IndexMap;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::domain::secret::SecretName;
-use crate::domain::template::{FIELDS, Parsed, Place, Template, TemplateError};
+use crate::domain::access::secret::SecretName;
+use crate::domain::access::template::{FIELDS, Parsed, Place, Template, TemplateError};
 use crate::settings::finding::{nearest, suggestion};
 use crate::settings::json_text::{child, item};
 use crate::settings::mcp_file::Entry;

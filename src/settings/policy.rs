@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::domain::policy::{Effect, PlacedRule, Rule, RulePlace, RuleSource, contradictions};
+use crate::domain::access::policy::{Effect, PlacedRule, Rule, RulePlace, RuleSource, contradictions};
 use crate::settings::finding::{Findings, Place};
 use crate::settings::values::{Reader, Values};
 

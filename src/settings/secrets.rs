@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::domain::secret::{SecretKey, SecretKeys};
+use crate::domain::access::secret::{SecretKey, SecretKeys};
 use crate::settings::servers::ServerSettings;
 use crate::settings::values::Reader;
 

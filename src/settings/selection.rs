@@ -1,7 +1,7 @@
 //! How tools are chosen for a message.
 
-use crate::domain::relevance::Synonyms;
-use crate::domain::relevance::analysis::Analyzer;
+use crate::domain::selection::relevance::Synonyms;
+use crate::domain::text::analysis::Analyzer;
 use crate::settings::values::Reader;
 
 /// Section `[selection]`.

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use crate::domain::tool::ServerName;
+use crate::domain::catalog::tool::ServerName;
 use crate::settings::calls::Validation;
 use crate::settings::forwarding::HeaderForwarding;
 use crate::settings::oauth::OAuthSettings;

@@ -1,7 +1,7 @@
 //! Rules that give tools tags: `[[tag]]`.
 
-use crate::domain::policy::TagRule;
-use crate::domain::tool_facts;
+use crate::domain::access::policy::TagRule;
+use crate::domain::access::tool_facts;
 use crate::settings::finding::Findings;
 use crate::settings::values::Values;
 

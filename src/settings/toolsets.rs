@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::toolset::{Published, Toolset, ToolsetName};
+use crate::domain::access::toolset::{Published, Toolset, ToolsetName};
 use crate::settings::finding::{Findings, Place, suggestion};
 use crate::settings::values::Values;
 

@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
-use crate::domain::canonical::Fingerprint;
+use crate::domain::text::canonical::Fingerprint;
 use crate::settings::Sources;
 use crate::settings::finding::{Findings, Place, nearest, suggestion};
 use crate::settings::interpolate::{self, Environment};

@@ -14,9 +14,9 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
-use toolsieve::domain::principal::{Scope, Visibility, VisibilityClass};
-use toolsieve::domain::relevance::SparseVector;
-use toolsieve::domain::tool::{ServerName, ToolId};
+use toolsieve::domain::access::visibility::{Scope, Visibility, VisibilityClass};
+use toolsieve::domain::catalog::tool::{ServerName, ToolId};
+use toolsieve::domain::selection::relevance::SparseVector;
 use toolsieve::service::ports::{IndexContents, IndexDocument, IndexQuery, IndexQueryText, IndexServer, ToolIndex};
 
 const DIMENSION: usize = 384;

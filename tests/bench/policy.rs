@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
-use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
-use toolsieve::domain::policy::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource};
-use toolsieve::domain::principal::Principal;
-use toolsieve::domain::tool::ServerName;
-use toolsieve::service::current::CurrentCatalog;
+use toolsieve::domain::access::policy::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource};
+use toolsieve::domain::access::principal::Principal;
+use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
+use toolsieve::domain::catalog::tool::ServerName;
+use toolsieve::service::catalog::current::CurrentCatalog;
 
 const VERBS: [&str; 10] = ["create", "read", "update", "delete", "list", "search", "send", "convert", "merge", "export"];
 const SERVERS: usize = 100;

@@ -20,22 +20,23 @@ use toolsieve::adapters::llm::{self, ChatModels};
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::adapters::tokens::TokenCounter;
 use toolsieve::app::Application;
-use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
-use toolsieve::domain::document::Mode;
-use toolsieve::domain::principal::{Principal, Visibility};
-use toolsieve::domain::relevance::LexicalModel;
-use toolsieve::domain::tool::ServerName;
-use toolsieve::service::chats::Chats;
-use toolsieve::service::current::CurrentCatalog;
-use toolsieve::service::judges::Judges;
-use toolsieve::service::meta_tokens::MetaTokens;
-use toolsieve::service::meters::{CacheKind, Meters, SelectionFigures, SelectionKind, Stage};
+use toolsieve::domain::access::principal::Principal;
+use toolsieve::domain::access::visibility::Visibility;
+use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
+use toolsieve::domain::catalog::tool::ServerName;
+use toolsieve::domain::selection::relevance::LexicalModel;
+use toolsieve::domain::toolsets::mode::Mode;
+use toolsieve::service::catalog::current::CurrentCatalog;
+use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex, ToolServers as _};
-use toolsieve::service::publish::{Face, Place, Publish, PublishOptions};
-use toolsieve::service::record::{Recorder, Retention};
-use toolsieve::service::refresh::Indexing;
-use toolsieve::service::retrieve::Retrieve;
-use toolsieve::service::select::{Select, SelectRequest, Turn, TurnRole};
+use toolsieve::service::publishing::meta_tokens::MetaTokens;
+use toolsieve::service::publishing::publish::{Face, Place, Publish, PublishOptions};
+use toolsieve::service::records::metrics::{CacheKind, Meters, SelectionFigures, SelectionKind, Stage};
+use toolsieve::service::records::record::{Recorder, Retention};
+use toolsieve::service::selection::chats::Chats;
+use toolsieve::service::selection::judges::Judges;
+use toolsieve::service::selection::retrieve::Retrieve;
+use toolsieve::service::selection::select::{Select, SelectRequest, Turn, TurnRole};
 use toolsieve::settings::{BuiltinModel, Overrides, ServersSource, Settings, Sources};
 
 const VERBS: [&str; 10] = ["create", "read", "update", "delete", "list", "search", "send", "convert", "merge", "export"];
@@ -205,7 +206,7 @@ fn execute(criterion: &mut Criterion) {
         (url, stop, task, servers)
     });
     let arguments: Arc<RawValue> = RawValue::from_string("{\"text\":\"hello\"}".to_owned()).unwrap().into();
-    let id = toolsieve::domain::tool::ToolId::new("one", "echo");
+    let id = toolsieve::domain::catalog::tool::ToolId::new("one", "echo");
     let context = || toolsieve::service::ports::CallContext::new(Arc::new(Principal::anyone()));
     criterion.bench_function("execute: the call itself", |bencher| {
         bencher.iter(|| runtime.block_on(servers.call(&id, Arc::clone(&arguments), context())).unwrap());

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant, SystemTime};
 use criterion::{Criterion, criterion_group, criterion_main};
 use tokio::runtime::Runtime;
 use toolsieve::adapters::store::SqliteStore;
-use toolsieve::domain::tool::ToolId;
+use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::service::ports::{CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, Store};
-use toolsieve::service::usage::{Usage, UsageOrder};
+use toolsieve::service::records::usage::{Usage, UsageOrder};
 
 const EVENTS: usize = 1_000_000;
 const BATCH: usize = 4_096;

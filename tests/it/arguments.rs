@@ -3,7 +3,7 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use toolsieve::service::reload::Trigger;
+use toolsieve::service::catalog::reload::Trigger;
 
 use crate::harness::{Running, Start, stdio};
 

@@ -9,9 +9,9 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::store::SqliteStore;
-use toolsieve::domain::tool::ToolId;
-use toolsieve::service::chats::Chats;
+use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::service::ports::Store;
+use toolsieve::service::selection::chats::Chats;
 use toolsieve::settings::Settings;
 
 use crate::harness::{LONG, Running, Start, example};
@@ -260,7 +260,7 @@ impl Two {
     }
 }
 
-fn tools(updated: &toolsieve::service::chats::Updated) -> Vec<String> {
+fn tools(updated: &toolsieve::service::selection::chats::Updated) -> Vec<String> {
     updated.set.tools().iter().map(|entry| entry.tool.name.to_string()).collect()
 }
 

@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolsieve::service::reload::Trigger;
+use toolsieve::service::catalog::reload::Trigger;
 
 use crate::harness::{LONG, Running, Start, example, stdio};
 use crate::keys::{ADMIN, administer, create, with_key};

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::adapters::tokens::TokenCounter;
-use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
-use toolsieve::domain::document::Mode;
-use toolsieve::domain::principal::{Scope, Visibility};
-use toolsieve::domain::tool::ServerName;
-use toolsieve::service::publish::Publish;
+use toolsieve::domain::access::visibility::{Scope, Visibility};
+use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
+use toolsieve::domain::catalog::tool::ServerName;
+use toolsieve::domain::toolsets::mode::Mode;
+use toolsieve::service::publishing::publish::Publish;
 
 use crate::harness::{Running, Start, stdio};
 use crate::keys::{ADMIN, KEY, administer, create, start_on, with_key};

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
-use toolsieve::domain::catalog::Catalog;
-use toolsieve::domain::principal::Visibility;
-use toolsieve::domain::relevance::QueryPlan;
-use toolsieve::service::foreign::{ForeignTool, NEW_PER_REQUEST};
+use toolsieve::domain::access::visibility::Visibility;
+use toolsieve::domain::catalog::catalog::Catalog;
+use toolsieve::domain::selection::relevance::QueryPlan;
 use toolsieve::service::ports::{EmbedError, Embedder, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
-use toolsieve::service::retrieve::{Ranking, Retrieve};
+use toolsieve::service::selection::foreign::{ForeignTool, NEW_PER_REQUEST};
+use toolsieve::service::selection::retrieve::{Ranking, Retrieve};
 use toolsieve::settings::Settings;
 
 /// Counts, and waits for a permit for each lot of passages.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use toolsieve::domain::principal::Visibility;
+use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::service::ports::{IndexDocument, IndexQuery, IndexQueryText, IndexServer, ToolIndex};
 
 pub(crate) mod fixtures;

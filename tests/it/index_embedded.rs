@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions, IndexProgress};
-use toolsieve::domain::canonical::Fingerprint;
-use toolsieve::domain::principal::Visibility;
+use toolsieve::domain::access::visibility::Visibility;
+use toolsieve::domain::text::canonical::Fingerprint;
 use toolsieve::service::ports::{IndexContents, IndexDocument, IndexError, ToolIndex};
 
 use crate::index_contract::Made;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tonic::Code;
 use toolsieve::adapters::index::{RemoteIndex, RemoteIndexOptions, Spread, Timing};
-use toolsieve::domain::principal::Visibility;
+use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::service::ports::{IndexAnswer, IndexContents, IndexDocument, IndexQuery, IndexQueryText};
 
 use crate::harness::{LONG, Start, stdio};

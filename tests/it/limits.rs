@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use toolsieve::service::reload::Trigger;
+use toolsieve::service::catalog::reload::Trigger;
 
 use crate::harness::{LONG, Running, Start, stdio};
 use crate::keys::{ADMIN, KEY, administer, create, with_key};

@@ -3,7 +3,7 @@
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use toolsieve::service::reload::Trigger;
+use toolsieve::service::catalog::reload::Trigger;
 
 use crate::harness::{LONG, Running, Start, stdio};
 use crate::keys::create;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use toolsieve::service::reload::Trigger;
+use toolsieve::service::catalog::reload::Trigger;
 
 use crate::definitions::{Listed, other, read};
 use crate::harness::{Running, Start, example, stdio};

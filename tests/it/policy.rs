@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
-use toolsieve::service::reload::Trigger;
+use toolsieve::service::catalog::reload::Trigger;
 
 use crate::harness::{Running, Start, stdio};
 use crate::keys::{ADMIN, KEY, administer, command, create, shape, with_key};

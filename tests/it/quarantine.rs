@@ -9,9 +9,9 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolsieve::adapters::store::SqliteStore;
-use toolsieve::domain::definition::{PROMPTS_LISTED, TOOLS_LISTED};
-use toolsieve::domain::tool::{ServerName, ToolId};
-use toolsieve::service::definitions::{DefinitionCounts, Definitions};
+use toolsieve::domain::catalog::definition::{PROMPTS_LISTED, TOOLS_LISTED};
+use toolsieve::domain::catalog::tool::{ServerName, ToolId};
+use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
 use toolsieve::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 
 use crate::harness::process::Service;

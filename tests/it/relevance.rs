@@ -3,11 +3,12 @@
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use toolsieve::domain::relevance::analysis::Analyzer;
-use toolsieve::domain::relevance::{
+use toolsieve::domain::catalog::texts::{ToolText, Vocabulary};
+use toolsieve::domain::selection::relevance::{
     Candidates, CutCandidate, CutParameters, FusionParameters, Gate, GateEvidence, LexicalModel, Parts, QueryPlan, Ranked, Role,
-    SparseVector, Synonyms, ToolText, Vocabulary, cut, passages, readable_score,
+    SparseVector, Synonyms, cut, passages, readable_score,
 };
+use toolsieve::domain::text::analysis::Analyzer;
 
 fn cases<T: DeserializeOwned>(file: &str) -> T {
     let path = format!("{}/tests/cases/relevance/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -144,7 +145,7 @@ fn gate_by_words() {
 
 /// Tool examples point along one axis, the others along another.
 fn taught_gate() -> Gate {
-    let tools = toolsieve::domain::relevance::examples::TOOL_EXAMPLES.len();
+    let tools = toolsieve::domain::selection::relevance::examples::TOOL_EXAMPLES.len();
     let vectors: Vec<[f32; 3]> = Gate::example_texts()
         .enumerate()
         .map(|(at, _)| {

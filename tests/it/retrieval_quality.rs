@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::store::SqliteStore;
-use toolsieve::domain::catalog::{self, Catalog, CatalogServer};
-use toolsieve::domain::principal::Visibility;
-use toolsieve::domain::relevance::LexicalModel;
-use toolsieve::domain::tool::{ServerName, ToolId};
-use toolsieve::service::current::CurrentCatalog;
+use toolsieve::domain::access::visibility::Visibility;
+use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
+use toolsieve::domain::catalog::tool::{ServerName, ToolId};
+use toolsieve::domain::selection::relevance::LexicalModel;
+use toolsieve::service::catalog::current::CurrentCatalog;
+use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex};
-use toolsieve::service::refresh::Indexing;
-use toolsieve::service::retrieve::Retrieve;
+use toolsieve::service::selection::retrieve::Retrieve;
 use toolsieve::settings::{BuiltinModel, Settings};
 
 /// Macro recall at 5 of the four sets, as a Python hybrid of dense and lexical search reached it.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use toolsieve::adapters::data_dir::DataDir;
 use toolsieve::adapters::store::SqliteStore;
-use toolsieve::domain::catalog::ServerListing;
-use toolsieve::domain::tool::ServerName;
+use toolsieve::domain::catalog::catalog::ServerListing;
+use toolsieve::domain::catalog::tool::ServerName;
 use toolsieve::service::ports::Store;
 
 use crate::harness::stdio;

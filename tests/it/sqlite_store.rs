@@ -12,12 +12,12 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::store::{BackupError, OpenError, SqliteStore, back_up};
-use toolsieve::domain::api_key::ApiKey;
-use toolsieve::domain::enrichment::Author;
-use toolsieve::domain::experiment::Arm;
-use toolsieve::domain::tool::{ServerName, ToolId};
-use toolsieve::service::definitions::{DefinitionCounts, Definitions};
-use toolsieve::service::keys::{Keys, NewKey};
+use toolsieve::domain::access::api_key::ApiKey;
+use toolsieve::domain::catalog::tool::{ServerName, ToolId};
+use toolsieve::domain::selection::enrichment::Author;
+use toolsieve::domain::selection::experiment::Arm;
+use toolsieve::service::access::keys::{Keys, NewKey};
+use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
 use toolsieve::service::ports::{EventMessage, OfferedTools, SelectionEvent, SelectionEventKind, Store, StoredDefinition};
 use toolsieve::settings::{DefinitionChanges, DefinitionSettings};
 

@@ -7,21 +7,21 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use toolsieve::domain::api_key::{ApiKey, KeyId};
-use toolsieve::domain::canonical::Fingerprint;
-use toolsieve::domain::chat::{ChatKey, ChatSet};
-use toolsieve::domain::conversation::Conversation;
-use toolsieve::domain::document::Mode;
-use toolsieve::domain::enrichment::{Author, Enrichment, Written};
-use toolsieve::domain::experiment::Arm;
-use toolsieve::domain::loading::{Group, GroupKind};
-use toolsieve::domain::policy::{Effect, RulePlace, RuleSource};
-use toolsieve::domain::principal::{Principal, PrincipalId};
-use toolsieve::domain::secret::{SealedSecret, SecretName, SecretPlace};
-use toolsieve::domain::session::{ID_BYTES, Session, SessionContents, SessionId};
-use toolsieve::domain::tool::{ServerName, ToolId};
-use toolsieve::domain::tool_facts::WrittenFacts;
-use toolsieve::domain::toolset::{Toolset, ToolsetName};
+use toolsieve::domain::access::api_key::{ApiKey, KeyId};
+use toolsieve::domain::access::policy::{Effect, RulePlace, RuleSource};
+use toolsieve::domain::access::principal::{Principal, PrincipalId};
+use toolsieve::domain::access::secret::{SealedSecret, SecretName, SecretPlace};
+use toolsieve::domain::access::tool_facts::WrittenFacts;
+use toolsieve::domain::access::toolset::{Toolset, ToolsetName};
+use toolsieve::domain::catalog::tool::{ServerName, ToolId};
+use toolsieve::domain::records::conversation::Conversation;
+use toolsieve::domain::selection::chat::{ChatKey, ChatSet};
+use toolsieve::domain::selection::enrichment::{Author, Enrichment, Written};
+use toolsieve::domain::selection::experiment::Arm;
+use toolsieve::domain::text::canonical::Fingerprint;
+use toolsieve::domain::toolsets::loading::{Group, GroupKind};
+use toolsieve::domain::toolsets::mode::Mode;
+use toolsieve::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use toolsieve::service::ports::{
     ArmFigures, AuditAction, AuditEntry, AuditQuery, CallOutcome, DayUsage, EventMessage, Feedback, MessageCounts, OfferedTools,
     SelectionEvent, SelectionEventKind, SelectionName, ServerListing, SessionCaps, SessionCounts, SessionQuery, SessionSaved, SkippedTool,

@@ -5,7 +5,7 @@ use std::fs;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use toolsieve::service::reload::Trigger;
+use toolsieve::service::catalog::reload::Trigger;
 
 use crate::harness::process;
 use crate::harness::{Running, Start, stdio};

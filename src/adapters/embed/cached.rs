@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use moka::sync::Cache;
 use tokio::sync::watch;
 
-use crate::service::meters::CacheMeter;
 use crate::service::ports::{EmbedError, Embedder};
+use crate::service::records::metrics::CacheMeter;
 
 pub struct CachedEmbedder {
     inner: Arc<dyn Embedder>,

@@ -21,8 +21,8 @@ pub use self::local::BuiltinEmbedder;
 
 use crate::adapters::embed::builtin::{Encoder, ImportError, ModelError, PromptOverrides};
 use crate::adapters::llm;
-use crate::service::meters::CacheMeter;
 use crate::service::ports::Embedder;
+use crate::service::records::metrics::CacheMeter;
 use crate::settings::{EmbedderProvider, EmbedderSettings, FolderSettings};
 
 /// Memory for the vectors of messages, in bytes. Computing one again here takes a millisecond, asking for it a request.

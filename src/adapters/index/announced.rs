@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use super::contents::CanonicalContents;
 use super::directory::{Directory, Point};
 use super::lists::{TermLists, best_of};
-use crate::domain::canonical::Fingerprint;
-use crate::domain::principal::Visibility;
+use crate::domain::access::visibility::Visibility;
+use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{
     Coverage, IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexState, ToolIndex,
 };
@@ -168,9 +168,9 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::AnnouncedIndex;
-    use crate::domain::principal::{Visibility, VisibilityClass};
-    use crate::domain::relevance::SparseVector;
-    use crate::domain::tool::ToolId;
+    use crate::domain::access::visibility::{Visibility, VisibilityClass};
+    use crate::domain::catalog::tool::ToolId;
+    use crate::domain::selection::relevance::SparseVector;
     use crate::service::ports::{
         Coverage, IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexQueryText, IndexState, ToolIndex,
     };

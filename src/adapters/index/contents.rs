@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::domain::canonical::Fingerprint;
-use crate::domain::relevance::SparseVector;
+use crate::domain::selection::relevance::SparseVector;
+use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{IndexContents, IndexDocument, IndexServer};
 
 /// Documents in the order of their tools, each tool once, with clean vectors; then servers, likewise.
@@ -145,9 +145,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::{CanonicalContents, canonical_sparse};
-    use crate::domain::principal::VisibilityClass;
-    use crate::domain::relevance::SparseVector;
-    use crate::domain::tool::{ServerName, ToolId};
+    use crate::domain::access::visibility::VisibilityClass;
+    use crate::domain::catalog::tool::{ServerName, ToolId};
+    use crate::domain::selection::relevance::SparseVector;
     use crate::service::ports::{IndexContents, IndexDocument, IndexServer};
 
     fn document(name: &str, dense: &[&[f32]]) -> IndexDocument {

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::CanonicalContents;
 use super::merged::{Merged, Scored};
-use crate::domain::principal::{Scope, Visibility, VisibilityClass};
-use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::access::visibility::{Scope, Visibility, VisibilityClass};
+use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{Coverage, IndexCandidate, IndexServerScore};
 
 /// One tool of an index.

@@ -23,7 +23,7 @@ use qdrant_edge::{
 
 use super::directory::Values;
 use super::merged::Scored;
-use crate::domain::relevance::SparseVector;
+use crate::domain::selection::relevance::SparseVector;
 use crate::service::ports::{IndexDocument, IndexError, IndexServer};
 
 const DENSE: &str = "dense";

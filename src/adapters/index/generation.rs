@@ -11,8 +11,8 @@ use super::embedded::IndexProgress;
 use super::engine::{Engine, PointFilter};
 use super::marker::Marker;
 use super::merged::{Merged, Scored};
-use crate::domain::canonical::Fingerprint;
-use crate::domain::principal::Visibility;
+use crate::domain::access::visibility::Visibility;
+use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState};
 
 /// From this size on a graph is built, and a search is long enough to leave the async thread: 20,000 tools take 2 ms

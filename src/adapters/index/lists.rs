@@ -9,7 +9,7 @@ use ahash::AHashMap;
 use super::contents::{CanonicalContents, canonical_sparse};
 use super::directory::Directory;
 use super::merged::{Merged, Scored};
-use crate::domain::relevance::SparseVector;
+use crate::domain::selection::relevance::SparseVector;
 use crate::service::ports::{IndexAnswer, IndexDocument, IndexQuery};
 
 /// Tools that are found by their words alone.
@@ -114,9 +114,9 @@ pub(super) fn best_of(scores: &[f32], visible: impl Fn(usize) -> bool, limit: us
 #[cfg(test)]
 mod tests {
     use super::TermLists;
-    use crate::domain::principal::VisibilityClass;
-    use crate::domain::relevance::SparseVector;
-    use crate::domain::tool::ToolId;
+    use crate::domain::access::visibility::VisibilityClass;
+    use crate::domain::catalog::tool::ToolId;
+    use crate::domain::selection::relevance::SparseVector;
     use crate::service::ports::IndexDocument;
 
     fn sparse(terms: &[(u32, f32)]) -> SparseVector {

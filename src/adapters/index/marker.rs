@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::CanonicalContents;
 use super::directory::{Point, ServerPoint, points};
-use crate::domain::canonical::Fingerprint;
+use crate::domain::text::canonical::Fingerprint;
 
 /// Raised when an older release could misread the folder, or when this one could misread an older folder.
 const FORMAT: u32 = 3;

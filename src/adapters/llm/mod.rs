@@ -13,8 +13,8 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 
-use crate::domain::enrichment::{Brief, Enrichment};
-use crate::domain::judgement::{AnswerProblem, Choice, Question};
+use crate::domain::selection::enrichment::{Brief, Enrichment};
+use crate::domain::selection::judgement::{AnswerProblem, Choice, Question};
 use crate::service::ports::{Advisor, EnrichError, Enricher, Judge, JudgeError};
 use crate::settings::LlmSettings;
 use crate::settings::llm::Endpoint;

@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 use tower::Service;
 use tower::service_fn;
 
-use crate::domain::judgement::AnswerProblem;
+use crate::domain::selection::judgement::AnswerProblem;
 use crate::service::ports::JudgeError;
 
 /// The longest completion, in bytes. Ours are a few hundred.

@@ -9,7 +9,7 @@ use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
-use crate::domain::hidden_text::is_unseen;
+use crate::domain::catalog::hidden_text::is_unseen;
 
 /// `message name=value …`, as `tracing-subscriber` writes it.
 pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::adapters::mcp::connection::{Link, LinkError, Reply};
 use crate::adapters::mcp::exchange::{Listeners, Purpose, RawArguments};
 use crate::adapters::mcp::http::Forwarded;
-use crate::domain::json;
+use crate::domain::text::json;
 use crate::service::ports::{Asked, AskedKind, Round, Said, ServerQuestion};
 
 /// How often a server may ask back in one call.

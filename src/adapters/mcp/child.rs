@@ -24,7 +24,7 @@ use crate::adapters::mcp::sandbox::{Sandbox, SandboxError, SandboxPlaces};
 use crate::adapters::mcp::spawner;
 use crate::adapters::mcp::stderr::{self, LastWords};
 use crate::adapters::mcp::text::Secrets;
-use crate::domain::tool::ServerName;
+use crate::domain::catalog::tool::ServerName;
 use crate::settings::{ProcessSettings, SandboxSettings, StartSettings};
 
 /// What a child inherits; besides these, `LC_*` and `XDG_*`.

@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::adapters::mcp::news::Pending;
 use crate::adapters::mcp::text::foreign;
-use crate::domain::json;
-use crate::domain::principal::PrincipalId;
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::text::json;
 use crate::service::ports::{Progress, Said};
 
 /// What asks for an argument as an HTTP header.

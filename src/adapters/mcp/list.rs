@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::adapters::mcp::connection::{Link, LinkError, Reply};
 use crate::adapters::mcp::exchange::{Listeners, Purpose};
-use crate::domain::json;
+use crate::domain::text::json;
 use crate::service::ports::SkippedTool;
 
 const MAX_PAGES: usize = 1000;

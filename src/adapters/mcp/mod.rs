@@ -61,8 +61,8 @@ use self::http::Forwarded;
 use self::per_user::UserConnections;
 use self::server::{NoLink, Outlet, Patience, Server};
 use self::supervisor::Supervisor;
-use crate::domain::principal::PrincipalId;
-use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{
     Asked, CallContext, CallError, Credentials, Offers, Parting, ServerChange, ServerChangeKind, ServerEvent, ServerNews, ServerState,
     ToolServers,

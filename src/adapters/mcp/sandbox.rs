@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::adapters::launch::Grants;
-use crate::domain::tool::ServerName;
+use crate::domain::catalog::tool::ServerName;
 use crate::settings::SandboxSettings;
 
 /// What programs of every kind need to run, as far as it is there.

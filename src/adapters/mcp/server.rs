@@ -12,7 +12,7 @@ use crate::adapters::mcp::connection::{About, Era, Link, Wire};
 use crate::adapters::mcp::list::Tools;
 use crate::adapters::mcp::per_user::Use;
 use crate::adapters::mcp::text::{Secrets, plain};
-use crate::domain::tool::ServerName;
+use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{NewsKind, Offers, ServerEvent, ServerListing, ServerNews, ServerPhase, ServerState};
 use crate::settings::servers::ServerSettings;
 

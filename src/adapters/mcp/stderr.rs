@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::adapters::mcp::cutoff::Cutoff;
 use crate::adapters::mcp::text::{Secrets, cut, plain};
-use crate::domain::rate::{Pace, Pacer};
-use crate::domain::tool::ServerName;
+use crate::domain::access::rate::{Pace, Pacer};
+use crate::domain::catalog::tool::ServerName;
 
 /// Bytes of a line that are kept.
 const LINE_LIMIT: usize = 2000;

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::adapters::mcp::child::Streams;
 use crate::adapters::mcp::cutoff::Cutoff;
 use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket, encode};
-use crate::domain::tool::ServerName;
+use crate::domain::catalog::tool::ServerName;
 
 /// Messages that may wait until the child reads its standard input.
 const QUEUE: usize = 256;

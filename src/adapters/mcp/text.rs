@@ -3,7 +3,7 @@
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use crate::domain::hidden_text::is_unseen;
+use crate::domain::catalog::hidden_text::is_unseen;
 use crate::settings::servers::{ServerSettings, TransportSettings};
 
 /// Characters of a server's message that are kept.
@@ -146,7 +146,7 @@ mod tests {
     use indexmap::IndexMap;
 
     use super::*;
-    use crate::domain::tool::ServerName;
+    use crate::domain::catalog::tool::ServerName;
 
     fn secrets(transport: TransportSettings) -> Secrets {
         Secrets::of(&ServerSettings {

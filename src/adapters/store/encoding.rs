@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::domain::canonical::Fingerprint;
+use crate::domain::text::canonical::Fingerprint;
 
 /// A vector as little-endian 32-bit floats.
 pub(super) fn vector_to_bytes(vector: &[f32]) -> Vec<u8> {

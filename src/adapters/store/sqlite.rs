@@ -43,18 +43,18 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, SqliteConnection};
 use uuid::Uuid;
 
 use crate::adapters::installation::AccessMark;
-use crate::domain::api_key::{ApiKey, KeyId};
-use crate::domain::canonical::Fingerprint;
-use crate::domain::chat::{ChatKey, ChatSet};
-use crate::domain::enrichment::{Author, Written};
-use crate::domain::loading::Group;
-use crate::domain::principal::PrincipalId;
-use crate::domain::secret::{SealedSecret, SecretPlace};
-use crate::domain::session::{Session, SessionContents, SessionId};
-use crate::domain::session_figures::{SessionQuery, SessionReport};
-use crate::domain::tool::{ServerName, ToolId};
-use crate::domain::tool_facts::WrittenFacts;
-use crate::domain::toolset::{Definition, Toolset, ToolsetName};
+use crate::domain::access::api_key::{ApiKey, KeyId};
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::access::secret::{SealedSecret, SecretPlace};
+use crate::domain::access::tool_facts::WrittenFacts;
+use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
+use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::records::session_figures::{SessionQuery, SessionReport};
+use crate::domain::selection::chat::{ChatKey, ChatSet};
+use crate::domain::selection::enrichment::{Author, Written};
+use crate::domain::text::canonical::Fingerprint;
+use crate::domain::toolsets::loading::Group;
+use crate::domain::toolsets::session::{Session, SessionContents, SessionId};
 use crate::service::ports::{
     AuditEntry, AuditQuery, Feedback, SelectionEvent, SelectionName, ServerListing, SessionCaps, SessionSaved, Store, StoreError,
     StoredAuditEntry, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts, Usage, UsageQuery,

@@ -19,8 +19,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::cli::Failure;
-use crate::domain::catalog::{Catalog, CatalogServer, ServerListing};
-use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing};
+use crate::domain::catalog::tool::{ServerName, ToolId};
 
 /// Under which name tools without a server are searched.
 const NAMELESS: &str = "tools";

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::cli::bench::estimate::{Estimate, Figures, RESAMPLES};
 use crate::cli::bench::report::{Latency, Report, SetReport};
-use crate::domain::plot::{Bar, Line, STYLE, bars, escape, lines, table};
+use crate::http::pages::plot::{Bar, Line, STYLE, bars, escape, lines, table};
 
 pub(super) fn page(report: &Report) -> String {
     let mut out = format!(

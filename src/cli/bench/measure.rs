@@ -17,12 +17,13 @@ use crate::cli::bench::metrics::{complete, hit, hits, ndcg, of_servers, recall, 
 use crate::cli::bench::report::{Group, Latency, Missed, SetReport};
 use crate::cli::catalog;
 use crate::cli::retrieval::Retrieval;
-use crate::domain::principal::{Principal, Visibility};
-use crate::domain::relevance::QueryPlan;
-use crate::domain::selection::Reason;
-use crate::domain::tool::ToolId;
-use crate::service::current::CurrentCatalog;
-use crate::service::select::{SelectRequest, Turn, TurnRole};
+use crate::domain::access::principal::Principal;
+use crate::domain::access::visibility::Visibility;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::selection::relevance::QueryPlan;
+use crate::domain::selection::selection::Reason;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::selection::select::{SelectRequest, Turn, TurnRole};
 use crate::settings::{Rerank, Settings};
 
 /// Of how many found tools an example tells.

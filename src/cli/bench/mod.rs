@@ -26,7 +26,7 @@ use crate::cli::bench::measure::{Corpus, Level, Measure, Measured, bar};
 use crate::cli::bench::report::{Ablation, Bootstrap, Report};
 use crate::cli::retrieval::{Recipe, Retrieval, VectorStore, open_embedder};
 use crate::cli::{Failure, Outcome, SourceArgs, catalog, print, runtime};
-use crate::service::refresh::OnProgress;
+use crate::service::catalog::indexing::OnProgress;
 use crate::settings::{ServersSource, Settings};
 
 #[derive(Args)]

@@ -1,8 +1,8 @@
 //! What can be left out of the retrieval, to see what it contributes. One line a part.
 
 use crate::cli::retrieval::{Recipe, Vectors};
-use crate::domain::relevance::Synonyms;
-use crate::domain::relevance::analysis::Language;
+use crate::domain::selection::relevance::Synonyms;
+use crate::domain::text::analysis::Language;
 
 /// A part of the retrieval.
 #[derive(Clone, Copy)]

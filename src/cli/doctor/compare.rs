@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::doctor::documents::{Operation, Operations};
-use crate::domain::tool::ServerName;
+use crate::domain::catalog::tool::ServerName;
 
 /// Keywords that tell a model something. Types and the forms of unions are left out: they are said in several ways.
 const KEYWORDS: [&str; 20] = [

@@ -7,12 +7,13 @@ use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use crate::domain::catalog::CatalogServer;
-use crate::domain::document::{self, Mode};
-use crate::domain::mcpo;
-use crate::domain::principal::Visibility;
-use crate::domain::tool::ServerName;
-use crate::service::publish::{Face, Place, Publish};
+use crate::domain::access::visibility::Visibility;
+use crate::domain::catalog::catalog::CatalogServer;
+use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::document;
+use crate::domain::publishing::mcpo;
+use crate::domain::toolsets::mode::Mode;
+use crate::service::publishing::publish::{Face, Place, Publish};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 

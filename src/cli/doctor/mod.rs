@@ -16,8 +16,8 @@ use serde::Serialize;
 
 use crate::app;
 use crate::cli::{self, Failure, ListenArgs, Outcome, SourceArgs, catalog, embedder, read, runtime};
-use crate::service::current::CurrentCatalog;
-use crate::service::publish::Publish;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::publishing::publish::Publish;
 use crate::settings::{McpoSettings, ServersSource, Settings};
 
 use self::checks::Check;

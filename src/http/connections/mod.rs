@@ -19,7 +19,7 @@ use tokio::time::sleep_until;
 use self::connection::Standing;
 pub use self::connection::{Answering, Connection, KNOWN as KEEP_ALIVE, Sent};
 pub use self::io::Io;
-use crate::service::meters::Meters;
+use crate::service::records::metrics::Meters;
 
 /// The log says at most this often that connections are ended for want of room.
 const QUIET: Duration = Duration::from_mins(1);
@@ -158,7 +158,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{Connection, ConnectionLimits, Connections};
-    use crate::service::meters::Meters;
+    use crate::service::records::metrics::Meters;
 
     fn connections(most: usize, strangers: usize) -> Arc<Connections> {
         Connections::new(ConnectionLimits { most, strangers }, Arc::new(Meters::default()))

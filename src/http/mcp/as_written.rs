@@ -11,8 +11,8 @@ use indexmap::IndexMap;
 use rmcp::model::{CallToolResult, InputRequiredResult};
 use serde_json::value::RawValue;
 
-use crate::domain::json;
-use crate::domain::outcome;
+use crate::domain::execution::outcome;
+use crate::domain::text::json;
 
 const PLACEHOLDER: &str = "toolsieve";
 const RESULT_TYPE: &str = "resultType";

@@ -6,10 +6,10 @@ use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool as McpTool, Too
 use serde_json::{Value, json};
 
 use super::passthrough::address;
-use crate::domain::document::MetaTool;
-use crate::domain::hidden_text;
-use crate::domain::json::{self, Edit};
-use crate::domain::tool::{ServerName, Tool};
+use crate::domain::catalog::hidden_text;
+use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::publishing::document::MetaTool;
+use crate::domain::text::json::{self, Edit};
 
 /// A tool with everything that its server says of it, under the name by which it is published.
 pub(super) fn of(tool: &Tool) -> McpTool {

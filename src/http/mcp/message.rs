@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::domain::json;
-use crate::service::mcp_sessions::Abilities;
+use crate::domain::text::json;
+use crate::service::mcp::mcp_sessions::Abilities;
 
 const ID: &str = "id";
 const METHOD: &str = "method";

@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::http::problem::Problem;
 use crate::http::routes::{smart_select as smart, tools, toolsets};
 use crate::http::state::State;
-use crate::service::execute::Caller;
-use crate::service::loading::Here;
+use crate::service::caller::Caller;
+use crate::service::toolsets::loading::Here;
 
 pub(super) async fn find(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
     let (request, _) = tools::search_request(arguments.as_bytes())?;

@@ -41,11 +41,11 @@ use self::message::{INVALID_REQUEST, Message, Parted, Unreadable, has_sessions};
 pub use self::rounds::Finished;
 use self::server::{Face, Shown};
 use self::stream::EVENT_STREAM;
-use crate::domain::conversation::Conversation;
-use crate::domain::document::Mode;
-use crate::domain::json;
-use crate::domain::principal::Principal;
-use crate::domain::tool::ServerName;
+use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::ServerName;
+use crate::domain::records::conversation::Conversation;
+use crate::domain::text::json;
+use crate::domain::toolsets::mode::Mode;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::methods::was_head;
@@ -54,8 +54,8 @@ use crate::http::problem::{Code, Problem};
 use crate::http::routes::documents::{check_server, mode};
 use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
-use crate::service::mcp_sessions::{McpAddress, McpSession};
-use crate::service::publish::Place;
+use crate::service::mcp::mcp_sessions::{McpAddress, McpSession};
+use crate::service::publishing::publish::Place;
 
 const SESSION: &str = "mcp-session-id";
 const JSON: &str = "application/json";
@@ -235,7 +235,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     Ok(response)
 }
 
-/// What was chosen for the message that Open WebUI lists the tools for, see [`crate::service::message_selections`].
+/// What was chosen for the message that Open WebUI lists the tools for, see [`crate::service::selection::message_selections`].
 fn chosen(state: &State, principal: &Principal, request: &HttpRequest) -> Option<Arc<[String]>> {
     let message = request.headers().get(MESSAGE_ID)?.to_str().ok()?;
     state.message_selections.of(principal, message)

@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 
 use super::rounds;
 use super::server::{Face, LIST_TTL_MS};
-use crate::domain::hidden_text;
-use crate::domain::tool::ServerName;
+use crate::domain::catalog::hidden_text;
+use crate::domain::catalog::tool::ServerName;
 use crate::http::problem::Problem;
-use crate::service::execute::Told;
-use crate::service::passthrough::{PassError, View, member_of_name};
+use crate::service::caller::Told;
+use crate::service::mcp::passthrough::{PassError, View, member_of_name};
+use crate::service::mcp::waiting_calls::{Subject, WaitError};
 use crate::service::ports::{Asked, AskedKind, CallError};
-use crate::service::waiting_calls::{Subject, WaitError};
 
 /// What stands between a server's name and that of its prompt.
 const BETWEEN: &str = "__";
@@ -279,7 +279,7 @@ pub(super) fn unknown_state(error: WaitError) -> ErrorData {
 #[cfg(test)]
 mod tests {
     use super::{address, server_of_address};
-    use crate::domain::tool::ServerName;
+    use crate::domain::catalog::tool::ServerName;
 
     #[test]
     fn an_address_gives_back_what_it_was_made_of() {

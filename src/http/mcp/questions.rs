@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::service::mcp_sessions::McpSession;
+use crate::service::mcp::mcp_sessions::McpSession;
 use crate::service::ports::{Refusal, Said, ServerQuestion};
 
 const QUEUE: usize = 16;

@@ -2,7 +2,7 @@
 //! Round-Trip Requests").
 //!
 //! A server of the newer era asks in place of a result: question, answers and the server's state pass through, and nothing is kept
-//! here. One of the older era asks on its connection: its call waits ([`crate::service::waiting_calls`]), and what the client gets is a
+//! here. One of the older era asks on its connection: its call waits ([`crate::service::mcp::waiting_calls`]), and what the client gets is a
 //! question of the same form.
 
 use std::sync::Arc;
@@ -16,13 +16,14 @@ use tokio::time::timeout;
 
 use super::passthrough::{protocol_error, unknown_state};
 use super::server::{Face, TELLING, failed, progress};
-use crate::domain::tool::{ServerName, Tool};
+use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::http::problem::Problem;
-use crate::service::execute::{ExecuteError, Executed, Told};
-use crate::service::mcp_sessions::Abilities;
-use crate::service::passthrough::PassError;
+use crate::service::caller::Told;
+use crate::service::execution::execute::{ExecuteError, Executed};
+use crate::service::mcp::mcp_sessions::Abilities;
+use crate::service::mcp::passthrough::PassError;
+use crate::service::mcp::waiting_calls::{Holder, OpenCall, Subject, Turn, WaitError, WaitingCalls};
 use crate::service::ports::{Asked, CallError, Round, Said};
-use crate::service::waiting_calls::{Holder, OpenCall, Subject, Turn, WaitError, WaitingCalls};
 
 /// The requests that may be made in rounds.
 pub(super) const CALL: &str = "tools/call";

@@ -23,21 +23,23 @@ use super::as_written::AsWritten;
 use super::rounds;
 use super::subscriptions::Open;
 use super::{definition, meta, questions};
-use crate::domain::catalog::{Catalog, CatalogServer};
-use crate::domain::document::{self, MAX_DESCRIBED, Mode};
-use crate::domain::json;
-use crate::domain::naming::{
+use crate::domain::access::visibility::Visibility;
+use crate::domain::catalog::catalog::{Catalog, CatalogServer};
+use crate::domain::catalog::naming::{
     DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
 };
-use crate::domain::principal::Visibility;
-use crate::domain::tool::{ServerName, Tool, ToolId};
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::publishing::document::{self, MAX_DESCRIBED};
+use crate::domain::text::json;
+use crate::domain::toolsets::mode::Mode;
 use crate::http::problem::Problem;
 use crate::http::state::State;
-use crate::service::execute::{Caller, ExecuteError, Told};
-use crate::service::loading::Here;
-use crate::service::mcp_sessions::McpSession;
+use crate::service::caller::{Caller, Told};
+use crate::service::execution::execute::ExecuteError;
+use crate::service::mcp::mcp_sessions::McpSession;
 use crate::service::ports::{Progress, Round};
-use crate::service::publish::{Place, Publish};
+use crate::service::publishing::publish::{Place, Publish};
+use crate::service::toolsets::loading::Here;
 
 /// How long a client may keep a list. Servers change theirs rarely, and nobody tells the client.
 pub(super) const LIST_TTL_MS: u64 = 60_000;

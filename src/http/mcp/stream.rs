@@ -19,7 +19,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::{is_stream, to_response};
 use crate::http::problem::{Code, Problem};
-use crate::service::mcp_sessions::{Listening, Running};
+use crate::service::mcp::mcp_sessions::{Listening, Running};
 
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
 /// After so much silence a comment says that the stream is alive.

@@ -10,11 +10,11 @@ use serde_json::json;
 use super::passthrough::{INVALID_PARAMS, RESOURCE_NOT_FOUND, protocol_error, told, unknown_resource};
 use super::server::Face;
 use crate::http::problem::{Code, Problem};
-use crate::service::mcp_news::News;
-use crate::service::mcp_sessions::{McpAddress, McpSession, OpenStream};
-use crate::service::passthrough::PassError;
+use crate::service::mcp::mcp_news::News;
+use crate::service::mcp::mcp_sessions::{McpAddress, McpSession, OpenStream};
+use crate::service::mcp::passthrough::PassError;
+use crate::service::mcp::subscriptions::{Resource, SubscribeError};
 use crate::service::ports::CallError;
-use crate::service::subscriptions::{Resource, SubscribeError};
 
 /// Subscriptions of one stream that are made at a time.
 const AT_ONCE: usize = 8;

@@ -6,17 +6,17 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::domain::document::Mode;
-use crate::domain::principal::Principal;
-use crate::domain::tool::ServerName;
+use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::ServerName;
+use crate::domain::toolsets::mode::Mode;
 use crate::http::caller::Caller;
 use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
-use crate::service::execute::LIST_RETRY;
-use crate::service::loading::Here;
-use crate::service::publish::{Document, Face, Place, Publish};
+use crate::service::execution::execute::LIST_RETRY;
+use crate::service::publishing::publish::{Document, Face, Place, Publish};
+use crate::service::toolsets::loading::Here;
 
 #[derive(Deserialize, IntoParams)]
 pub struct DocumentQuery {

@@ -6,10 +6,10 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError, web};
 use serde_json::value::RawValue;
 
-use crate::domain::arguments::Repair;
-use crate::domain::conversation::Conversation;
-use crate::domain::principal::PrincipalKind;
-use crate::domain::tool::{ServerName, Tool, ToolId};
+use crate::domain::access::principal::PrincipalKind;
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::execution::arguments::Repair;
+use crate::domain::records::conversation::Conversation;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::place::At;
@@ -17,8 +17,9 @@ use crate::http::problem::{Problem, read_json};
 use crate::http::routes::documents::check_server;
 use crate::http::routes::{smart_select, tools, toolsets};
 use crate::http::state::State;
-use crate::service::execute::{self, Executed};
-use crate::service::publish::Place;
+use crate::service::caller;
+use crate::service::execution::execute::Executed;
+use crate::service::publishing::publish::Place;
 
 /// Longest id of a chat or a selection that is taken over.
 pub(super) const MAX_ID_BYTES: usize = 256;
@@ -93,7 +94,7 @@ async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId
 }
 
 /// What a call of this tool carries of the request: headers too, where its server's configuration lets some through.
-pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpRequest) -> execute::Caller {
+pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpRequest) -> caller::Caller {
     let mut context = context(caller, request);
     if state.execute.forwards_headers(tool) {
         context.headers = Arc::new(headers(caller, request));
@@ -130,13 +131,13 @@ fn arguments(body: &[u8]) -> Result<&str, Problem> {
 }
 
 /// What a call carries of the request.
-pub fn context(caller: &Caller, request: &HttpRequest) -> execute::Caller {
+pub fn context(caller: &Caller, request: &HttpRequest) -> caller::Caller {
     let header = |names: &[&str]| {
         names.iter().find_map(|name| {
             request.headers().get(*name)?.to_str().ok().filter(|value| !value.is_empty() && value.len() <= MAX_ID_BYTES).map(str::to_owned)
         })
     };
-    execute::Caller {
+    caller::Caller {
         principal: Arc::clone(&caller.0),
         headers: Arc::new(http::HeaderMap::new()),
         chat: header(&["x-openwebui-chat-id", "x-session-id"]).filter(|id| is_kept(id)),

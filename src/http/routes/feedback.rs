@@ -9,8 +9,8 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::state::State;
-use crate::service::feedback::FeedbackError;
 use crate::service::ports::{SelectionName, Verdict};
+use crate::service::records::feedback::FeedbackError;
 
 /// Longest body, in bytes: two names and a word.
 const MAX_BYTES: usize = 4_096;

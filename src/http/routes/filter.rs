@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::domain::principal::Principal;
-use crate::domain::selection::Disclosed;
-use crate::domain::session::Session;
+use crate::domain::access::principal::Principal;
+use crate::domain::selection::selection::Disclosed;
+use crate::domain::toolsets::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::llm_keys;
@@ -22,7 +22,7 @@ use crate::http::place::Below;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
-use crate::service::select::{Offered, SelectRequest, Selection, Turn, TurnRole};
+use crate::service::selection::select::{Offered, SelectRequest, Selection, Turn, TurnRole};
 use crate::settings::Rerank;
 
 /// Newly chosen tools that a request may ask for.

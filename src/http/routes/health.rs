@@ -3,7 +3,7 @@
 
 use actix_web::{HttpResponse, get, web};
 
-use crate::domain::principal::PrincipalKind;
+use crate::domain::access::principal::PrincipalKind;
 use crate::http::caller::Caller;
 use crate::http::state::State;
 

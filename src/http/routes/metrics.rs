@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, get, web};
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
-use crate::service::exposition::Form;
+use crate::service::records::prometheus::Form;
 
 const OPEN_METRICS: &str = "application/openmetrics-text";
 const OPEN_METRICS_TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -6,14 +6,14 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::domain::tool::ServerName;
+use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::admin::time;
 use crate::http::state::State;
+use crate::service::access::secrets::{KnownSecret, MAX_BYTES, SecretState};
 use crate::service::ports::{AuditAction, AuditEntry};
-use crate::service::secrets::{KnownSecret, MAX_BYTES, SecretState};
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

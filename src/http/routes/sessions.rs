@@ -10,19 +10,19 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use crate::domain::document::Mode;
-use crate::domain::selection::Selected;
-use crate::domain::session::Session;
+use crate::domain::selection::selection::Selected;
+use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::admin::time;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
-use crate::service::execute;
-use crate::service::loading::Here;
-use crate::service::publish::{Place, Publish};
-use crate::service::sessions::{Made, NewSession};
+use crate::service::caller;
+use crate::service::publishing::publish::{Place, Publish};
+use crate::service::toolsets::loading::Here;
+use crate::service::toolsets::sessions::{Made, NewSession};
 
 /// Names of one session.
 const MOST_NAMES: usize = 1_000;
@@ -203,7 +203,7 @@ fn body_of(state: &State, session: &Session) -> SessionBody {
 }
 
 /// A session with what it began with and what is loaded.
-async fn with_tools(state: &State, caller: &execute::Caller, session: Arc<Session>) -> SessionBody {
+async fn with_tools(state: &State, caller: &caller::Caller, session: Arc<Session>) -> SessionBody {
     let place = Place::Session(Arc::clone(&session));
     let bound = state.loading.bound(Here::new(caller, &place), Mode::Full).await;
     let (catalog, visibility) = (state.current.snapshot(), state.current.visibility(&caller.principal));

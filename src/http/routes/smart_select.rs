@@ -11,8 +11,8 @@ use crate::http::llm_keys;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
+use crate::service::meta_tools::smart_select::SmartSelectRequest;
 use crate::service::ports::Advisor;
-use crate::service::smart_select::SmartSelectRequest;
 
 /// Tools that may be asked for.
 const FEWEST: usize = 5;

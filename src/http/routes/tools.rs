@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::domain::document::{MAX_DESCRIBED, MAX_QUERIES};
+use crate::domain::publishing::document::{MAX_DESCRIBED, MAX_QUERIES};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::place::At;
@@ -14,8 +14,8 @@ use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::execute::{answer, context, for_tool};
 use crate::http::routes::toolsets::{chat, in_chat};
 use crate::http::state::State;
-use crate::service::find::{Detail, FindTools, MAX_LIMIT};
-use crate::service::loading::Here;
+use crate::service::meta_tools::find::{Detail, FindTools, MAX_LIMIT};
+use crate::service::toolsets::loading::Here;
 
 #[derive(Deserialize, ToSchema)]
 struct SearchBody {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
 
-use crate::domain::document::loading::MAX_GROUPS;
+use crate::domain::publishing::document::loading::MAX_GROUPS;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::place::At;
@@ -14,9 +14,9 @@ use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::execute::{MAX_ID_BYTES, context, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
-use crate::service::execute;
-use crate::service::loading::Here;
-use crate::service::publish::Place;
+use crate::service::caller;
+use crate::service::publishing::publish::Place;
+use crate::service::toolsets::loading::Here;
 
 /// What shall be loaded; one of the two at least.
 #[derive(Deserialize, ToSchema)]
@@ -236,6 +236,6 @@ pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
 }
 
 /// The caller in the chat of the body, which goes before that of the headers.
-pub(super) fn in_chat(caller: execute::Caller, chat: Option<String>) -> execute::Caller {
-    execute::Caller { chat: chat.or(caller.chat), ..caller }
+pub(super) fn in_chat(caller: caller::Caller, chat: Option<String>) -> caller::Caller {
+    caller::Caller { chat: chat.or(caller.chat), ..caller }
 }

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::domain::policy::{Effect, RulePlace};
-use crate::domain::principal::Principal;
-use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::access::policy::{Effect, RulePlace};
+use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::CallOutcome;
 
 /// Something that somebody did. Holds no arguments and no results.

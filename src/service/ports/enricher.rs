@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use crate::domain::enrichment::{Brief, Enrichment, EnrichmentProblem};
+use crate::domain::selection::enrichment::{Brief, Enrichment, EnrichmentProblem};
 use crate::service::ports::JudgeError;
 
 /// Has a language model write what a tool is found by.

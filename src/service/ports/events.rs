@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::canonical::Fingerprint;
-use crate::domain::conversation::Conversation;
-use crate::domain::experiment::Arm;
-use crate::domain::tool::ToolId;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::records::conversation::Conversation;
+use crate::domain::selection::experiment::Arm;
+use crate::domain::text::canonical::Fingerprint;
 
 /// Something that happened to a selection. Holds no arguments and no results, and of a message its text only where the settings
 /// want it.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::Serialize;
 
-use crate::domain::principal::{Visibility, VisibilityClass};
-use crate::domain::relevance::SparseVector;
-use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::access::visibility::{Visibility, VisibilityClass};
+use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::selection::relevance::SparseVector;
 
 /// Finds tools by vectors. The visibility is part of the query, so that a hidden tool never takes a place.
 #[async_trait]

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use secrecy::SecretString;
 
-use crate::domain::judgement::{AnswerProblem, Choice, Provider, Question};
+use crate::domain::selection::judgement::{AnswerProblem, Choice, Provider, Question};
 
 /// Asks a language model which tools a task needs.
 #[async_trait]

@@ -7,6 +7,7 @@ mod events;
 mod files;
 mod index;
 mod judge;
+mod limit;
 mod process;
 mod servers;
 mod store;
@@ -21,13 +22,14 @@ pub use self::index::{
     IndexServerScore, IndexState, QdrantState, ToolIndex,
 };
 pub use self::judge::{Advisor, Judge, JudgeError};
+pub use self::limit::Limit;
 pub use self::process::ProcessState;
 pub use self::servers::{
     Asked, AskedKind, CallContext, CallError, Credentials, NewsKind, Offers, Parting, Progress, Refusal, Round, Said, ServerChange,
     ServerChangeKind, ServerEvent, ServerNews, ServerPhase, ServerQuestion, ServerState, ToolServers,
 };
 pub use self::store::{SessionCaps, SessionSaved, Store, StoreError, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts};
-pub use crate::domain::catalog::{ServerListing, SkippedTool};
-pub use crate::domain::feedback::{Feedback, Verdict};
-pub use crate::domain::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
-pub use crate::domain::usage::{DayUsage, MessageCounts, ToolCounts, ToolUsage, Usage, UsageQuery};
+pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};
+pub use crate::domain::records::feedback::{Feedback, Verdict};
+pub use crate::domain::records::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
+pub use crate::domain::records::usage::{DayUsage, MessageCounts, ToolCounts, ToolUsage, Usage, UsageQuery};

@@ -14,10 +14,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::domain::canonical::Fingerprint;
-use crate::domain::catalog::ServerListing;
-use crate::domain::principal::{Principal, PrincipalId};
-use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::catalog::catalog::ServerListing;
+use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::text::canonical::Fingerprint;
 use crate::settings::servers::ServerSettings;
 
 /// The configured MCP servers: their lists of tools and the way to call one.

@@ -7,21 +7,21 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use uuid::Uuid;
 
-use crate::domain::api_key::{ApiKey, KeyId};
-use crate::domain::canonical::Fingerprint;
-use crate::domain::catalog::ServerListing;
-use crate::domain::chat::{ChatKey, ChatSet};
-use crate::domain::enrichment::{Author, Written};
-use crate::domain::feedback::Feedback;
-use crate::domain::loading::Group;
-use crate::domain::principal::PrincipalId;
-use crate::domain::secret::{SealedSecret, SecretPlace};
-use crate::domain::session::{Session, SessionContents, SessionId};
-use crate::domain::session_figures::{SessionQuery, SessionReport};
-use crate::domain::tool::{ServerName, ToolId};
-use crate::domain::tool_facts::WrittenFacts;
-use crate::domain::toolset::{Definition, Toolset, ToolsetName};
-use crate::domain::usage::{Usage, UsageQuery};
+use crate::domain::access::api_key::{ApiKey, KeyId};
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::access::secret::{SealedSecret, SecretPlace};
+use crate::domain::access::tool_facts::WrittenFacts;
+use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
+use crate::domain::catalog::catalog::ServerListing;
+use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::records::feedback::Feedback;
+use crate::domain::records::session_figures::{SessionQuery, SessionReport};
+use crate::domain::records::usage::{Usage, UsageQuery};
+use crate::domain::selection::chat::{ChatKey, ChatSet};
+use crate::domain::selection::enrichment::{Author, Written};
+use crate::domain::text::canonical::Fingerprint;
+use crate::domain::toolsets::loading::Group;
+use crate::domain::toolsets::session::{Session, SessionContents, SessionId};
 use crate::service::ports::{AuditEntry, AuditQuery, SelectionEvent, SelectionName, StoredAuditEntry};
 
 /// What must survive a restart. Everything else is a cache.
@@ -62,7 +62,7 @@ pub trait Store: Send + Sync {
         since: SystemTime,
     ) -> Result<u64, StoreError>;
 
-    /// What is written about the tools of these keys ([`crate::domain::enrichment::key`]): by an admin, otherwise by this
+    /// What is written about the tools of these keys ([`crate::domain::selection::enrichment::key`]): by an admin, otherwise by this
     /// model.
     async fn enrichments(&self, model: Option<&str>, tools: &[Fingerprint]) -> Result<HashMap<Fingerprint, Written>, StoreError>;
 

@@ -7,7 +7,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use serde_json::{Map, Value, json};
-use toolsieve::domain::schema::InputSchema;
+use toolsieve::domain::catalog::schema::InputSchema;
 
 use super::instances::Instances;
 

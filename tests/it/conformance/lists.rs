@@ -11,9 +11,9 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
-use toolsieve::domain::catalog;
-use toolsieve::domain::document;
-use toolsieve::domain::tool::{ServerName, Tool};
+use toolsieve::domain::catalog::catalog;
+use toolsieve::domain::catalog::tool::{ServerName, Tool};
+use toolsieve::domain::publishing::document;
 
 use super::instances::Instances;
 use crate::harness::{Start, example};

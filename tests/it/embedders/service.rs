@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
-use toolsieve::service::reload::Trigger;
+use toolsieve::service::catalog::reload::Trigger;
 
 use super::server::{DIMENSION, Endpoint, Reply, answer, vector};
 use crate::definitions::{Listed, other};

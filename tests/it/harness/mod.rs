@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use toolsieve::app::Application;
-use toolsieve::service::reload::Reload;
+use toolsieve::service::catalog::reload::Reload;
 use toolsieve::settings::{Environment, McpoSettings, Overrides, ServersSource, Settings, Sources};
 
 /// Long enough for a loaded machine; nothing waits for it unless it fails.

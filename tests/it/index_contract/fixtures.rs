@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use toolsieve::domain::principal::{Scope, Visibility, VisibilityClass};
-use toolsieve::domain::relevance::SparseVector;
-use toolsieve::domain::tool::{ServerName, ToolId};
+use toolsieve::domain::access::visibility::{Scope, Visibility, VisibilityClass};
+use toolsieve::domain::catalog::tool::{ServerName, ToolId};
+use toolsieve::domain::selection::relevance::SparseVector;
 use toolsieve::service::ports::{IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexQuery, IndexQueryText, IndexServer};
 
 use super::Index;

@@ -25,7 +25,7 @@ use url::Url;
 use self::fault::{AnswerFault, Fault};
 use self::health::Health;
 use self::wire::Role;
-use crate::domain::canonical::Fingerprint;
+use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{EmbedError, Embedder};
 use crate::settings::EndpointSettings;
 

@@ -17,7 +17,7 @@ use super::super::embedded::IndexProgress;
 use super::fault::Fault;
 use super::nodes::{CALL, Nodes};
 use super::wire::{self, Spread};
-use crate::domain::canonical::Fingerprint;
+use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::IndexError;
 
 /// Raised when what is stored changes its form.

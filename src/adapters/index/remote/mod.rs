@@ -38,7 +38,7 @@ use super::embedded::{IndexProgress, unembedded};
 use super::generation::LARGE;
 use super::lists::{TermLists, by_words};
 use super::merged::{Merged, Scored};
-use crate::domain::canonical::Fingerprint;
+use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
 
 /// Where the cluster is and how it is used.

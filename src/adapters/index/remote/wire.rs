@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};
 
 use super::super::directory::Values;
-use crate::domain::relevance::SparseVector;
-use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::selection::relevance::SparseVector;
 use crate::service::ports::{IndexDocument, IndexServer};
 
 /// Payload fields of a point. The first two are filtered by, the third is for people who look.
@@ -177,7 +177,7 @@ fn point_id(id: Uuid) -> PointId {
 #[cfg(test)]
 mod tests {
     use super::{id, server_id};
-    use crate::domain::tool::{ServerName, ToolId};
+    use crate::domain::catalog::tool::{ServerName, ToolId};
 
     #[test]
     fn an_id_depends_on_server_and_name_and_on_nothing_else() {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::domain::json;
+use crate::domain::text::json;
 
 const PARAM: &str = "mcp-param-";
 /// Schemas within schemas that are gone through.

@@ -31,7 +31,7 @@ use self::headers::{ParamHeaders, written};
 use crate::adapters::mcp::events::{Event, Events};
 use crate::adapters::mcp::http::EVENT_STREAM;
 use crate::adapters::mcp::stdio::{Line, Lines};
-use crate::domain::json;
+use crate::domain::text::json;
 
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";

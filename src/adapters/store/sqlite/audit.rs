@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::{from_millis, to_millis};
-use crate::domain::policy::{Effect, RulePlace, RuleSource};
-use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::access::policy::{Effect, RulePlace, RuleSource};
+use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, CallOutcome, StoredAuditEntry};
 
 /// Rows of one statement.

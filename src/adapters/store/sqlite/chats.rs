@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::to_millis;
-use crate::domain::chat::{ChatKey, ChatSet};
-use crate::domain::principal::PrincipalId;
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::selection::chat::{ChatKey, ChatSet};
 use crate::service::ports::StoredChat;
 
 pub(super) async fn load(readers: &SqlitePool, key: &ChatKey) -> Result<Option<StoredChat>, sqlx::Error> {

@@ -8,9 +8,9 @@ use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 use super::CHUNK;
 use super::vectors::DAY;
 use crate::adapters::store::encoding::{fingerprint_from_bytes, from_millis, to_millis};
-use crate::domain::canonical::Fingerprint;
-use crate::domain::definition::LISTED;
-use crate::domain::tool::{ServerName, ToolId};
+use crate::domain::catalog::definition::LISTED;
+use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::StoredDefinition;
 
 #[derive(FromRow)]

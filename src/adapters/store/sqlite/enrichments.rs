@@ -8,8 +8,8 @@ use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 use super::CHUNK;
 use super::vectors::{DAY, push_list};
 use crate::adapters::store::encoding::{fingerprint_from_bytes, to_millis};
-use crate::domain::canonical::Fingerprint;
-use crate::domain::enrichment::{Author, Enrichment, Written};
+use crate::domain::selection::enrichment::{Author, Enrichment, Written};
+use crate::domain::text::canonical::Fingerprint;
 
 /// In the place of a model's name.
 const ADMIN: &str = "";

@@ -6,8 +6,8 @@ use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use super::CHUNK;
 use crate::adapters::store::encoding::to_millis;
-use crate::domain::canonical::Fingerprint;
-use crate::domain::tool::ToolId;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{EventMessage, SelectionEvent, SelectionEventKind, SelectionName};
 
 /// Rows of one statement: every statement is a round trip to the thread of the connection.

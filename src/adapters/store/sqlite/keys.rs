@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use sqlx::{FromRow, SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::{fingerprint_from_bytes, from_millis, to_millis};
-use crate::domain::api_key::{ApiKey, KeyId};
+use crate::domain::access::api_key::{ApiKey, KeyId};
 
 #[derive(FromRow)]
 struct Row {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::{from_millis, to_millis};
-use crate::domain::tool::ServerName;
+use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::ServerListing;
 
 #[derive(sqlx::FromRow)]

@@ -3,9 +3,9 @@
 use sqlx::{FromRow, SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::{from_millis, to_millis};
-use crate::domain::principal::PrincipalId;
-use crate::domain::secret::{SealedSecret, SecretName, SecretPlace};
-use crate::domain::tool::ServerName;
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::access::secret::{SealedSecret, SecretName, SecretPlace};
+use crate::domain::catalog::tool::ServerName;
 
 #[derive(FromRow)]
 struct Row {

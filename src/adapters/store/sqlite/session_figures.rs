@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::{from_millis, to_millis};
-use crate::domain::canonical::Fingerprint;
-use crate::domain::conversation::ConversationKind;
-use crate::domain::experiment::Arm;
-use crate::domain::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
-use crate::domain::usage::LatencyBucket;
+use crate::domain::records::conversation::ConversationKind;
+use crate::domain::records::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
+use crate::domain::records::usage::LatencyBucket;
+use crate::domain::selection::experiment::Arm;
+use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{CallOutcome, SelectionEvent, SelectionEventKind};
 
 const COUNTS: &str = "SUM(selections) AS selections, SUM(coalesce(initial_tools, 0)) AS initial_tools, \

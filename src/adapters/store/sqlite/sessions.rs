@@ -5,10 +5,10 @@ use std::time::SystemTime;
 use sqlx::{FromRow, SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::{from_millis, to_millis};
-use crate::domain::document::Mode;
-use crate::domain::loading::{Group, GroupKind};
-use crate::domain::principal::PrincipalId;
-use crate::domain::session::{Session, SessionContents, SessionId};
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::toolsets::loading::{Group, GroupKind};
+use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::session::{Session, SessionContents, SessionId};
 use crate::service::ports::{SessionCaps, SessionSaved};
 
 #[derive(FromRow)]

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::to_millis;
-use crate::domain::tool::ToolId;
-use crate::domain::tool_facts::WrittenFacts;
+use crate::domain::access::tool_facts::WrittenFacts;
+use crate::domain::catalog::tool::ToolId;
 use crate::service::ports::StoredToolFacts;
 
 pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<StoredToolFacts>, sqlx::Error> {

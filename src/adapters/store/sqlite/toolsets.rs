@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::adapters::store::encoding::to_millis;
-use crate::domain::toolset::{Definition, Toolset, ToolsetName};
+use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
 
 pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<Toolset>, sqlx::Error> {
     let rows: Vec<(String, String)> = sqlx::query_as("SELECT name, definition FROM toolset ORDER BY name").fetch_all(readers).await?;

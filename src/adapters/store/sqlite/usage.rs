@@ -7,8 +7,8 @@ use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use super::CHUNK;
 use crate::adapters::store::encoding::{from_millis, to_millis};
-use crate::domain::tool::ToolId;
-use crate::domain::usage::{Latencies, LatencyBucket};
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::records::usage::{Latencies, LatencyBucket};
 use crate::service::ports::{
     CallOutcome, DayUsage, MessageCounts, SelectionEvent, SelectionEventKind, ToolCounts, ToolUsage, Usage, UsageQuery, Verdict,
 };

@@ -8,7 +8,7 @@ use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
 
 use super::CHUNK;
 use crate::adapters::store::encoding::{fingerprint_from_bytes, to_millis, vector_from_bytes, vector_to_bytes};
-use crate::domain::canonical::Fingerprint;
+use crate::domain::text::canonical::Fingerprint;
 
 /// In milliseconds.
 pub(super) const DAY: i64 = 24 * 60 * 60 * 1000;

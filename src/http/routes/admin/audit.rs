@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{principal, time, time_of};
-use crate::domain::policy::{Effect, RulePlace};
+use crate::domain::access::policy::{Effect, RulePlace};
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;

@@ -5,8 +5,8 @@ use actix_web::{HttpResponse, delete, get, put, web};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::domain::enrichment::{Enrichment, MOST_QUERIES};
-use crate::domain::tool::ToolId;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::selection::enrichment::{Enrichment, MOST_QUERIES};
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem, read_json};

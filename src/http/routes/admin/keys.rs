@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::time;
-use crate::domain::api_key::{ApiKey, KeyId};
-use crate::domain::principal::PrincipalId;
-use crate::domain::tool::ServerName;
-use crate::domain::toolset::ToolsetName;
+use crate::domain::access::api_key::{ApiKey, KeyId};
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::state::State;
-use crate::service::keys::NewKey;
+use crate::service::access::keys::NewKey;
 use crate::service::ports::{AuditAction, AuditEntry};
 
 /// Names of servers, toolsets or groups of one key.

@@ -20,10 +20,10 @@ use actix_web::http::header;
 use jiff::Timestamp;
 use utoipa_actix_web::service_config::ServiceConfig;
 
-use crate::domain::principal::PrincipalId;
-use crate::domain::usage::Latencies;
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::records::usage::Latencies;
 use crate::http::problem::{Code, Problem};
-use crate::service::usage::quantiles;
+use crate::service::records::usage::quantiles;
 
 /// What queries ask about that do not say since when.
 const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);

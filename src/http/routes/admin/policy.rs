@@ -12,7 +12,7 @@ use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Problem, read_json};
 use crate::http::state::State;
-use crate::service::policies::{Asked, Check, PolicyView};
+use crate::service::access::policies::{Asked, Check, PolicyView};
 use crate::service::ports::{AuditAction, AuditEntry};
 
 /// The rules to put in force.

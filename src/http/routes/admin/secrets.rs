@@ -5,7 +5,7 @@ use actix_web::{HttpResponse, delete, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::domain::principal::PrincipalId;
+use crate::domain::access::principal::PrincipalId;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;

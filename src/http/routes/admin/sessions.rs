@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{principal, time};
-use crate::domain::session::{Session, SessionContents};
+use crate::domain::toolsets::session::{Session, SessionContents};
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;

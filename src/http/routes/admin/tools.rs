@@ -7,14 +7,14 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::expected;
-use crate::domain::tool::ToolId;
-use crate::domain::tool_facts::WrittenFacts;
+use crate::domain::access::tool_facts::WrittenFacts;
+use crate::domain::catalog::tool::ToolId;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::state::State;
+use crate::service::catalog::tool_admin::{ToolFilter, ToolView};
 use crate::service::ports::{AuditAction, AuditEntry};
-use crate::service::tool_admin::{ToolFilter, ToolView};
 
 const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{quantile_milliseconds, span, time};
-use crate::domain::usage::Latencies;
+use crate::domain::records::usage::Latencies;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::service::ports::{DayUsage, MessageCounts, ToolCounts, ToolUsage, UsageQuery};
-use crate::service::usage::{ServerUsage, UsageOrder, UsageReport, success_rate};
+use crate::service::records::usage::{ServerUsage, UsageOrder, UsageReport, success_rate};
 
 const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;

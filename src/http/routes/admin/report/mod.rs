@@ -17,7 +17,7 @@ use crate::http::pages;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::service::ports::{ArmFigures, SessionCounts, SessionFigures, SessionQuery};
-use crate::service::report::{Compared, arm_name, mean};
+use crate::service::records::report::{Compared, arm_name, mean};
 
 const DEFAULT_LIMIT: usize = 50;
 const MAX_LIMIT: usize = 1_000;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{ArmBody, ReportBody, SessionFiguresBody};
-use crate::domain::plot::{Bar, STYLE, bars, escape, table};
+use crate::http::pages::plot::{Bar, STYLE, bars, escape, table};
 
 /// A figure of an arm, what it is called, and how many digits it has.
 type Figure = (&'static str, fn(&ArmBody) -> Option<f64>, usize);

@@ -1,0 +1,198 @@
+//! API keys: how they look, what is kept of them, and whether one is good.
+//!
+//! A key is `tsk_<id>_<secret>`. The id finds the record and is no secret; of the whole key only the SHA-256 is kept. The
+//! secret has 256 random bits, so a slow hash would protect nothing more.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use secrecy::{ExposeSecret, SecretString};
+use subtle::ConstantTimeEq;
+
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::catalog::tool::ServerName;
+use crate::domain::text::canonical::Fingerprint;
+
+/// What every key begins with, so that people and scanners know one when they see it.
+pub const PREFIX: &str = "tsk_";
+pub const ID_BYTES: usize = 6;
+pub const SECRET_BYTES: usize = 32;
+/// Longest name of a key.
+const MAX_NAME: usize = 64;
+
+/// Names a key in lists and addresses. Not a secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(Arc<str>);
+
+impl KeyId {
+    pub fn new(id: impl Into<Arc<str>>) -> Self {
+        Self(id.into())
+    }
+
+    /// Twelve hexadecimal digits.
+    #[must_use]
+    pub fn of_bytes(bytes: [u8; ID_BYTES]) -> Self {
+        let mut text = String::with_capacity(2 * ID_BYTES);
+        for byte in bytes {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        Self::new(text)
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What is kept of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    pub id: KeyId,
+    /// The key is the principal `key:NAME`. Of keys that are not revoked no two have one name.
+    pub name: String,
+    /// SHA-256 of the whole key.
+    pub hash: Fingerprint,
+    /// `None`: all.
+    pub servers: Option<BTreeSet<ServerName>>,
+    /// `None`: all tools, also those in no toolset.
+    pub toolsets: Option<BTreeSet<ToolsetName>>,
+    /// The groups of whoever calls with this key; of users it speaks for, no others count. Empty: all of theirs.
+    pub groups: BTreeSet<String>,
+    /// Whether it is believed on which user it calls for.
+    pub trusted: bool,
+    pub created_at: SystemTime,
+    pub expires_at: Option<SystemTime>,
+    pub revoked_at: Option<SystemTime>,
+    /// To the hour.
+    pub last_used_at: Option<SystemTime>,
+}
+
+/// Which key let somebody in, and with which secret: it may have another one by now.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Presented {
+    pub id: KeyId,
+    /// As [`ApiKey::hash`].
+    pub hash: Fingerprint,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyState {
+    Active,
+    Expired,
+    Revoked,
+}
+
+impl KeyState {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+impl ApiKey {
+    #[must_use]
+    pub fn state(&self, now: SystemTime) -> KeyState {
+        if self.revoked_at.is_some() {
+            KeyState::Revoked
+        } else if self.expires_at.is_some_and(|end| end <= now) {
+            KeyState::Expired
+        } else {
+            KeyState::Active
+        }
+    }
+
+    /// Whether this is the key, and still good. Compared in constant time.
+    #[must_use]
+    pub fn admits(&self, presented: Fingerprint, now: SystemTime) -> bool {
+        let same: bool = presented.as_bytes().ct_eq(self.hash.as_bytes()).into();
+        same && self.state(now) == KeyState::Active
+    }
+}
+
+/// A whole key. It is shown once and never kept.
+#[must_use]
+pub fn compose(id: &KeyId, secret: &[u8; SECRET_BYTES]) -> SecretString {
+    format!("{PREFIX}{}_{}", id.as_str(), URL_SAFE_NO_PAD.encode(secret)).into()
+}
+
+#[must_use]
+pub fn hash(key: &SecretString) -> Fingerprint {
+    Fingerprint::of_text(key.expose_secret())
+}
+
+/// The id in what looks like a key of ours; `None` for everything else.
+#[must_use]
+pub fn id_of(presented: &str) -> Option<KeyId> {
+    let rest = presented.strip_prefix(PREFIX)?;
+    Some(KeyId::new(rest.split_once('_').map_or(rest, |(id, _)| id)))
+}
+
+/// Why a key can't have this name.
+///
+/// # Errors
+/// A sentence for whoever gave it.
+pub fn check_name(name: &str) -> Result<(), &'static str> {
+    let is_fine = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_fine) {
+        return Err("name is 1 to 64 letters, digits, -, _ and .");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::{Duration, SystemTime};
+
+    use secrecy::ExposeSecret;
+
+    use super::{ApiKey, Fingerprint, KeyId, KeyState, check_name, compose, hash, id_of};
+
+    #[test]
+    fn a_key_admits_itself_alone_and_in_its_time() {
+        let id = KeyId::of_bytes([0, 1, 2, 3, 4, 255]);
+        let secret = compose(&id, &[7; 32]);
+        let text = secret.expose_secret();
+        assert_eq!(text.len(), 4 + 12 + 1 + 43);
+        assert_eq!(id_of(text).as_ref().map(KeyId::as_str), Some("0001020304ff"));
+        let now = SystemTime::now();
+        let key = ApiKey {
+            id: id.clone(),
+            name: "ci".into(),
+            hash: hash(&secret),
+            servers: None,
+            toolsets: None,
+            groups: BTreeSet::new(),
+            trusted: false,
+            created_at: now,
+            expires_at: Some(now + Duration::from_secs(1)),
+            revoked_at: None,
+            last_used_at: None,
+        };
+        assert!(key.admits(hash(&secret), now));
+        for wrong in [&text[..text.len() - 1], "", "tsk_0001020304ff_", compose(&id, &[8; 32]).expose_secret()] {
+            assert!(!key.admits(Fingerprint::of_text(wrong), now), "{wrong}");
+        }
+        assert_eq!(key.state(now + Duration::from_secs(1)), KeyState::Expired);
+        assert!(!ApiKey { revoked_at: Some(now), ..key }.admits(hash(&secret), now));
+        assert_eq!(id_of("sk-foreign"), None);
+    }
+
+    #[test]
+    fn names_fit_into_addresses_and_patterns() {
+        assert!(check_name("open-webui.prod_1").is_ok());
+        for name in ["", "a b", "a*", "ä", &"x".repeat(65)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What is wrong or doubtful between rules.
+
+use std::collections::HashMap;
+
+use crate::domain::access::policy::compiled::Policy;
+use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem};
+use crate::domain::catalog::catalog::Catalog;
+
+/// Rules that say of the same callers and tools the opposite of an earlier one: one of the two is a mistake.
+#[must_use]
+pub fn contradictions(rules: &[PlacedRule]) -> Vec<RuleProblem> {
+    twins(rules)
+        .filter(|(rule, (_, effect))| rule.rule.effect != *effect)
+        .map(|(rule, (first, effect))| RuleProblem {
+            place: rule.place,
+            reason: format!("it says {}, and {first} says {} under the same conditions", rule.rule.effect.name(), effect.name()),
+        })
+        .collect()
+}
+
+/// Rules without effect: that fit no tool of the catalog, or that come behind one which decides before them.
+#[must_use]
+pub fn warnings(policy: &Policy, catalog: &Catalog) -> Vec<RuleProblem> {
+    let rules = policy.rules();
+    let warning = |rule: &PlacedRule, reason: String| RuleProblem { place: rule.place, reason };
+    let idle = policy.idle(catalog).into_iter();
+    let mut found: Vec<RuleProblem> = idle.map(|rule| warning(rule, "it fits no tool that there is now".to_owned())).collect();
+    found.extend(
+        twins(rules)
+            .filter(|(rule, (_, effect))| rule.rule.effect == *effect)
+            .map(|(rule, (first, _))| warning(rule, format!("{first} says the same"))),
+    );
+    if let Some(end) = rules.iter().position(|rule| rule.rule.conditions() == Rule::default()) {
+        let place = rules[end].place;
+        found.extend(rules[end + 1..].iter().map(|rule| warning(rule, format!("it is never asked: {place} fits everything"))));
+    }
+    found
+}
+
+/// Rules with the conditions of an earlier one, with that one.
+fn twins(rules: &[PlacedRule]) -> impl Iterator<Item = (&PlacedRule, (RulePlace, Effect))> {
+    let mut first: HashMap<Rule, (RulePlace, Effect)> = HashMap::new();
+    rules.iter().filter_map(move |rule| {
+        let here = (rule.place, rule.rule.effect);
+        let known = *first.entry(rule.rule.conditions()).or_insert(here);
+        (known.0 != rule.place).then_some((rule, known))
+    })
+}

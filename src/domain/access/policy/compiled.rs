@@ -1,0 +1,402 @@
+//! A policy made ready: tools are put into classes once for each catalog, and callers get the classes that they may see.
+//!
+//! A class is what the rules make of a tool, written as a little program: a list of conditions on the caller with their
+//! effects, what holds if none of them does, and the toolsets that the tool is in. Its number is a hash of that. So a class means the same under every
+//! policy and on every replica, a change of rules moves only the tools that it speaks of, and an index that is a moment
+//! behind errs towards what held before.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use ahash::RandomState;
+use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+
+use crate::domain::access::policy::decision::ToolSide;
+use crate::domain::access::policy::pattern::{Bits, Conditions, Patterns, Scratch};
+use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule};
+use crate::domain::access::policy::toolsets::{Membership, Toolsets};
+use crate::domain::access::policy::view::Asked;
+use crate::domain::access::principal::Principal;
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::visibility::{Classes, Members, Scope, VisibilityClass};
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::hints;
+use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::tool::Tool;
+use crate::domain::catalog::traits::Traits;
+use crate::domain::text::canonical::Fingerprint;
+
+/// The rules in force.
+#[derive(Debug)]
+pub struct Policy {
+    rules: Arc<[PlacedRule]>,
+    default: Effect,
+    version: u64,
+    servers: Conditions,
+    tools: Conditions,
+    tags: Conditions,
+    in_toolsets: Conditions,
+    pub(super) toolsets: Arc<Toolsets>,
+    /// For each combination of hints the rules whose annotations hold.
+    hints: Vec<Bits>,
+    /// For each rule its condition on callers in `callers`; `None`: it fits all.
+    caller_of: Vec<Option<usize>>,
+    /// Each condition once.
+    callers: Vec<CallerSide>,
+    asked: Asked,
+    /// The rules one by one, for whoever wants to know which decides.
+    pub(super) single: OnceLock<Vec<ToolSide>>,
+}
+
+/// What a rule says of callers.
+#[derive(Debug)]
+struct CallerSide {
+    fingerprint: Fingerprint,
+    principals: Patterns,
+    groups: Patterns,
+    models: Patterns,
+}
+
+/// What the rules make of a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Program {
+    /// Conditions on the caller, the first that holds decides.
+    steps: Vec<(usize, Effect)>,
+    /// If none does.
+    otherwise: Effect,
+    /// By number.
+    toolsets: Bits,
+}
+
+/// What the rules make of some tools.
+#[derive(Debug, Default)]
+struct Part {
+    /// Each program once, with the class that is its own where no other has it.
+    programs: Vec<(VisibilityClass, Program)>,
+    /// For each tool its program by number.
+    each: Vec<usize>,
+    /// Toolsets by number with tools that are always on in them.
+    always: Vec<(usize, OperationId)>,
+}
+
+/// The classes of one catalog under one policy.
+#[derive(Debug, Default)]
+pub struct Assignment {
+    pub classes: Arc<Classes>,
+    programs: Vec<(VisibilityClass, Program)>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::new(Effect::Allow, Vec::new())
+    }
+}
+
+impl Policy {
+    /// Of rules that were [read](Rule::read).
+    #[must_use]
+    pub fn new(default: Effect, rules: Vec<PlacedRule>) -> Self {
+        let count = rules.len();
+        let of = |texts: fn(&Rule) -> &[String]| Conditions::new(rules.iter().map(|rule| texts(&rule.rule)), count);
+        let hints = (0..hints::COMBINATIONS).map(|hints| {
+            let mut bits = Bits::new(count);
+            let holding = rules.iter().enumerate().filter(|(_, rule)| hints::hold(&rule.rule.annotations, hints));
+            holding.for_each(|(number, _)| bits.set(number));
+            bits
+        });
+        let hints = hints.collect();
+        let (servers, tools, tags) = (of(|rule| &rule.servers), of(|rule| &rule.tools), of(|rule| &rule.tags));
+        let in_toolsets = of(|rule| &rule.toolsets);
+        let mut callers: Vec<CallerSide> = Vec::new();
+        let mut known: HashMap<Fingerprint, usize> = HashMap::new();
+        let caller_of = rules.iter().map(|rule| {
+            (!rule.rule.is_for_all()).then(|| {
+                let side = CallerSide::of(&rule.rule);
+                *known.entry(side.fingerprint).or_insert_with(|| {
+                    callers.push(side);
+                    callers.len() - 1
+                })
+            })
+        });
+        let caller_of = caller_of.collect();
+        let rules: Arc<[PlacedRule]> = rules.into();
+        let version = Fingerprint::of_text(&format!("{default:?} {rules:?}")).prefix();
+        Self {
+            asked: Asked::by(&rules),
+            rules,
+            default,
+            version,
+            servers,
+            tools,
+            tags,
+            in_toolsets,
+            toolsets: Arc::default(),
+            hints,
+            caller_of,
+            callers,
+            single: OnceLock::new(),
+        }
+    }
+
+    /// With these toolsets, of which rules may speak and which callers may be kept to.
+    #[must_use]
+    pub fn with_toolsets(mut self, toolsets: Arc<Toolsets>) -> Self {
+        let rules = Fingerprint::of_text(&format!("{:?} {:?}", self.default, self.rules)).prefix();
+        self.version = if toolsets.version() == 0 {
+            rules
+        } else {
+            Fingerprint::of_bytes(&[rules.to_le_bytes(), toolsets.version().to_le_bytes()].concat()).prefix()
+        };
+        self.toolsets = toolsets;
+        self
+    }
+
+    #[must_use]
+    pub fn toolsets(&self) -> &Arc<Toolsets> {
+        &self.toolsets
+    }
+
+    /// Equal policies have equal versions.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    #[must_use]
+    pub fn rules(&self) -> &[PlacedRule] {
+        &self.rules
+    }
+
+    #[must_use]
+    pub fn default_effect(&self) -> Effect {
+        self.default
+    }
+
+    /// Whether everybody may use everything, as far as rules decide.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.rules.is_empty() && self.default == Effect::Allow
+    }
+
+    /// Whether a caller may use everything that the key reaches.
+    #[must_use]
+    pub fn is_open_to(&self, principal: &Principal) -> bool {
+        self.is_open() && !self.toolsets.narrow(principal)
+    }
+
+    /// Whether a tool is in the toolsets that a caller is kept to, whatever the rules say.
+    #[must_use]
+    pub fn reaches(&self, principal: &Principal, tool: &Tool) -> bool {
+        if !self.toolsets.narrow(principal) {
+            return true;
+        }
+        let mut found = self.toolsets.membership();
+        self.toolsets.find(&tool.id.server, Traits::of(tool), &mut found);
+        self.toolsets.admit(&found.member, principal)
+    }
+
+    /// Puts every tool of a catalog into its class.
+    #[must_use]
+    pub fn assign(&self, catalog: &Catalog) -> Assignment {
+        if self.is_open() && self.toolsets.is_empty() {
+            return Assignment::default();
+        }
+        let count = catalog.tools().len();
+        // More parts than threads, as some tools take longer than others.
+        let size = count.div_ceil(2 * rayon::current_num_threads()).max(1);
+        let parts = (0..count.div_ceil(size)).into_par_iter().map(|part| self.part(catalog, part * size..count.min((part + 1) * size)));
+        let parts: Vec<Part> = parts.collect();
+        let mut each: Vec<VisibilityClass> = Vec::with_capacity(count);
+        let mut always: BTreeMap<usize, Vec<OperationId>> = BTreeMap::new();
+        let mut known: HashMap<VisibilityClass, Program, RandomState> = HashMap::default();
+        for part in parts {
+            let classes: Vec<VisibilityClass> =
+                part.programs.into_iter().map(|(class, program)| settle(class, program, &mut known)).collect();
+            each.extend(part.each.into_iter().map(|program| classes[program]));
+            part.always.into_iter().for_each(|(toolset, name)| always.entry(toolset).or_default().push(name));
+        }
+        let members = self.members(&known, always);
+        let version = Fingerprint::of_bytes(&[self.version.to_le_bytes(), catalog.version().to_le_bytes()].concat()).prefix();
+        Assignment { classes: Arc::new(Classes::new(version, catalog, each, members)), programs: known.into_iter().collect() }
+    }
+
+    /// What the rules make of the tools at these places.
+    fn part(&self, catalog: &Catalog, places: Range<usize>) -> Part {
+        let mut part = Part::default();
+        let mut known: HashMap<(Bits, Bits), usize, RandomState> = HashMap::default();
+        let mut asked = (Bits::new(self.rules.len()), Bits::new(self.toolsets.len()));
+        self.for_each(catalog, places, |place, bits, membership| {
+            asked.0.copy_from(bits);
+            asked.1.copy_from(&membership.member);
+            let program = known.get(&asked).copied().unwrap_or_else(|| {
+                let program = self.program(bits, &membership.member);
+                part.programs.push((self.class(&program), program));
+                known.insert(asked.clone(), part.programs.len() - 1);
+                part.programs.len() - 1
+            });
+            part.each.push(program);
+            part.always.extend(membership.always.iter().map(|number| (number, catalog.tools()[place].operation_id.clone())));
+        });
+        part
+    }
+
+    /// Of each toolset the classes that are in it, and the tools that are always on.
+    fn members(
+        &self,
+        programs: &HashMap<VisibilityClass, Program, RandomState>,
+        mut always: BTreeMap<usize, Vec<OperationId>>,
+    ) -> BTreeMap<ToolsetName, Members> {
+        let mut members: BTreeMap<ToolsetName, Members> = BTreeMap::new();
+        for (number, (name, _)) in self.toolsets.iter().enumerate() {
+            members.insert(name.clone(), Members { classes: BTreeSet::new(), always: always.remove(&number).unwrap_or_default() });
+        }
+        for (class, program) in programs {
+            for name in program.toolsets.iter().filter_map(|number| self.toolsets.name(number)) {
+                members.entry(name.clone()).or_default().classes.insert(*class);
+            }
+        }
+        members
+    }
+
+    /// The rules that fit no tool of a catalog, whoever calls.
+    pub(super) fn idle(&self, catalog: &Catalog) -> Vec<&PlacedRule> {
+        let mut is_idle = vec![true; self.rules.len()];
+        self.for_each(catalog, 0..catalog.tools().len(), |_, bits, _| bits.iter().for_each(|number| is_idle[number] = false));
+        self.rules.iter().zip(is_idle).filter(|(_, is_idle)| *is_idle).map(|(rule, _)| rule).collect()
+    }
+
+    /// The tools at these places, each with the rules that fit it.
+    fn for_each(&self, catalog: &Catalog, places: Range<usize>, mut visit: impl FnMut(usize, &Bits, &Membership)) {
+        let count = self.rules.len();
+        let (mut scratch, mut bits) = (Scratch::new(count), Bits::new(count));
+        let mut membership = self.toolsets.membership();
+        // What is matched against patterns is most of the work.
+        let mut of_servers: HashMap<u32, Bits, RandomState> = HashMap::default();
+        let mut of_tags: HashMap<usize, Bits, RandomState> = HashMap::default();
+        for ((place, tool, tags), number) in catalog.traits().at(places.clone()).zip(&catalog.servers_of()[places]) {
+            let server = &catalog.servers()[*number as usize].name;
+            bits.copy_from(of_servers.entry(*number).or_insert_with(|| self.servers.of([server.as_str()], &mut scratch)));
+            bits.and(&self.hints[tool.hints]);
+            self.tools.keep_tool(tool, &mut bits, &mut scratch);
+            bits.and(of_tags.entry(tags).or_insert_with(|| self.tags.of(tool.tags.iter().map(AsRef::as_ref), &mut scratch)));
+            self.toolsets.find(server, tool, &mut membership);
+            let names = membership.member.iter().filter_map(|number| self.toolsets.name(number)).map(ToolsetName::as_str);
+            self.in_toolsets.keep(names, &mut bits, &mut scratch);
+            visit(place, &bits, &membership);
+        }
+    }
+
+    /// For every rule whether its condition on callers holds.
+    pub(super) fn held(&self, principal: &Principal) -> Vec<bool> {
+        let holds: Vec<bool> = self.callers.iter().map(|side| side.holds(principal)).collect();
+        self.caller_of.iter().map(|caller| caller.is_none_or(|caller| holds[caller])).collect()
+    }
+
+    /// Equal for callers who may see the same under this policy.
+    #[must_use]
+    pub fn view_of(&self, principal: &Principal) -> Fingerprint {
+        self.asked.of(principal)
+    }
+
+    /// The classes that a caller may see.
+    #[must_use]
+    pub fn visible(&self, principal: &Principal, assignment: &Assignment) -> Scope<VisibilityClass> {
+        if self.is_open_to(principal) {
+            return Scope::All;
+        }
+        let holds: Vec<bool> = self.callers.iter().map(|side| side.holds(principal)).collect();
+        let allowed = assignment
+            .programs
+            .iter()
+            .filter(|(_, program)| program.run(&holds) == Effect::Allow && self.toolsets.admit(&program.toolsets, principal));
+        let allowed: BTreeSet<VisibilityClass> = allowed.map(|(class, _)| *class).collect();
+        // A tool that is not in any class yet is nobody's: so it stays a list, however complete.
+        Scope::Only(allowed)
+    }
+
+    /// What the rules that fit a tool come down to.
+    fn program(&self, fitting: &Bits, toolsets: &Bits) -> Program {
+        let mut steps: Vec<(usize, Effect)> = Vec::new();
+        let mut otherwise = self.default;
+        for number in fitting.iter() {
+            let effect = self.rules[number].rule.effect;
+            match self.caller_of[number] {
+                None => {
+                    otherwise = effect;
+                    break;
+                }
+                // What the same condition has said before holds.
+                Some(caller) if steps.iter().any(|(known, _)| *known == caller) => {}
+                Some(caller) => steps.push((caller, effect)),
+            }
+        }
+        // What says the same as the end need not be asked.
+        while steps.last().is_some_and(|(_, effect)| *effect == otherwise) {
+            steps.pop();
+        }
+        Program { steps, otherwise, toolsets: toolsets.clone() }
+    }
+
+    /// The class of a program: 0 for what is in no toolset and everybody may use, else a hash.
+    fn class(&self, program: &Program) -> VisibilityClass {
+        if program.steps.is_empty() && program.otherwise == Effect::Allow && program.toolsets.iter().next().is_none() {
+            return VisibilityClass(0);
+        }
+        let mut bytes = Vec::new();
+        for (caller, effect) in &program.steps {
+            bytes.extend_from_slice(self.callers[*caller].fingerprint.as_bytes());
+            bytes.extend_from_slice(effect.name().as_bytes());
+        }
+        bytes.extend_from_slice(program.otherwise.name().as_bytes());
+        for name in program.toolsets.iter().filter_map(|number| self.toolsets.name(number)) {
+            bytes.push(0);
+            bytes.extend_from_slice(name.as_str().as_bytes());
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "a hash: any 32 bits of it will do")]
+        VisibilityClass((Fingerprint::of_bytes(&bytes).prefix() as u32).max(1))
+    }
+}
+
+/// The class that a program has among others: two never share one.
+fn settle(mut class: VisibilityClass, program: Program, known: &mut HashMap<VisibilityClass, Program, RandomState>) -> VisibilityClass {
+    loop {
+        match known.entry(class) {
+            Entry::Occupied(taken) if *taken.get() != program => class = VisibilityClass(class.0.wrapping_add(1).max(1)),
+            Entry::Occupied(_) => return class,
+            Entry::Vacant(free) => {
+                free.insert(program);
+                return class;
+            }
+        }
+    }
+}
+
+impl Program {
+    fn run(&self, holds: &[bool]) -> Effect {
+        self.steps.iter().find(|(caller, _)| holds[*caller]).map_or(self.otherwise, |(_, effect)| *effect)
+    }
+}
+
+impl CallerSide {
+    fn of(rule: &Rule) -> Self {
+        let Rule { principals, groups, models, .. } = rule.conditions();
+        // E-mail addresses are compared in lower case.
+        let lower = |text: &String| if text.contains('@') { text.to_lowercase() } else { text.clone() };
+        let principals: Vec<String> = principals.iter().map(lower).collect();
+        Self {
+            fingerprint: Fingerprint::of_text(&format!("{principals:?} {groups:?} {models:?}")),
+            principals: Patterns::new(&principals),
+            groups: Patterns::new(&groups),
+            models: Patterns::new(&models),
+        }
+    }
+
+    fn holds(&self, principal: &Principal) -> bool {
+        let email = principal.email.as_ref().map(|email| format!("user:{email}"));
+        self.principals.hold([principal.id.as_str()].into_iter().chain(email.as_deref()))
+            && self.groups.hold(principal.groups.iter().map(String::as_str))
+            && self.models.hold(principal.model.as_deref())
+    }
+}

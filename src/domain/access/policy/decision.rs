@@ -1,0 +1,90 @@
+//! The same policy, rule by rule: slower than the compiled one, and able to say why.
+
+use crate::domain::access::policy::compiled::Policy;
+use crate::domain::access::policy::pattern::Patterns;
+use crate::domain::access::policy::rule::{Effect, Rule, RulePlace};
+use crate::domain::access::principal::Principal;
+use crate::domain::catalog::hints::{self, ToolFacts};
+use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+
+/// What holds, and which rule says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub effect: Effect,
+    /// `None`: no rule fits, the default holds.
+    pub rule: Option<RulePlace>,
+}
+
+/// What one rule says of tools.
+#[derive(Debug)]
+pub(super) struct ToolSide {
+    servers: Patterns,
+    tools: Patterns,
+    published: Patterns,
+    tags: Patterns,
+    toolsets: Patterns,
+    /// By the number of a combination of hints.
+    hints: Vec<bool>,
+}
+
+/// A policy as it is for one caller. What the caller's key does not reach is not looked at here.
+#[derive(Debug)]
+pub struct Decisions<'a> {
+    policy: &'a Policy,
+    single: &'a [ToolSide],
+    /// For each rule whether it is for this caller.
+    held: Vec<bool>,
+}
+
+impl Policy {
+    #[must_use]
+    pub fn decisions(&self, principal: &Principal) -> Decisions<'_> {
+        let single = self.single.get_or_init(|| self.rules().iter().map(|rule| ToolSide::of(&rule.rule)).collect());
+        Decisions { policy: self, single, held: self.held(principal) }
+    }
+}
+
+impl Decisions<'_> {
+    #[must_use]
+    pub fn on(&self, tool: &Tool) -> Decision {
+        let toolsets = self.policy.toolsets.names_of(tool);
+        self.first(|_, side| side.fits(&tool.id, &tool.operation_id, &tool.facts) && side.toolsets.hold(toolsets.iter().copied()))
+    }
+
+    /// On a server whose tools are not known: rules of single tools do not count.
+    #[must_use]
+    pub fn on_server(&self, server: &ServerName) -> Decision {
+        self.first(|rule, side| rule.is_for_whole_servers() && side.servers.hold([server.as_str()]))
+    }
+
+    fn first(&self, fits: impl Fn(&Rule, &ToolSide) -> bool) -> Decision {
+        let rules = self.policy.rules().iter().zip(self.single).zip(&self.held);
+        let first = rules.filter(|(_, held)| **held).find(|((rule, side), _)| fits(&rule.rule, side));
+        match first {
+            Some(((rule, _), _)) => Decision { effect: rule.rule.effect, rule: Some(rule.place) },
+            None => Decision { effect: self.policy.default_effect(), rule: None },
+        }
+    }
+}
+
+impl ToolSide {
+    pub(super) fn of(rule: &Rule) -> Self {
+        Self {
+            servers: Patterns::new(&rule.servers),
+            tools: Patterns::new(&rule.tools),
+            published: Patterns::of_published(&rule.tools),
+            tags: Patterns::new(&rule.tags),
+            toolsets: Patterns::new(&rule.toolsets),
+            hints: (0..hints::COMBINATIONS).map(|hints| hints::hold(&rule.annotations, hints)).collect(),
+        }
+    }
+
+    /// All conditions on the tool itself; those on the toolsets that it is in stand beside.
+    pub(super) fn fits(&self, id: &ToolId, published: &OperationId, facts: &ToolFacts) -> bool {
+        self.hints[facts.hints()]
+            && self.servers.hold([id.server.as_str()])
+            && (self.tools.hold([&*id.name]) || self.published.hold([published.as_str()]))
+            && self.tags.hold(facts.tags())
+    }
+}

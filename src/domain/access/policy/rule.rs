@@ -1,0 +1,178 @@
+//! A rule as people write it, in the settings or over the API.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::domain::access::policy::pattern;
+use crate::domain::catalog::hints::Hint;
+
+/// What a rule says of what it fits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    #[default]
+    Allow,
+    #[serde(alias = "deny")]
+    Block,
+}
+
+impl Effect {
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Block => "block",
+        }
+    }
+}
+
+/// A rule fits where all of its conditions hold; of the texts in one condition one is enough, of annotations all are
+/// needed. A rule without conditions fits always.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    pub effect: Effect,
+    /// Patterns of servers' names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<String>,
+    /// Patterns of tools' names, as their servers call them; with `__` in it, also as they are published.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// Patterns of tags.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`, each also with `=false`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub annotations: Vec<String>,
+    /// Patterns of toolsets' names: tools that are in one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub toolsets: Vec<String>,
+    /// Patterns of callers: `key:NAME`, `user:ID`, `user:E-MAIL`, `service-key`, `admin`, `anyone`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub principals: Vec<String>,
+    /// Patterns of groups' names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
+    /// Patterns of models' names. Where the model is not known, such a rule does not fit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
+}
+
+/// Where a rule stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct RulePlace {
+    pub source: RuleSource,
+    /// Counted from 1 in its source.
+    pub number: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleSource {
+    /// `[[policy]]` in the settings file; these come first.
+    Settings,
+    /// The API of administration.
+    Api,
+}
+
+impl fmt::Display for RulePlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.source {
+            RuleSource::Settings => write!(formatter, "rule {} of the settings", self.number),
+            RuleSource::Api => write!(formatter, "rule {}", self.number),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PlacedRule {
+    pub place: RulePlace,
+    pub rule: Rule,
+}
+
+/// What is wrong or doubtful about a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RuleProblem {
+    #[serde(flatten)]
+    pub place: RulePlace,
+    pub reason: String,
+}
+
+impl fmt::Display for RuleProblem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.place, self.reason)
+    }
+}
+
+impl Rule {
+    /// Reads one rule.
+    ///
+    /// # Errors
+    /// Why it is none, in words for its author.
+    pub fn read(value: &Value) -> Result<Self, String> {
+        let Some(object) = value.as_object() else { return Err("it is not a table of conditions".to_owned()) };
+        if let Some((name, _)) = object.iter().find(|(_, value)| value.as_array().is_some_and(Vec::is_empty)) {
+            return Err(format!("{name} is empty and would fit nothing: leave it out"));
+        }
+        if !object.contains_key("effect") {
+            return Err("it has no effect: write \"allow\" or \"block\"".to_owned());
+        }
+        let rule: Self = serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
+        rule.check()?;
+        Ok(rule)
+    }
+
+    pub(in crate::domain) fn check(&self) -> Result<(), String> {
+        for (name, patterns) in self.patterns() {
+            for text in patterns {
+                pattern::glob(text).map_err(|reason| format!("{name}: {reason}"))?;
+            }
+        }
+        let mut hints: Vec<(Hint, bool)> = Vec::new();
+        for text in &self.annotations {
+            let (hint, stated) = Hint::read(text)
+                .ok_or_else(|| format!("annotations: write {}, each also with =false", Hint::ALL.map(Hint::name).join(", ")))?;
+            if hints.iter().any(|(known, value)| *known == hint && *value != stated) {
+                return Err(format!("annotations: no tool has {} and has it not", hint.name()));
+            }
+            hints.push((hint, stated));
+        }
+        Ok(())
+    }
+
+    /// The conditions that are patterns, by name.
+    pub(super) fn patterns(&self) -> [(&'static str, &[String]); 7] {
+        [
+            ("servers", &self.servers),
+            ("tools", &self.tools),
+            ("tags", &self.tags),
+            ("toolsets", &self.toolsets),
+            ("principals", &self.principals),
+            ("groups", &self.groups),
+            ("models", &self.models),
+        ]
+    }
+
+    /// Whether it fits every caller.
+    pub(super) fn is_for_all(&self) -> bool {
+        self.principals.is_empty() && self.groups.is_empty() && self.models.is_empty()
+    }
+
+    /// Whether it speaks of servers alone, and not of single tools.
+    pub(super) fn is_for_whole_servers(&self) -> bool {
+        self.tools.is_empty() && self.tags.is_empty() && self.annotations.is_empty() && self.toolsets.is_empty()
+    }
+
+    /// Without the effect, and in an order that means nothing.
+    pub(super) fn conditions(&self) -> Self {
+        let mut conditions = Self { effect: Effect::Allow, ..self.clone() };
+        let Self { servers, tools, tags, annotations, toolsets, principals, groups, models, .. } = &mut conditions;
+        for texts in [servers, tools, tags, annotations, toolsets, principals, groups, models] {
+            texts.sort_unstable();
+            texts.dedup();
+        }
+        conditions
+    }
+}

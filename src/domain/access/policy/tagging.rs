@@ -1,0 +1,114 @@
+//! Rules that give tools tags: `[[tag]]` of the settings, with the words of a policy's rules.
+
+use serde_json::Value;
+
+use crate::domain::access::policy::decision::ToolSide;
+use crate::domain::access::policy::rule::Rule;
+use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::text::similar::nearest;
+
+/// What a rule may say.
+const KNOWN: [&str; 4] = ["tag", "servers", "tools", "annotations"];
+/// Conditions that speak of callers, or of tags themselves.
+const NOT_FOR_TAGS: [&str; 5] = ["effect", "tags", "principals", "groups", "models"];
+
+/// A tag and the tools that get it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagRule {
+    pub tag: String,
+    /// Which tools: without effect, and for all callers.
+    pub conditions: Rule,
+}
+
+impl TagRule {
+    /// Reads one rule: a `tag` with the conditions `servers`, `tools` and `annotations`.
+    ///
+    /// # Errors
+    /// Why it is none, in words for its author.
+    pub fn read(value: &Value) -> Result<Self, String> {
+        let Some(object) = value.as_object() else { return Err("it is not a table".to_owned()) };
+        let tag = match object.get("tag").map(|tag| tag.as_str().map(str::trim)) {
+            None => return Err("it has no tag: write tag = \"…\"".to_owned()),
+            Some(Some(tag)) if !tag.is_empty() => tag.to_owned(),
+            Some(_) => return Err("its tag is not a text".to_owned()),
+        };
+        if let Some(name) = object.keys().find(|name| NOT_FOR_TAGS.contains(&name.as_str())) {
+            return Err(format!("{name} is nothing that a tag goes by: write servers, tools or annotations"));
+        }
+        if let Some(name) = object.keys().find(|name| !KNOWN.contains(&name.as_str())) {
+            let hint = nearest(name, KNOWN.into_iter())
+                .map_or_else(|| "it has no meaning here".to_owned(), |near| format!("did you mean `{near}`?"));
+            return Err(format!("unknown field `{name}`: {hint}"));
+        }
+        let mut conditions = object.clone();
+        conditions.shift_remove("tag");
+        conditions.insert("effect".to_owned(), "allow".into());
+        Ok(Self { tag, conditions: Rule::read(&Value::Object(conditions))? })
+    }
+}
+
+/// All rules for tags, ready.
+#[derive(Debug, Default)]
+pub struct Tagging {
+    rules: Vec<(String, ToolSide)>,
+}
+
+impl Tagging {
+    #[must_use]
+    pub fn new(rules: &[TagRule]) -> Self {
+        Self { rules: rules.iter().map(|rule| (rule.tag.clone(), ToolSide::of(&rule.conditions))).collect() }
+    }
+
+    /// The tags that the rules give a tool.
+    pub fn of<'a>(&'a self, id: &'a ToolId, published: &'a OperationId, facts: &'a ToolFacts) -> impl Iterator<Item = &'a str> {
+        self.rules.iter().filter(move |(_, side)| side.fits(id, published, facts)).map(|(tag, _)| tag.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{TagRule, Tagging};
+    use crate::domain::catalog::hints::ToolFacts;
+    use crate::domain::catalog::naming::OperationId;
+    use crate::domain::catalog::tool::ToolId;
+
+    #[test]
+    fn tools_get_the_tags_of_all_rules_that_fit() {
+        let rules = [
+            json!({"tag": "writes", "annotations": ["readOnlyHint=false"]}),
+            json!({"tag": "money", "servers": ["bank*"], "tools": ["pay_*", "bank__get_*"]}),
+            json!({"tag": "all"}),
+        ];
+        let tagging = Tagging::new(&rules.map(|rule| TagRule::read(&rule).unwrap()));
+        let tags = |server: &str, name: &str, reads: bool| {
+            let id = ToolId::new(server, name);
+            let facts = ToolFacts::of(&json!({"annotations": {"readOnlyHint": reads}}));
+            tagging.of(&id, &OperationId::of(&id), &facts).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(tags("bank", "pay_bill", false), ["writes", "money", "all"]);
+        assert_eq!(tags("bank", "get_balance", true), ["money", "all"]);
+        assert_eq!(tags("shop", "pay_bill", true), ["all"]);
+    }
+
+    #[test]
+    fn what_is_no_rule_says_why() {
+        for (rule, reason) in [
+            (json!("x"), "not a table"),
+            (json!({"servers": ["a"]}), "it has no tag"),
+            (json!({"tag": " "}), "not a text"),
+            (json!({"tag": "a", "groups": ["b"]}), "groups is nothing that a tag goes by"),
+            (json!({"tag": "a", "effect": "allow"}), "effect is nothing"),
+            (json!({"tag": "a", "tools": []}), "tools is empty"),
+            (json!({"tag": "a", "tool": ["b"]}), "unknown field `tool`: did you mean `tools`?"),
+            (json!({"tag": "a", "tools": ["b["]}), "b["),
+            (json!({"tag": "a", "annotations": ["x"]}), "annotations: write readOnlyHint"),
+        ] {
+            let found = TagRule::read(&rule).unwrap_err();
+            assert!(found.contains(reason), "{found}");
+        }
+    }
+}

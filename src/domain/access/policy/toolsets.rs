@@ -1,0 +1,145 @@
+//! Toolsets made ready: for a tool, the ones that it is in.
+
+use std::collections::BTreeSet;
+
+use indexmap::IndexMap;
+
+use crate::domain::access::policy::pattern::{Bits, Conditions, Scratch};
+use crate::domain::access::principal::Principal;
+use crate::domain::access::toolset::{Definition, Published, Toolset, ToolsetName};
+use crate::domain::catalog::hints;
+use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::catalog::traits::Traits;
+use crate::domain::text::canonical::Fingerprint;
+
+/// All toolsets, and which of them the service shows.
+#[derive(Debug, Default)]
+pub struct Toolsets {
+    list: IndexMap<ToolsetName, Definition>,
+    published: Published,
+    version: u64,
+    servers: Conditions,
+    tools: Conditions,
+    tags: Conditions,
+    exclude: Conditions,
+    always: Conditions,
+    /// For each combination of hints the toolsets whose annotations hold.
+    hints: Vec<Bits>,
+    /// Those in which more is than what is always on.
+    conditional: Bits,
+}
+
+/// The toolsets that one tool is in, by number.
+#[derive(Debug)]
+pub(super) struct Membership {
+    pub(super) member: Bits,
+    /// Those in which it is always on.
+    pub(super) always: Bits,
+    scratch: Scratch,
+}
+
+impl Toolsets {
+    /// Of toolsets that were [read](Toolset::read). Of two with one name the first stays.
+    #[must_use]
+    pub fn new(toolsets: impl IntoIterator<Item = Toolset>, published: Published) -> Self {
+        let mut list: IndexMap<ToolsetName, Definition> = IndexMap::new();
+        for Toolset { name, definition } in toolsets {
+            list.entry(name).or_insert(definition);
+        }
+        let count = list.len();
+        let of = |texts: fn(&Definition) -> &[String]| Conditions::new(list.values().map(texts), count);
+        let bits = |holds: &dyn Fn(&Definition) -> bool| {
+            let mut bits = Bits::new(count);
+            list.values().enumerate().filter(|(_, definition)| holds(definition)).for_each(|(number, _)| bits.set(number));
+            bits
+        };
+        Self {
+            servers: of(|definition| &definition.servers),
+            tools: of(|definition| &definition.tools),
+            tags: of(|definition| &definition.tags),
+            exclude: of(|definition| &definition.exclude),
+            always: of(|definition| &definition.always),
+            hints: (0..hints::COMBINATIONS).map(|hints| bits(&|definition| hints::hold(&definition.annotations, hints))).collect(),
+            conditional: bits(&Definition::has_conditions),
+            version: if list.is_empty() && published.is_everything() {
+                0
+            } else {
+                Fingerprint::of_text(&format!("{list:?} {published:?}")).prefix()
+            },
+            published,
+            list,
+        }
+    }
+
+    /// Equal toolsets have equal versions. 0: there are none.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    #[must_use]
+    pub fn get(&self, name: &ToolsetName) -> Option<&Definition> {
+        self.list.get(name)
+    }
+
+    /// In the order in which they were given.
+    pub fn iter(&self) -> impl Iterator<Item = (&ToolsetName, &Definition)> {
+        self.list.iter()
+    }
+
+    pub(super) fn name(&self, number: usize) -> Option<&ToolsetName> {
+        self.list.get_index(number).map(|(name, _)| name)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Memory for [`Toolsets::find`].
+    pub(super) fn membership(&self) -> Membership {
+        let count = self.list.len();
+        Membership { member: Bits::new(count), always: Bits::new(count), scratch: Scratch::new(count) }
+    }
+
+    /// Finds the toolsets that a tool of a server is in.
+    pub(super) fn find(&self, server: &ServerName, tool: Traits<'_>, found: &mut Membership) {
+        if self.list.is_empty() {
+            return;
+        }
+        let Membership { member, always, scratch } = found;
+        member.copy_from(&self.conditional);
+        member.and(&self.hints[tool.hints]);
+        self.servers.keep([server.as_str()], member, scratch);
+        self.tools.keep_tool(tool, member, scratch);
+        self.tags.keep(tool.tags.iter().map(AsRef::as_ref), member, scratch);
+        self.exclude.match_tool(tool, always, scratch);
+        member.and_not(always);
+        self.always.match_tool(tool, always, scratch);
+        member.or(always);
+    }
+
+    /// The names of the toolsets that a tool is in.
+    pub(super) fn names_of(&self, tool: &Tool) -> Vec<&str> {
+        let mut found = self.membership();
+        self.find(&tool.id.server, Traits::of(tool), &mut found);
+        found.member.iter().filter_map(|number| Some(self.name(number)?.as_str())).collect()
+    }
+
+    /// Whether a caller is shown less than what the rules allow.
+    pub(super) fn narrow(&self, principal: &Principal) -> bool {
+        !principal.within.is_empty() || !self.published.is_everything()
+    }
+
+    /// Whether tools that are in just these toolsets are there for a caller, as far as toolsets decide.
+    pub(super) fn admit(&self, member: &Bits, principal: &Principal) -> bool {
+        let any = |names: &BTreeSet<ToolsetName>| member.iter().filter_map(|number| self.name(number)).any(|name| names.contains(name));
+        principal.within.iter().all(any)
+            && (self.published.toolsets.is_empty() || any(&self.published.toolsets))
+            && !any(&self.published.exclude)
+    }
+}

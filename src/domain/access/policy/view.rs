@@ -1,0 +1,66 @@
+//! What a caller's view depends on: of a principal only what some rule, toolset or key asks for.
+//!
+//! Callers that no rule tells apart share a view, and what no rule speaks of (a model's name, a person's groups) makes no new
+//! one, however often it changes.
+
+use crate::domain::access::policy::rule::PlacedRule;
+use crate::domain::access::principal::Principal;
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::visibility::Scope;
+use crate::domain::catalog::tool::ServerName;
+use crate::domain::text::canonical::Fingerprint;
+
+/// What the rules ask of callers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    principals: bool,
+    groups: bool,
+    models: bool,
+}
+
+impl Asked {
+    pub(super) fn by(rules: &[PlacedRule]) -> Self {
+        Self {
+            principals: rules.iter().any(|rule| !rule.rule.principals.is_empty()),
+            groups: rules.iter().any(|rule| !rule.rule.groups.is_empty()),
+            models: rules.iter().any(|rule| !rule.rule.models.is_empty()),
+        }
+    }
+
+    /// Equal for callers with equal views. Every list is preceded by its length, so that no two share a byte form.
+    pub(super) fn of(self, principal: &Principal) -> Fingerprint {
+        let mut bytes = Vec::with_capacity(128);
+        if self.principals {
+            write([Some(principal.id.as_str()), principal.email.as_deref()].into_iter().flatten(), &mut bytes);
+        }
+        if self.groups {
+            write(principal.groups.iter().map(String::as_str), &mut bytes);
+        }
+        if self.models {
+            write(principal.model.iter().map(String::as_str), &mut bytes);
+        }
+        match &principal.servers {
+            Scope::All => bytes.push(0),
+            Scope::Only(servers) => {
+                bytes.push(1);
+                write(servers.iter().map(ServerName::as_str), &mut bytes);
+            }
+        }
+        for toolsets in &principal.within {
+            write(toolsets.iter().map(ToolsetName::as_str), &mut bytes);
+        }
+        Fingerprint::of_bytes(&bytes)
+    }
+}
+
+fn write<'a>(texts: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 8]);
+    let mut count = 0_u64;
+    for text in texts {
+        out.extend_from_slice(&(text.len() as u64).to_le_bytes());
+        out.extend_from_slice(text.as_bytes());
+        count += 1;
+    }
+    out[start..start + 8].copy_from_slice(&count.to_le_bytes());
+}

@@ -1,0 +1,246 @@
+//! Who calls.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::domain::access::api_key::{ApiKey, Presented};
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::visibility::Scope;
+use crate::domain::catalog::tool::ServerName;
+
+/// What the id of a user begins with, and that of a named key.
+const USER: &str = "user:";
+const KEY: &str = "key:";
+/// Ids of those of whom there is one.
+const ANYONE: &str = "anyone";
+const NOBODY: &str = "nobody";
+const SERVICE_KEY: &str = "service-key";
+const ADMIN: &str = "admin";
+
+/// Stable identity of a caller: keys the chat's set, limits and the record of use.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PrincipalId(Arc<str>);
+
+impl PrincipalId {
+    pub fn new(id: impl Into<Arc<str>>) -> Self {
+        Self(id.into())
+    }
+
+    /// That of a named key.
+    #[must_use]
+    pub fn of_key(name: &str) -> Self {
+        Self::new(format!("{KEY}{name}"))
+    }
+
+    /// One of the forms that ids have; `None`: nobody can have this one.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let is_whole = matches!(text, ANYONE | NOBODY | SERVICE_KEY | ADMIN);
+        (is_whole || Self::is_of_somebody(text)).then(|| Self::new(text))
+    }
+
+    /// One that a user or a named key has: those who can keep something of their own.
+    #[must_use]
+    pub fn of_owner(text: &str) -> Option<Self> {
+        Self::is_of_somebody(text).then(|| Self::new(text))
+    }
+
+    fn is_of_somebody(text: &str) -> bool {
+        [USER, KEY].into_iter().filter_map(|kind| text.strip_prefix(kind)).any(|name| !name.is_empty())
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The caller of a use case.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal {
+    pub id: PrincipalId,
+    pub kind: PrincipalKind,
+    /// The named key that let it in, for itself or for a user.
+    pub key: Option<Presented>,
+    pub groups: BTreeSet<String>,
+    /// Of a user, in lower case.
+    pub email: Option<String>,
+    /// Of a user, as people write it.
+    pub name: Option<String>,
+    /// The model that asks on the caller's behalf, where it is known.
+    pub model: Option<String>,
+    /// What the key reaches, whatever the policy says.
+    pub servers: Scope<ServerName>,
+    /// What it is kept to, by its key and by the address of its request: a tool is there for it where it is in one toolset of
+    /// each set.
+    pub within: Vec<BTreeSet<ToolsetName>>,
+    /// Whether its word is believed on which user it calls for.
+    pub vouches: bool,
+    /// Whether the routes of administration are there for it.
+    pub administers: bool,
+}
+
+/// How the caller proved who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PrincipalKind {
+    /// No key is configured: everybody who can reach the address.
+    Anyone,
+    /// Nobody who was let in: only what is public is for them.
+    Nobody,
+    /// The service key.
+    ServiceKey,
+    AdminKey,
+    /// A key with a name.
+    ApiKey,
+    /// A person for whom a trusted key vouches.
+    User,
+}
+
+/// A person, as the chat application describes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    pub id: String,
+    pub email: Option<String>,
+    pub name: Option<String>,
+    pub groups: BTreeSet<String>,
+}
+
+impl Principal {
+    fn new(id: impl Into<Arc<str>>, kind: PrincipalKind) -> Self {
+        Self {
+            id: PrincipalId::new(id),
+            kind,
+            key: None,
+            groups: BTreeSet::new(),
+            email: None,
+            name: None,
+            model: None,
+            servers: Scope::All,
+            within: Vec::new(),
+            vouches: false,
+            administers: false,
+        }
+    }
+
+    #[must_use]
+    pub fn anyone() -> Self {
+        Self::new(ANYONE, PrincipalKind::Anyone)
+    }
+
+    #[must_use]
+    pub fn nobody() -> Self {
+        Self { servers: Scope::Only(BTreeSet::new()), ..Self::new(NOBODY, PrincipalKind::Nobody) }
+    }
+
+    #[must_use]
+    pub fn service_key() -> Self {
+        Self::new(SERVICE_KEY, PrincipalKind::ServiceKey)
+    }
+
+    #[must_use]
+    pub fn admin_key() -> Self {
+        Self { administers: true, ..Self::new(ADMIN, PrincipalKind::AdminKey) }
+    }
+
+    #[must_use]
+    pub fn api_key(key: &ApiKey) -> Self {
+        Self {
+            key: Some(Presented { id: key.id.clone(), hash: key.hash }),
+            groups: key.groups.clone(),
+            servers: key.servers.clone().map_or(Scope::All, Scope::Only),
+            within: key.toolsets.iter().cloned().collect(),
+            vouches: key.trusted,
+            ..Self::new(PrincipalId::of_key(&key.name).0, PrincipalKind::ApiKey)
+        }
+    }
+
+    /// The user that this key calls for. Where the key has groups, no others of the user's count; its servers and toolsets stay
+    /// the limit.
+    #[must_use]
+    pub fn on_behalf_of(&self, user: User, table: &GroupTable) -> Self {
+        // Rules take addresses and ids for the same person, so an address has to look like one.
+        let email = user.email.map(|email| email.to_lowercase()).filter(|email| email.contains('@'));
+        let mut groups = user.groups;
+        groups.extend(table.of(&user.id, email.as_deref()));
+        if !self.groups.is_empty() {
+            groups.retain(|group| self.groups.contains(group));
+        }
+        let (key, servers, within) = (self.key.clone(), self.servers.clone(), self.within.clone());
+        Self { key, groups, email, name: user.name, servers, within, ..Self::new(format!("{USER}{}", user.id), PrincipalKind::User) }
+    }
+
+    /// The same caller, who sees only what is in a toolset, and administers nothing there.
+    #[must_use]
+    pub fn kept_to(&self, toolset: ToolsetName) -> Self {
+        let mut principal = Self { administers: false, ..self.clone() };
+        principal.within.push(BTreeSet::from([toolset]));
+        principal
+    }
+
+    /// Of a user, the id that the chat application knows them by.
+    #[must_use]
+    pub fn user_id(&self) -> Option<&str> {
+        if self.kind == PrincipalKind::User { self.id.as_str().strip_prefix(USER) } else { None }
+    }
+
+    /// Whether it is one person or one program: what is kept for it is nobody else's. A key that calls for others is not.
+    #[must_use]
+    pub fn is_somebody(&self) -> bool {
+        match self.kind {
+            PrincipalKind::User => true,
+            PrincipalKind::ApiKey => !self.vouches,
+            PrincipalKind::Anyone | PrincipalKind::Nobody | PrincipalKind::ServiceKey | PrincipalKind::AdminKey => false,
+        }
+    }
+
+    /// The same caller, through this model.
+    #[must_use]
+    pub fn with_model(&self, model: Option<String>) -> Self {
+        Self { model: model.or_else(|| self.model.clone()), ..self.clone() }
+    }
+}
+
+/// Who is in which group by configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupTable {
+    groups: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl GroupTable {
+    /// Of each group the ids or e-mail addresses of its members.
+    pub fn new(groups: impl IntoIterator<Item = (String, Vec<String>)>) -> Self {
+        let member = |text: String| if text.contains('@') { text.to_lowercase() } else { text };
+        Self { groups: groups.into_iter().map(|(name, members)| (name, members.into_iter().map(member).collect())).collect() }
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.groups.keys().map(String::as_str)
+    }
+
+    /// `email` in lower case.
+    fn of(&self, id: &str, email: Option<&str>) -> Vec<String> {
+        let is_member = |members: &BTreeSet<String>| members.contains(id) || email.is_some_and(|email| members.contains(email));
+        self.groups.iter().filter(|(_, members)| is_member(members)).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{GroupTable, Principal, User};
+
+    #[test]
+    fn groups_come_from_claims_and_configuration_and_end_at_the_key() {
+        let table = GroupTable::new([("ops".to_owned(), vec!["Anna@Example.org".to_owned()]), ("all".to_owned(), vec!["u1".to_owned()])]);
+        let groups = BTreeSet::from(["finance".to_owned()]);
+        let user = User { id: "u1".into(), email: Some("anna@EXAMPLE.org".into()), groups, ..User::default() };
+        let key = Principal { vouches: true, administers: true, ..Principal::service_key() };
+        let anna = key.on_behalf_of(user.clone(), &table);
+        assert_eq!(anna.groups.iter().map(String::as_str).collect::<Vec<_>>(), ["all", "finance", "ops"]);
+        assert_eq!((anna.id.as_str(), anna.vouches, anna.administers), ("user:u1", false, false));
+        assert_eq!((anna.user_id(), key.user_id()), (Some("u1"), None));
+        let limited = Principal { groups: BTreeSet::from(["ops".to_owned(), "other".to_owned()]), ..key };
+        assert_eq!(limited.on_behalf_of(user, &table).groups.iter().map(String::as_str).collect::<Vec<_>>(), ["ops"]);
+    }
+}

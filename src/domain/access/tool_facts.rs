@@ -1,0 +1,245 @@
+//! What is known about tools beside what their servers say: tags, words by which they are found, other descriptions, and
+//! which are always offered.
+//!
+//! An admin writes it by hand, and rules and the file of the servers give tags. It belongs to a server's name and a tool's
+//! name, so it stays over a tool's update and while its server is away. Laid over the tool it is one [`Overlay`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ahash::RandomState;
+use serde::{Deserialize, Serialize};
+
+use crate::domain::access::policy::Tagging;
+use crate::domain::catalog::hidden_text;
+use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::overlay::Overlay;
+use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::text::analysis::Analyzer;
+
+/// Tags of one tool by hand, and of one server.
+pub const MOST_TAGS: usize = 50;
+/// The longest tag, in characters.
+pub const TAG_CHARACTERS: usize = 64;
+/// Synonyms of one tool.
+pub const MOST_SYNONYMS: usize = 50;
+/// The longest synonym, in characters.
+pub const SYNONYM_CHARACTERS: usize = 100;
+/// The longest description, in characters.
+pub const DESCRIPTION_CHARACTERS: usize = 10_000;
+
+/// What an admin wrote about one tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WrittenFacts {
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Words and short phrases by which the tool is found, beside its own.
+    #[serde(default)]
+    pub synonyms: Vec<String>,
+    /// In the place of the server's. `None`: the server's.
+    #[serde(default)]
+    pub description: Option<String>,
+    /// Offered in every chat, as `selection.pinned`.
+    #[serde(default)]
+    pub pinned: bool,
+}
+
+/// What can't be written about a tool.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FactsProblem {
+    #[error("{0}: at most {1}")]
+    TooMany(&'static str, usize),
+    #[error("{0}: \"{2}\" has not 1 to {1} characters")]
+    Length(&'static str, usize, String),
+    #[error("{0}: it holds characters that nobody sees: {1}. Write it without them")]
+    Hidden(&'static str, String),
+    #[error("{0}: it holds a line break or a control character")]
+    Lines(&'static str),
+    #[error("synonyms: \"{0}\" has no word that can be searched for")]
+    NoWord(String),
+    #[error("description: it is empty. Leave it out to keep the server's")]
+    NoDescription,
+}
+
+impl WrittenFacts {
+    /// Without blanks around texts and without repetitions.
+    ///
+    /// # Errors
+    /// The first thing about it that does not count.
+    pub fn checked(self) -> Result<Self, FactsProblem> {
+        let tags = texts("tags", self.tags, MOST_TAGS, TAG_CHARACTERS)?;
+        let synonyms = texts("synonyms", self.synonyms, MOST_SYNONYMS, SYNONYM_CHARACTERS)?;
+        let analyzer = Analyzer::default();
+        if let Some(synonym) = synonyms.iter().find(|synonym| analyzer.terms(synonym).is_empty()) {
+            return Err(FactsProblem::NoWord(synonym.clone()));
+        }
+        let description = self.description.as_deref().map(description).transpose()?;
+        Ok(Self { tags, synonyms, description, pinned: self.pinned })
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A tag that is fit to be one.
+///
+/// # Errors
+/// Why it is not.
+pub fn tag(text: &str) -> Result<String, FactsProblem> {
+    line("tags", text, TAG_CHARACTERS)
+}
+
+fn texts(what: &'static str, texts: Vec<String>, most: usize, longest: usize) -> Result<Vec<String>, FactsProblem> {
+    let mut checked: Vec<String> = Vec::with_capacity(texts.len());
+    for text in texts {
+        let text = line(what, &text, longest)?;
+        if !checked.contains(&text) {
+            checked.push(text);
+        }
+    }
+    if checked.len() > most { Err(FactsProblem::TooMany(what, most)) } else { Ok(checked) }
+}
+
+fn line(what: &'static str, text: &str, longest: usize) -> Result<String, FactsProblem> {
+    let text = seen(what, text)?.trim().to_owned();
+    if text.is_empty() || text.chars().count() > longest {
+        return Err(FactsProblem::Length(what, longest, text.chars().take(40).collect()));
+    }
+    if text.chars().any(char::is_control) { Err(FactsProblem::Lines(what)) } else { Ok(text) }
+}
+
+fn description(text: &str) -> Result<String, FactsProblem> {
+    let text = seen("description", text)?.trim().to_owned();
+    match text.chars().count() {
+        0 => Err(FactsProblem::NoDescription),
+        1..=DESCRIPTION_CHARACTERS => Ok(text),
+        _ => Err(FactsProblem::Length("description", DESCRIPTION_CHARACTERS, text.chars().take(40).collect())),
+    }
+}
+
+fn seen<'a>(what: &'static str, text: &'a str) -> Result<&'a str, FactsProblem> {
+    match hidden_text::clean_text("", text).1 {
+        Some(hidden) => Err(FactsProblem::Hidden(what, hidden.code_points.join(", "))),
+        None => Ok(text),
+    }
+}
+
+/// Where a tag comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TagSource {
+    /// The tool as its server sent it.
+    Tool,
+    /// `tags` of the server in the file of the servers.
+    ServerFile,
+    /// `[[tag]]` of the settings.
+    Rule,
+    /// An admin.
+    Admin,
+}
+
+/// Everything that is known about tools beside what their servers say.
+#[derive(Clone, Debug, Default)]
+pub struct FactBook {
+    pub tagging: Arc<Tagging>,
+    /// Tags of all tools of a server.
+    pub servers: HashMap<ServerName, Vec<String>, RandomState>,
+    pub written: HashMap<ToolId, WrittenFacts, RandomState>,
+}
+
+impl FactBook {
+    /// The tags of a tool that are not its server's own, each with where it comes from.
+    pub fn tags<'a>(
+        &'a self,
+        id: &'a ToolId,
+        published: &'a OperationId,
+        own: &'a ToolFacts,
+    ) -> impl Iterator<Item = (&'a str, TagSource)> {
+        let of_server = self.servers.get(&id.server).into_iter().flatten().map(|tag| (tag.as_str(), TagSource::ServerFile));
+        let of_rules = self.tagging.of(id, published, own).map(|tag| (tag, TagSource::Rule));
+        let of_admin = self.written.get(id).into_iter().flat_map(|written| &written.tags).map(|tag| (tag.as_str(), TagSource::Admin));
+        of_server.chain(of_rules).chain(of_admin)
+    }
+
+    /// What is laid over a tool; `own` are the facts of the tool as its server sent it.
+    #[must_use]
+    pub fn overlay(&self, id: &ToolId, published: &OperationId, own: &ToolFacts) -> Overlay {
+        let mut facts = own.clone();
+        facts.add_tags(self.tags(id, published, own).map(|(tag, _)| tag));
+        let own_tags = own.tags().count();
+        let written = self.written.get(id);
+        Overlay {
+            tags: facts.tags().skip(own_tags).map(str::to_owned).collect(),
+            synonyms: written.map(|written| written.synonyms.clone()).unwrap_or_default(),
+            description: written.and_then(|written| written.description.clone()),
+            pinned: written.is_some_and(|written| written.pinned),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{FactBook, FactsProblem, TagSource, WrittenFacts};
+    use crate::domain::access::policy::{TagRule, Tagging};
+    use crate::domain::catalog::hints::ToolFacts;
+    use crate::domain::catalog::naming::OperationId;
+    use crate::domain::catalog::overlay::Overlay;
+    use crate::domain::catalog::tool::ToolId;
+    use crate::domain::text::canonical::Fingerprint;
+
+    fn written(value: serde_json::Value) -> WrittenFacts {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn what_is_written_is_checked() {
+        let good = written(
+            json!({"tags": [" a ", "a", "b"], "synonyms": ["clock hand"], "description": " Tells the time.\nAlways. ", "pinned": true}),
+        );
+        let expected = json!({"tags": ["a", "b"], "synonyms": ["clock hand"], "description": "Tells the time.\nAlways.", "pinned": true});
+        assert_eq!(good.checked(), Ok(written(expected)));
+        for (value, problem) in [
+            (json!({"tags": [""]}), FactsProblem::Length("tags", 64, String::new())),
+            (json!({"tags": ["a\nb"]}), FactsProblem::Lines("tags")),
+            (json!({"tags": (0..51).map(|number| number.to_string()).collect::<Vec<_>>()}), FactsProblem::TooMany("tags", 50)),
+            (json!({"synonyms": ["the"]}), FactsProblem::NoWord("the".into())),
+            (json!({"synonyms": ["cl\u{200b}ock"]}), FactsProblem::Hidden("synonyms", "U+200B".into())),
+            (json!({"description": " "}), FactsProblem::NoDescription),
+            (json!({"description": "a\u{202e}"}), FactsProblem::Hidden("description", "U+202E".into())),
+        ] {
+            assert_eq!(written(value).checked(), Err(problem));
+        }
+    }
+
+    #[test]
+    fn tags_come_from_everywhere_and_count_once() {
+        let id = ToolId::new("clock", "now");
+        let mut book = FactBook { tagging: Tagging::new(&[TagRule::read(&json!({"tag": "rule"})).unwrap()]).into(), ..FactBook::default() };
+        book.servers.insert("clock".into(), vec!["own".into(), "file".into()]);
+        book.written.insert(id.clone(), written(json!({"tags": ["rule", "hand"]})));
+        let own = ToolFacts::of(&json!({"tags": ["own"]}));
+        let published = OperationId::of(&id);
+        assert_eq!(book.overlay(&id, &published, &own).tags, ["file", "rule", "hand"]);
+        let sources: Vec<_> = book.tags(&id, &published, &own).map(|(_, source)| source).collect();
+        assert_eq!(sources, [TagSource::ServerFile, TagSource::ServerFile, TagSource::Rule, TagSource::Admin, TagSource::Admin]);
+        let other = ToolId::new("other", "now");
+        assert_eq!(book.overlay(&other, &OperationId::of(&other), &own).tags, ["rule"]);
+    }
+
+    #[test]
+    fn another_overlay_is_another_version() {
+        let tool = Fingerprint::of_text("tool");
+        assert_eq!(Overlay::default().version(&tool), tool);
+        let pinned = Overlay { pinned: true, ..Overlay::default() };
+        let tagged = Overlay { tags: vec!["a".into()], ..Overlay::default() };
+        assert_ne!(pinned.version(&tool), tool);
+        assert_ne!(pinned.version(&tool), tagged.version(&tool));
+        assert_eq!(pinned.version(&tool), pinned.clone().version(&tool));
+    }
+}

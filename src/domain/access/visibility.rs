@@ -1,0 +1,167 @@
+//! What a caller may see.
+//!
+//! One value, [`Visibility`], goes into every use case (publish, search, select, describe, call) and into the index.
+//! Nothing else decides what a caller sees. It is made of a principal and the policy in
+//! [`CurrentCatalog::visibility`](crate::service::catalog::current::CurrentCatalog::visibility).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::catalog::catalog::{Catalog, CatalogServer, Places};
+use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::tool::{ServerName, Tool};
+
+/// Tools that all rules treat alike share a class, so that an index filters on a small number instead of ids. 0 is what no
+/// rule speaks of, where everything is allowed by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VisibilityClass(pub u32);
+
+/// The class of every tool of one catalog under one policy. Equal versions are equal classes.
+#[derive(Debug, Default)]
+pub struct Classes {
+    version: u64,
+    /// The version of the catalog.
+    catalog: u64,
+    /// By position in the catalog.
+    at: Vec<VisibilityClass>,
+    places: Arc<Places>,
+    toolsets: BTreeMap<ToolsetName, Members>,
+}
+
+impl Classes {
+    /// `at`: the class of every tool of the catalog, in its order.
+    #[must_use]
+    pub fn new(version: u64, catalog: &Catalog, at: Vec<VisibilityClass>, toolsets: BTreeMap<ToolsetName, Members>) -> Self {
+        Self { version, catalog: catalog.version(), at, places: Arc::clone(catalog.places()), toolsets }
+    }
+
+    /// The members of a toolset, whoever may see them; `None` where there is no such toolset.
+    #[must_use]
+    pub fn toolset(&self, name: &ToolsetName) -> Option<&Members> {
+        self.toolsets.get(name)
+    }
+
+    /// The toolsets that a tool is in.
+    pub fn toolsets_of(&self, tool: &Tool) -> impl Iterator<Item = &ToolsetName> {
+        let class = self.of(tool);
+        self.toolsets.iter().filter(move |(_, members)| class.is_some_and(|class| members.classes.contains(&class))).map(|(name, _)| name)
+    }
+
+    /// The toolsets that any of these tools is in.
+    pub fn toolsets_of_any<'a>(&self, tools: impl Iterator<Item = &'a Arc<Tool>>) -> impl Iterator<Item = &ToolsetName> {
+        let classes: BTreeSet<VisibilityClass> = tools.filter_map(|tool| self.of(tool)).collect();
+        self.toolsets.iter().filter(move |(_, members)| !members.classes.is_disjoint(&classes)).map(|(name, _)| name)
+    }
+
+    /// Whether a tool is in a toolset.
+    #[must_use]
+    pub fn is_in(&self, name: &ToolsetName, tool: &Tool) -> bool {
+        let members = self.toolsets.get(name);
+        members.zip(self.of(tool)).is_some_and(|(members, class)| members.classes.contains(&class))
+    }
+
+    #[must_use]
+    pub fn of(&self, tool: &Tool) -> Option<VisibilityClass> {
+        self.places.of(tool.operation_id.as_str()).and_then(|place| self.at.get(place as usize)).copied()
+    }
+
+    /// The classes by position, for a catalog of this version; `None` where they are those of another.
+    #[must_use]
+    pub fn by_position(&self, catalog: u64) -> Option<&[VisibilityClass]> {
+        (self.catalog == catalog).then_some(&self.at)
+    }
+}
+
+impl PartialEq for Classes {
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version
+    }
+}
+
+impl Eq for Classes {}
+
+impl Hash for Classes {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.version.hash(state);
+    }
+}
+
+/// What is in a toolset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    pub classes: BTreeSet<VisibilityClass>,
+    /// Tools that are always on, in the order of the catalog.
+    pub always: Vec<OperationId>,
+}
+
+/// Which tools a caller may see: a scope over servers and one over classes, both must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Visibility {
+    pub servers: Scope<ServerName>,
+    pub classes: Scope<VisibilityClass>,
+    /// Which tool is of which class. A tool that is not there is not seen, unless all classes are.
+    pub assigned: Arc<Classes>,
+}
+
+impl Visibility {
+    #[must_use]
+    pub fn allows(&self, tool: &Tool) -> bool {
+        let class = || match &self.classes {
+            Scope::All => true,
+            Scope::Only(classes) => self.assigned.of(tool).is_some_and(|class| classes.contains(&class)),
+        };
+        self.servers.contains(&tool.id.server) && class()
+    }
+
+    /// Whether there is anything to see on a server. One of which everything is hidden is hidden itself.
+    #[must_use]
+    pub fn shows(&self, server: &CatalogServer) -> bool {
+        self.servers.contains(&server.name)
+            && (self.classes == Scope::All || server.tools.is_empty() || server.tools.iter().any(|tool| self.allows(tool)))
+    }
+}
+
+/// All values, or only the listed ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Scope<T: Ord> {
+    #[default]
+    All,
+    Only(BTreeSet<T>),
+}
+
+impl<T: Ord> Scope<T> {
+    pub fn contains(&self, value: &T) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(values) => values.contains(value),
+        }
+    }
+}
+
+impl Catalog {
+    /// The tools that a caller may see.
+    pub fn visible<'a>(&'a self, visibility: &Visibility) -> impl Iterator<Item = &'a Arc<Tool>> {
+        self.visible_positions(visibility).map(|position| &self.tools()[position as usize])
+    }
+
+    /// Their positions. For all tools at once this is much faster than to ask of each.
+    pub fn visible_positions(&self, visibility: &Visibility) -> impl Iterator<Item = u32> {
+        let servers: Vec<bool> = self.servers().iter().map(|server| visibility.servers.contains(&server.name)).collect();
+        let classes = match &visibility.classes {
+            Scope::All => None,
+            Scope::Only(visible) => Some((visible, visibility.assigned.by_position(self.version()))),
+        };
+        (0..).zip(self.tools()).zip(self.servers_of()).filter_map(move |((position, tool), server)| {
+            let is_visible = servers[*server as usize]
+                && match &classes {
+                    None => true,
+                    Some((visible, Some(at))) => visible.contains(&at[position as usize]),
+                    // Made for another catalog, which happens while one follows the other.
+                    Some((_, None)) => visibility.allows(tool),
+                };
+            is_visible.then_some(position)
+        })
+    }
+}

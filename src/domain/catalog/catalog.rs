@@ -1,0 +1,356 @@
+//! A snapshot of all known tools. Immutable: a change makes a new one, which is swapped in whole.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
+
+use ahash::RandomState;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::domain::catalog::definition;
+use crate::domain::catalog::hidden_text::{self, Cleaned, HiddenText};
+use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::schema::{self, InputSchema};
+use crate::domain::catalog::texts::{Twins, Vocabulary};
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId, described};
+use crate::domain::catalog::traits::TraitTable;
+use crate::domain::execution::arguments::ArgumentsValidator;
+use crate::domain::text::analysis::Analyzer;
+use crate::domain::text::canonical::{self, Fingerprint};
+
+/// The answer of one server: who it is and its tools, raw, in the order in which it listed them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServerListing {
+    pub server: ServerName,
+    /// `serverInfo.title` or `serverInfo.name`.
+    pub title: Option<String>,
+    /// `serverInfo.name`.
+    #[serde(default)]
+    pub program: Option<String>,
+    pub version: Option<String>,
+    pub instructions: Option<String>,
+    /// Each one an object with a string `name` and an object `inputSchema`; anything else was reported and left out.
+    pub tools: Vec<Arc<Value>>,
+    /// Tools that could not be taken, with the reason.
+    pub skipped: Vec<SkippedTool>,
+}
+
+impl ServerListing {
+    /// The tools, raw, without those that the user has disabled by name.
+    pub fn enabled<'a>(&'a self, disabled: Option<&'a BTreeSet<String>>) -> impl Iterator<Item = &'a Arc<Value>> {
+        self.tools.iter().filter(move |raw| {
+            let name = raw.get("name").and_then(Value::as_str);
+            !name.zip(disabled).is_some_and(|(name, disabled)| disabled.contains(name))
+        })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedTool {
+    /// The tool's name, or its place in the list where it has none.
+    pub tool: String,
+    pub reason: String,
+}
+
+/// A server in the catalog.
+#[derive(Clone, Debug)]
+pub struct CatalogServer {
+    pub name: ServerName,
+    pub title: Option<String>,
+    /// What the server calls itself in `serverInfo.name`.
+    pub program: Option<String>,
+    pub version: Option<String>,
+    pub instructions: Option<String>,
+    /// In the order of their names, so that a server that shuffles its list changes nothing.
+    pub tools: Vec<Arc<Tool>>,
+}
+
+impl CatalogServer {
+    /// A server with these tools. What models are shown of it is without hidden characters, which are told beside it.
+    #[must_use]
+    pub fn of(listing: &ServerListing, tools: Vec<Arc<Tool>>) -> (Self, Vec<HiddenText>) {
+        let mut hidden = Vec::new();
+        let mut shown = |pointer: &str, text: &Option<String>| {
+            let (text, found) = hidden_text::clean_text(pointer, text.as_deref()?);
+            hidden.extend(found);
+            Some(text.into_owned())
+        };
+        let server = Self {
+            name: listing.server.clone(),
+            title: shown("/title", &listing.title),
+            program: shown("/program", &listing.program),
+            version: shown("/version", &listing.version),
+            instructions: shown("/instructions", &listing.instructions),
+            tools,
+        };
+        (server, hidden)
+    }
+}
+
+/// All servers and tools at one moment.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    servers: Vec<CatalogServer>,
+    tools: Vec<Arc<Tool>>,
+    /// For each of `tools` the place of its server in `servers`.
+    server_of: Vec<u32>,
+    by_id: HashMap<ToolId, u32, RandomState>,
+    by_operation: Arc<Places>,
+    traits: TraitTable,
+    /// Places in `tools` of those that an admin pinned.
+    pinned: Vec<u32>,
+    version: u64,
+    texts: OnceLock<TextFacts>,
+}
+
+/// Where the tools of a catalog are, by their published names.
+#[derive(Debug, Default)]
+pub struct Places(HashMap<OperationId, u32, RandomState>);
+
+impl Places {
+    /// The place in [`Catalog::tools`].
+    #[must_use]
+    pub fn of(&self, name: &str) -> Option<u32> {
+        self.0.get(name).copied()
+    }
+}
+
+/// What the texts of all tools say together.
+#[derive(Debug, Default)]
+pub struct TextFacts {
+    pub vocabulary: Vocabulary,
+    /// By position in the catalog.
+    pub twins: Twins,
+}
+
+impl Catalog {
+    /// Orders servers and tools by name. Of two tools with one flat name the first stays; the names are hashed where
+    /// they could clash, so this does not happen by accident.
+    #[must_use]
+    pub fn new(mut servers: Vec<CatalogServer>) -> Self {
+        servers.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut catalog = Self::default();
+        let (mut places, mut versions) = (Places::default(), Vec::new());
+        for (place, server) in (0..).zip(&mut servers) {
+            server.tools.sort_by(|one, other| one.id.name.cmp(&other.id.name));
+            server.tools.retain(|tool| {
+                let Ok(position) = u32::try_from(catalog.tools.len()) else { return false };
+                if places.0.contains_key(&tool.operation_id) || catalog.by_id.contains_key(&tool.id) {
+                    return false;
+                }
+                places.0.insert(tool.operation_id.clone(), position);
+                catalog.by_id.insert(tool.id.clone(), position);
+                catalog.tools.push(Arc::clone(tool));
+                catalog.server_of.push(place);
+                versions.extend_from_slice(tool.operation_id.as_str().as_bytes());
+                versions.extend_from_slice(tool.version.as_bytes());
+                true
+            });
+            let program = server.program.as_deref();
+            for text in
+                [Some(server.name.as_str()), server.title.as_deref(), program, server.version.as_deref(), server.instructions.as_deref()]
+            {
+                versions.extend_from_slice(text.unwrap_or_default().as_bytes());
+                versions.push(0);
+            }
+        }
+        catalog.traits = TraitTable::of(&catalog.tools);
+        catalog.pinned = (0..).zip(&catalog.tools).filter(|(_, tool)| tool.pinned).map(|(place, _)| place).collect();
+        catalog.version = Fingerprint::of_bytes(&versions).prefix();
+        catalog.by_operation = Arc::new(places);
+        catalog.servers = servers;
+        catalog
+    }
+
+    /// Goes through the texts of all tools, which is work for the background.
+    pub fn learn_texts(&self, analyzer: &Analyzer) {
+        self.texts.get_or_init(|| {
+            let texts = || self.tools.iter().map(|tool| tool.text());
+            TextFacts { vocabulary: Vocabulary::of(analyzer, texts()), twins: Twins::of(analyzer, texts()) }
+        });
+    }
+
+    /// What the texts of all tools say together; `None` until they have been gone through.
+    #[must_use]
+    pub fn texts(&self) -> Option<&TextFacts> {
+        self.texts.get()
+    }
+
+    /// Equal catalogs have equal versions, on every replica and after every restart.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    #[must_use]
+    pub fn servers(&self) -> &[CatalogServer] {
+        &self.servers
+    }
+
+    #[must_use]
+    pub fn server(&self, name: &str) -> Option<&CatalogServer> {
+        self.server_position(name).map(|position| &self.servers[position])
+    }
+
+    /// The place of a server in [`Catalog::servers`].
+    #[must_use]
+    pub fn server_position(&self, name: &str) -> Option<usize> {
+        self.servers.binary_search_by(|server| server.name.as_str().cmp(name)).ok()
+    }
+
+    /// The place in [`Catalog::servers`] of the server of the tool at this position.
+    #[must_use]
+    pub fn server_of(&self, position: u32) -> Option<u32> {
+        self.server_of.get(position as usize).copied()
+    }
+
+    /// The same for every tool in [`Catalog::tools`].
+    #[must_use]
+    pub fn servers_of(&self) -> &[u32] {
+        &self.server_of
+    }
+
+    /// What rules ask of tools, in the order of [`Catalog::tools`].
+    #[must_use]
+    pub fn traits(&self) -> &TraitTable {
+        &self.traits
+    }
+
+    /// All tools, servers in the order of their names.
+    #[must_use]
+    pub fn tools(&self) -> &[Arc<Tool>] {
+        &self.tools
+    }
+
+    /// The places in [`Catalog::tools`] of those that an admin pinned.
+    #[must_use]
+    pub fn pinned(&self) -> &[u32] {
+        &self.pinned
+    }
+
+    #[must_use]
+    pub fn tool(&self, id: &ToolId) -> Option<&Arc<Tool>> {
+        self.by_id.get(id).map(|&position| &self.tools[position as usize])
+    }
+
+    /// The place of a tool in [`Catalog::tools`].
+    #[must_use]
+    pub fn position(&self, id: &ToolId) -> Option<u32> {
+        self.by_id.get(id).copied()
+    }
+
+    #[must_use]
+    pub fn operation(&self, name: &str) -> Option<&Arc<Tool>> {
+        self.by_operation.of(name).map(|position| &self.tools[position as usize])
+    }
+
+    /// The place of a tool in [`Catalog::tools`], by its published name.
+    #[must_use]
+    pub fn operation_position(&self, name: &str) -> Option<u32> {
+        self.by_operation.of(name)
+    }
+
+    /// The places of all tools by their published names.
+    #[must_use]
+    pub fn places(&self) -> &Arc<Places> {
+        &self.by_operation
+    }
+}
+
+/// Makes a tool of what a server sent. What models are shown of it is without hidden characters.
+///
+/// # Errors
+/// Why it can't be published.
+pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> {
+    let skipped = |tool: &str, reason: &str| SkippedTool { tool: hidden_text::visible(tool), reason: reason.to_owned() };
+    let Some(name) = raw.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) else {
+        return Err(skipped("?", "it has no name"));
+    };
+    if name.starts_with(definition::NO_TOOL) {
+        return Err(skipped(name, "its name begins with a control character"));
+    }
+    if matches!(name, "." | "..") {
+        return Err(skipped(name, "no address can hold its name"));
+    }
+    let Cleaned { value, found, identifiers } = hidden_text::clean(raw);
+    let shown = value.as_ref().unwrap_or(raw);
+    let Some(schema) = shown.get("inputSchema").filter(|schema| schema.is_object()) else {
+        return Err(skipped(name, "its inputSchema is not an object"));
+    };
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned);
+    let id = ToolId::new(server.clone(), name);
+    let label: Arc<str> = match id.label() {
+        Cow::Borrowed(_) => Arc::clone(&id.name),
+        Cow::Owned(label) => label.into(),
+    };
+    let title = text(shown.get("title")).or_else(|| text(shown.pointer("/annotations/title")));
+    let input = InputSchema::compile(Arc::new(schema.clone()));
+    let output = shown.get("outputSchema").filter(|schema| schema.is_object()).map(|schema| Arc::new(schema::output(schema)));
+    let description = text(shown.get("description")).or_else(|| title.clone()).unwrap_or_else(|| (*label).to_owned());
+    let fingerprint = canonical::fingerprint(raw);
+    Ok(Tool {
+        operation_id: OperationId::of(&id),
+        label,
+        description: described(description, &input),
+        title,
+        input,
+        output,
+        fingerprint,
+        definition: definition::fingerprint(raw),
+        version: fingerprint,
+        hidden: found,
+        identifiers,
+        synonyms: Vec::new(),
+        pinned: false,
+        facts: ToolFacts::of(raw),
+        raw: Arc::clone(raw),
+        tokens: 0,
+        validator: ArgumentsValidator::default(),
+        id,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::{Catalog, CatalogServer, tool};
+    use crate::domain::catalog::tool::{ServerName, ToolId};
+
+    fn server(name: &str, tools: &[&str]) -> CatalogServer {
+        let name = ServerName::from(name);
+        let tools = tools
+            .iter()
+            .map(|tool_name| Arc::new(tool(&name, &Arc::new(json!({"name": tool_name, "inputSchema": {"type": "object"}}))).unwrap()))
+            .collect();
+        CatalogServer { name, title: None, program: None, version: None, instructions: None, tools }
+    }
+
+    #[test]
+    fn order_of_servers_and_tools_does_not_change_the_version() {
+        let one = Catalog::new(vec![server("a", &["x", "y"]), server("b", &["x"])]);
+        let two = Catalog::new(vec![server("b", &["x"]), server("a", &["y", "x"])]);
+        assert_eq!(one.version(), two.version());
+        assert_ne!(one.version(), Catalog::new(vec![server("a", &["x"])]).version());
+        let names: Vec<&str> = two.tools().iter().map(|tool| tool.operation_id.as_str()).collect();
+        assert_eq!(names, ["a__x", "a__y", "b__x"]);
+        assert_eq!(two.operation("b__x").unwrap().id, ToolId::new("b", "x"));
+        assert_eq!(two.server("a").unwrap().tools.len(), 2);
+        assert!(two.server("c").is_none());
+    }
+
+    #[test]
+    fn a_tool_without_description_gets_its_title_or_name() {
+        let name = ServerName::from("s");
+        let make = |raw: serde_json::Value| tool(&name, &Arc::new(raw));
+        assert_eq!(make(json!({"name": "x", "inputSchema": {}})).unwrap().description, "x");
+        assert_eq!(make(json!({"name": "x", "title": "The X", "description": " ", "inputSchema": {}})).unwrap().description, "The X");
+        assert_eq!(make(json!({"name": "x", "inputSchema": true})).unwrap_err().tool, "x");
+        // Clients take such a segment out of a path before they send it.
+        assert_eq!(make(json!({"name": "..", "inputSchema": {}})).unwrap_err().reason, "no address can hold its name");
+    }
+}

@@ -1,0 +1,121 @@
+//! What rules look at in a tool beside its names: its annotations and its tags.
+
+use serde_json::Value;
+
+/// What a server says of a tool's behaviour (MCP specification, `ToolAnnotations`). Servers may lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::domain) enum Hint {
+    ReadOnly,
+    Destructive,
+    Idempotent,
+    OpenWorld,
+}
+
+impl Hint {
+    pub(in crate::domain) const ALL: [Self; 4] = [Self::ReadOnly, Self::Destructive, Self::Idempotent, Self::OpenWorld];
+
+    pub(in crate::domain) fn name(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "readOnlyHint",
+            Self::Destructive => "destructiveHint",
+            Self::Idempotent => "idempotentHint",
+            Self::OpenWorld => "openWorldHint",
+        }
+    }
+
+    /// `readOnlyHint` or `readOnlyHint=false`.
+    pub(in crate::domain) fn read(text: &str) -> Option<(Self, bool)> {
+        let (name, value) = text.split_once('=').unwrap_or((text, "true"));
+        let hint = Self::ALL.into_iter().find(|hint| hint.name() == name.trim())?;
+        match value.trim() {
+            "true" => Some((hint, true)),
+            "false" => Some((hint, false)),
+            _ => None,
+        }
+    }
+
+    /// What holds for a tool. A tool that says nothing is, as the specification has it, one that writes, destroys, does not
+    /// bear repetition and reaches out into the world; one that only reads destroys nothing.
+    fn of(self, raw: &Value) -> bool {
+        let stated = |hint: Self| raw.get("annotations")?.get(hint.name())?.as_bool();
+        let reads = stated(Self::ReadOnly).unwrap_or(false);
+        match self {
+            Self::ReadOnly => reads,
+            Self::Destructive => !reads && stated(Self::Destructive).unwrap_or(true),
+            Self::Idempotent => stated(Self::Idempotent).unwrap_or(false),
+            Self::OpenWorld => stated(Self::OpenWorld).unwrap_or(true),
+        }
+    }
+}
+
+/// How many combinations of hints there are.
+pub(in crate::domain) const COMBINATIONS: usize = 1 << Hint::ALL.len();
+
+/// Whether these annotations of a rule hold for a tool with such hints.
+pub(in crate::domain) fn hold(annotations: &[String], hints: usize) -> bool {
+    annotations.iter().all(|text| {
+        Hint::read(text).is_some_and(|(hint, stated)| {
+            let bit = Hint::ALL.iter().position(|known| *known == hint).unwrap_or_default();
+            (hints >> bit & 1 == 1) == stated
+        })
+    })
+}
+
+/// What a tool says of itself beside its names. Read once, because rules ask for it again and again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolFacts {
+    /// The four hints, a bit each.
+    hints: u8,
+    tags: Vec<Box<str>>,
+}
+
+impl ToolFacts {
+    /// Of a tool as its server sent it. Tags are a list of texts in `_meta.tags`, in `tags`, or where `FastMCP` has it.
+    #[must_use]
+    pub fn of(raw: &Value) -> Self {
+        const PLACES: [&str; 4] = ["/_meta/tags", "/tags", "/_meta/_fastmcp/tags", "/_meta/fastmcp/tags"];
+        let tags = PLACES.into_iter().filter_map(|place| raw.pointer(place)?.as_array()).flatten().filter_map(Value::as_str);
+        let hints = Hint::ALL.into_iter().enumerate().filter(|(_, hint)| hint.of(raw)).map(|(bit, _)| 1 << bit).sum();
+        Self { hints, tags: tags.map(Into::into).collect() }
+    }
+
+    /// Tags that others than its server give it; each counts once.
+    pub fn add_tags<'a>(&mut self, tags: impl IntoIterator<Item = &'a str>) {
+        for tag in tags {
+            if self.tags.iter().all(|known| **known != *tag) {
+                self.tags.push(tag.into());
+            }
+        }
+    }
+
+    /// The hints as a number below [`COMBINATIONS`].
+    pub(in crate::domain) fn hints(&self) -> usize {
+        self.hints.into()
+    }
+
+    /// Whether the tool says that it changes nothing.
+    #[must_use]
+    pub fn reads_only(&self) -> bool {
+        self.has(Hint::ReadOnly)
+    }
+
+    /// Whether the tool may destroy something: it does not say that it does not.
+    #[must_use]
+    pub fn is_destructive(&self) -> bool {
+        self.has(Hint::Destructive)
+    }
+
+    fn has(&self, hint: Hint) -> bool {
+        let bit = Hint::ALL.iter().position(|known| *known == hint).unwrap_or_default();
+        self.hints >> bit & 1 == 1
+    }
+
+    pub(super) fn tag_list(&self) -> &[Box<str>] {
+        &self.tags
+    }
+
+    /// Those of its server first.
+    pub fn tags(&self) -> impl Iterator<Item = &str> {
+        self.tags.iter().map(AsRef::as_ref)
+    }
+}

@@ -1,0 +1,14 @@
+//! The tools: what servers list, and what is made of it.
+
+#[expect(clippy::module_inception, reason = "the room is named after what it is about")]
+pub mod catalog;
+pub mod definition;
+pub mod hidden_text;
+pub mod hints;
+pub mod naming;
+pub mod overlay;
+pub mod schema;
+pub mod shorten;
+pub mod texts;
+pub mod tool;
+pub mod traits;

@@ -1,0 +1,149 @@
+//! The flat name under which a tool is published, and the names that are ours.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::text::canonical::Fingerprint;
+
+/// The longest function name that every provider takes.
+const MAX_LENGTH: usize = 64;
+/// `_` and eight hexadecimal digits.
+const SUFFIX_LENGTH: usize = 9;
+const SEPARATOR: &str = "__";
+
+/// First path segments that the service itself answers: a server of such a name could not be reached.
+pub const RESERVED_SERVER_NAMES: [&str; 10] = ["v1", "docs", "s", "mcp", "toolsets", "ui", "metrics", "healthz", "readyz", "openapi.json"];
+
+/// The published search tool.
+pub const FIND_TOOLS: &str = "find_tools";
+/// The published tool that gives the whole definitions of others.
+pub const DESCRIBE_TOOLS: &str = "describe_tools";
+/// The published tool that runs any other one by its name.
+pub const RUN_TOOL: &str = "run_tool";
+/// The published tool that has a language model choose tools for a task.
+pub const SMART_SELECT_TOOLS: &str = "smart_select_tools";
+/// The published tool that binds the tools of a toolset.
+pub const LOAD_TOOLSET: &str = "load_toolset";
+/// The published tool that takes them back.
+pub const UNLOAD_TOOLSET: &str = "unload_toolset";
+/// The published tool that says what can be loaded.
+pub const LIST_AVAILABLE_TOOLSETS: &str = "list_available_toolsets";
+/// The published tool that binds a toolset, a server's tools, or those with a tag.
+pub const ENABLE_TOOL_GROUP: &str = "enable_tool_group";
+/// All meta-tools.
+pub const META_TOOLS: [&str; 8] =
+    [FIND_TOOLS, DESCRIBE_TOOLS, LOAD_TOOLSET, UNLOAD_TOOLSET, LIST_AVAILABLE_TOOLSETS, ENABLE_TOOL_GROUP, RUN_TOOL, SMART_SELECT_TOOLS];
+
+/// The flat name of a tool: `^[a-zA-Z][a-zA-Z0-9_-]*$`, at most 64 characters, unique in a catalog.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct OperationId(Arc<str>);
+
+impl OperationId {
+    /// `<server>__<tool>`.
+    ///
+    /// The name depends on nothing but the two names, so it is the same in every document, on every replica and
+    /// whatever other tools exist. Where the plain form would be ambiguous, too long or not allowed, a hash of both
+    /// names is added, so that no two tools share a name.
+    #[must_use]
+    pub fn of(id: &ToolId) -> Self {
+        let server = id.server.as_str();
+        let mut name = String::with_capacity(server.len() + SEPARATOR.len() + id.name.len() + SUFFIX_LENGTH);
+        let mut exact = !server.contains(SEPARATOR) && !server.ends_with('_') && !id.name.starts_with('_');
+        for character in server.chars().chain(SEPARATOR.chars()).chain(id.name.chars()) {
+            if name.is_empty() && !character.is_ascii_alphabetic() {
+                name.push('t');
+                exact = false;
+            }
+            if character.is_ascii_alphanumeric() || character == '_' || character == '-' {
+                name.push(character);
+            } else {
+                name.push('_');
+                exact = false;
+            }
+        }
+        if !exact || name.len() > MAX_LENGTH {
+            name.truncate(MAX_LENGTH - SUFFIX_LENGTH);
+            name.push('_');
+            name.push_str(&hash(id));
+        }
+        Self(name.into())
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for OperationId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for OperationId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?}", &*self.0)
+    }
+}
+
+impl std::borrow::Borrow<str> for OperationId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+fn hash(id: &ToolId) -> String {
+    let fingerprint = Fingerprint::of_text(&format!("{}\0{}", id.server, id.name));
+    format!("{:08x}", fingerprint.prefix() >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OperationId;
+    use crate::domain::catalog::tool::ToolId;
+
+    fn name(server: &str, tool: &str) -> String {
+        OperationId::of(&ToolId::new(server, tool)).to_string()
+    }
+
+    #[test]
+    fn plain_names_are_joined() {
+        assert_eq!(name("github", "create_issue"), "github__create_issue");
+        assert_eq!(name("google-calendar", "list-events"), "google-calendar__list-events");
+    }
+
+    #[test]
+    fn every_other_name_is_valid_stable_and_distinct() {
+        let cases = [
+            ("a__b", "c"),
+            ("a", "b__c"),
+            ("a_", "b"),
+            ("a", "_b"),
+            ("4chan", "read"),
+            ("a", "x.y"),
+            ("a", "x/y"),
+            ("a", "x_y"),
+            ("日本", "時間"),
+            ("日本", "天気"),
+            ("", ""),
+            ("a", &"long".repeat(40)),
+            ("a", "{brace}"),
+            ("_", "x"),
+            ("-", "x"),
+        ];
+        let mut seen = std::collections::BTreeSet::new();
+        for (server, tool) in cases {
+            let name = name(server, tool);
+            assert!(name.len() <= 64, "{name}");
+            assert!(name.starts_with(|c: char| c.is_ascii_alphabetic()), "{name}");
+            assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-'), "{name}");
+            assert_eq!(name, self::name(server, tool));
+            assert!(seen.insert(name));
+        }
+    }
+}

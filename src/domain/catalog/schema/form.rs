@@ -1,0 +1,255 @@
+//! What a schema says once its references are followed and its `allOf` parts are one, borrowed from the source.
+
+use indexmap::IndexMap;
+use serde_json::Value;
+
+use crate::domain::catalog::schema::keywords::{ANNOTATIONS, LOWER_BOUNDS, UPPER_BOUNDS, known_type};
+
+/// Contradictions that are told apart.
+const MAX_CONFLICTS: usize = 8;
+
+/// Nothing is copied here: a text that a thousand references lead to exists once.
+#[derive(Clone, Default)]
+pub(super) struct Form<'a> {
+    /// Every keyword but those that have a field of their own here; of two values the first wins, or the stricter one
+    /// where that is plain.
+    pub(super) keywords: IndexMap<&'a str, &'a Value>,
+    /// What another part says differently, so that it is not published as a schema.
+    pub(super) conflicts: Vec<(&'a str, &'a Value)>,
+    /// Each property with all schemas that it has to satisfy, the one that wins first.
+    pub(super) properties: IndexMap<&'a str, Vec<&'a Value>>,
+    pub(super) required: Vec<&'a str>,
+    /// The schemas of the first items, one by one.
+    pub(super) prefix: Option<&'a [Value]>,
+    /// All schemas that an item has to satisfy, the one that wins first, each with the place from which it counts.
+    pub(super) items: Vec<(usize, &'a Value)>,
+    /// Items from this place on are forbidden.
+    pub(super) length: Option<usize>,
+    /// The lists of `anyOf` and `oneOf`, none of them empty.
+    pub(super) alternatives: Vec<&'a [Value]>,
+    /// What the references led to.
+    pub(super) targets: Vec<&'a Value>,
+    /// What a reference led to that closes a cycle, so that it was not followed.
+    pub(super) cycle: Option<&'a Value>,
+}
+
+impl<'a> Form<'a> {
+    /// Adds a keyword of another part that has to hold too.
+    pub(super) fn admit(&mut self, keyword: &'a str, value: &'a Value) {
+        let Some(present) = self.keywords.get_mut(keyword) else {
+            self.keywords.insert(keyword, value);
+            return;
+        };
+        if std::ptr::eq(*present, value) || *present == value || ANNOTATIONS.contains(&keyword) {
+            return;
+        }
+        let numbers = || Some((present.as_f64()?, value.as_f64()?));
+        if LOWER_BOUNDS.contains(&keyword) {
+            if numbers().is_none_or(|(one, other)| other > one) {
+                *present = value;
+            }
+        } else if UPPER_BOUNDS.contains(&keyword) {
+            if numbers().is_none_or(|(one, other)| other < one) {
+                *present = value;
+            }
+        } else if keyword == "type" {
+            if is_narrower(value, present) {
+                *present = value;
+            }
+        } else if is_contained(value, present) {
+            *present = value;
+        } else if !is_contained(present, value) && self.conflicts.len() < MAX_CONFLICTS && !keyword.starts_with('$') {
+            self.conflicts.push((keyword, value));
+        }
+    }
+
+    /// Adds the schemas of an array of another part: those of its first items, then that of all others.
+    pub(super) fn admit_items(&mut self, prefix: Option<&'a [Value]>, items: Option<&'a Value>) {
+        let from = prefix.map_or(0, <[Value]>::len);
+        if items == Some(&Value::Bool(false)) {
+            self.length = Some(self.length.map_or(from, |length| length.min(from)));
+        }
+        match (prefix, self.prefix) {
+            (Some(_), None) => self.prefix = prefix,
+            // Two tuples: the first one is published.
+            (Some(_), Some(known)) if from > known.len() => return,
+            _ => {}
+        }
+        if let Some(schema @ Value::Object(_)) = items {
+            self.items.push((from, schema));
+        }
+    }
+
+    /// Whether null is all that it allows.
+    pub(super) fn is_null(&self) -> bool {
+        let null = |value: &Value| value.is_null();
+        let only_null = |value: &Value| *value == "null" || value.as_array().is_some_and(|kinds| kinds.len() == 1 && kinds[0] == "null");
+        self.keywords.get("type").is_some_and(|kind| only_null(kind))
+            || self.keywords.get("const").is_some_and(|value| null(value))
+            || self
+                .keywords
+                .get("enum")
+                .and_then(|values| values.as_array())
+                .is_some_and(|values| !values.is_empty() && values.iter().all(null))
+    }
+
+    /// Whether anything but annotations is said.
+    pub(super) fn is_structured(&self) -> bool {
+        let constrained =
+            self.keywords.keys().any(|keyword| !ANNOTATIONS.contains(keyword)) || !self.items.is_empty() || self.prefix.is_some();
+        (constrained && self.type_of().is_some()) || !self.required.is_empty() || !self.alternatives.is_empty()
+    }
+
+    /// The keywords that describe the value.
+    pub(super) fn annotations(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+        self.keywords.iter().filter(|(keyword, _)| ANNOTATIONS.contains(keyword)).map(|(keyword, value)| (*keyword, *value))
+    }
+
+    /// What every alternative shares: all that is neither an annotation nor an alternative. What is said in words is
+    /// said once, beside the alternatives.
+    pub(super) fn base(&self) -> Self {
+        let mut base = self.clone();
+        // What counts as evaluated differs from alternative to alternative.
+        base.keywords.retain(|keyword, _| !ANNOTATIONS.contains(keyword) && !keyword.starts_with("unevaluated"));
+        base.conflicts.clear();
+        base.alternatives.clear();
+        base
+    }
+
+    /// One alternative together with what all alternatives share. Its own keywords win; the shared properties come
+    /// first.
+    pub(super) fn over(mut self, base: &Self) -> Self {
+        for (keyword, value) in &base.keywords {
+            // A condition is one thing: its parts must not be mixed with those of another.
+            if matches!(*keyword, "then" | "else" | "minContains" | "maxContains") && !self.keywords.contains_key(keyword) {
+                let whole = if keyword.ends_with("Contains") { "contains" } else { "if" };
+                if self.keywords.get(whole) != base.keywords.get(whole) {
+                    continue;
+                }
+            }
+            if *keyword == "properties" {
+                self.keywords.entry(keyword).or_insert(value);
+            } else {
+                self.admit(keyword, value);
+            }
+        }
+        let mut properties: IndexMap<&str, Vec<&Value>> = base.properties.keys().map(|name| (*name, Vec::new())).collect();
+        for (name, parts) in self.properties.iter().chain(&base.properties) {
+            properties.entry(name).or_default().extend(parts);
+        }
+        self.properties = properties;
+        self.required.splice(0..0, base.required.iter().copied());
+        if self.prefix.is_none() {
+            self.prefix = base.prefix;
+        }
+        self.items.extend(&base.items);
+        self.length = match (self.length, base.length) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        self.conflicts.extend(base.conflicts.iter().take(MAX_CONFLICTS.saturating_sub(self.conflicts.len())));
+        self
+    }
+
+    /// Whether `unevaluatedProperties` means here what `additionalProperties` does.
+    pub(super) fn evaluates(&self) -> bool {
+        self.alternatives.is_empty() && !["if", "dependentSchemas"].iter().any(|keyword| self.keywords.contains_key(keyword))
+    }
+
+    /// How many entries [`Form::over`] reads.
+    pub(super) fn len(&self) -> usize {
+        self.keywords.len() + self.properties.len() + self.required.len() + self.items.len()
+    }
+
+    pub(super) fn type_of(&self) -> Option<Value> {
+        let has_items = self.prefix.is_some() || !self.items.is_empty() || self.length.is_some();
+        type_of(|keyword| self.keywords.get(keyword).copied()).or_else(|| {
+            if !self.properties.is_empty() || !self.required.is_empty() { Some("object".into()) } else { has_items.then(|| "array".into()) }
+        })
+    }
+}
+
+/// The type as written, or what the other keywords say.
+pub(super) fn type_of<'v>(get: impl Fn(&str) -> Option<&'v Value>) -> Option<Value> {
+    let known = |kind: &Value| kind.as_str().and_then(known_type);
+    match get("type") {
+        Some(Value::Array(kinds)) => {
+            if let Some(kind) = one_or_list(kinds.iter().filter_map(known)) {
+                return Some(kind);
+            }
+        }
+        Some(kind) => {
+            if let Some(kind) = known(kind) {
+                return Some(kind.into());
+            }
+        }
+        None => {}
+    }
+    if let Some(constant) = get("const") {
+        return Some(kind_of(constant).into());
+    }
+    if let Some(kind) = get("enum").and_then(Value::as_array).and_then(|values| one_or_list(values.iter().map(kind_of))) {
+        return Some(kind);
+    }
+    let has = |keywords: &[&str]| keywords.iter().any(|keyword| get(keyword).is_some());
+    if has(&["properties", "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties"])
+        || has(&["dependentRequired", "unevaluatedProperties"])
+        || get("required").is_some_and(Value::is_array)
+    {
+        Some("object".into())
+    } else if has(&["items", "prefixItems", "minItems", "maxItems", "uniqueItems", "contains"]) {
+        Some("array".into())
+    } else if has(&["pattern", "format", "minLength", "maxLength", "contentEncoding", "contentMediaType"]) {
+        Some("string".into())
+    } else if has(&["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]) {
+        Some("number".into())
+    } else {
+        None
+    }
+}
+
+fn one_or_list<'k>(kinds: impl Iterator<Item = &'k str>) -> Option<Value> {
+    let mut different: Vec<&str> = Vec::new();
+    for kind in kinds {
+        if !different.contains(&kind) {
+            different.push(kind);
+        }
+    }
+    match different.as_slice() {
+        [] => None,
+        [kind] => Some((*kind).into()),
+        kinds => Some(kinds.into()),
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Whether every type of one is a type of the other.
+fn is_narrower(one: &Value, other: &Value) -> bool {
+    let kinds = |value: &'_ Value| -> Vec<&'static str> {
+        let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        listed.iter().filter_map(|kind| kind.as_str().and_then(known_type)).collect()
+    };
+    let (one, other) = (kinds(one), kinds(other));
+    !one.is_empty() && one.iter().all(|kind| other.contains(kind) || (*kind == "integer" && other.contains(&"number")))
+}
+
+/// Whether one list of values is a part of the other.
+fn is_contained(one: &Value, other: &Value) -> bool {
+    match (one.as_array(), other.as_array()) {
+        (Some(one), Some(other)) => {
+            one.len() <= 200 && other.len() <= 200 && !one.is_empty() && one.iter().all(|value| other.contains(value))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,90 @@
+//! What a published schema can't say becomes sentences in its description, and a loss.
+
+use std::ptr;
+
+use serde_json::{Map, Value};
+
+use crate::domain::catalog::schema::conditions::CONDITIONS;
+use crate::domain::catalog::schema::form::Form;
+use crate::domain::catalog::schema::loss::LossReason;
+use crate::domain::catalog::schema::translation::Translation;
+use crate::domain::catalog::schema::words;
+
+/// Keywords that are put into words wherever they stand.
+const SPOKEN: [&str; 3] = ["dependentSchemas", "unevaluatedItems", "contentSchema"];
+
+impl<'a> Translation<'a> {
+    /// Whether a keyword is put into words instead.
+    pub(super) fn speaks(&self, keyword: &str, form: &Form<'a>) -> bool {
+        let whole = if matches!(keyword, "then" | "else") { "if" } else { keyword };
+        SPOKEN.contains(&whole) || (CONDITIONS.contains(&whole) && !self.carries(whole, form))
+    }
+
+    /// Sentences for all that the published form of this schema can't say.
+    pub(super) fn notes(&mut self, form: &Form<'a>) -> Vec<String> {
+        let mut notes = Vec::new();
+        let reason = if self.is_root() { LossReason::AtRoot } else { LossReason::NoForm };
+        for keyword in CONDITIONS.into_iter().chain(SPOKEN) {
+            let Some(value) = form.keywords.get(keyword).filter(|_| self.speaks(keyword, form)) else { continue };
+            let (then, otherwise) = (form.keywords.get("then").copied(), form.keywords.get("else").copied());
+            let note = if keyword == "if" {
+                if then.is_none() && otherwise.is_none() {
+                    continue;
+                }
+                words::condition(value, then, otherwise)
+            } else {
+                words::sentence(keyword, value)
+            };
+            self.lose(keyword, reason, note.is_some());
+            notes.extend(note);
+        }
+        if !form.evaluates()
+            && let Some(value) = form.keywords.get("unevaluatedProperties")
+            && let Some(note) = words::sentence("unevaluatedProperties", value)
+        {
+            self.lose("unevaluatedProperties", LossReason::NoForm, true);
+            notes.push(note);
+        }
+        for (keyword, value) in &form.conflicts {
+            let note = words::sentence(keyword, value);
+            self.lose(keyword, LossReason::SaidTwice, note.is_some());
+            notes.extend(note);
+        }
+        for more in form.alternatives.iter().skip(1) {
+            self.lose("anyOf", LossReason::SaidTwice, true);
+            notes.push(words::alternatives(more));
+        }
+        if let Some(Value::Object(patterns)) = form.keywords.get("patternProperties") {
+            for (pattern, _) in patterns.iter().filter(|(_, schema)| **schema == Value::Bool(false)).take(8) {
+                self.lose("patternProperties", reason, true);
+                notes.push(format!("No name may match {pattern}."));
+            }
+        }
+        if let Some(target) = form.cycle {
+            self.lose("$ref", LossReason::Recursive, true);
+            let place = self.open.iter().find(|open| ptr::eq(open.target, target)).map(|open| open.place.as_str()).unwrap_or_default();
+            notes.push(if place.is_empty() {
+                "The same structure as all arguments together, nested.".to_owned()
+            } else {
+                format!("The same structure as {}, nested.", words::quoted(place))
+            });
+        }
+        notes
+    }
+
+    pub(super) fn describe(&mut self, out: &mut Map<String, Value>, notes: &[String]) {
+        let mut description = match out.get("description") {
+            Some(Value::String(text)) if !notes.is_empty() => text.clone(),
+            None if !notes.is_empty() => String::new(),
+            _ => return,
+        };
+        for note in notes {
+            if self.budget.afford(note.len()) {
+                words::append(&mut description, note);
+            }
+        }
+        if !description.is_empty() {
+            out.insert("description".into(), description.into());
+        }
+    }
+}

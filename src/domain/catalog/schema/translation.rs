@@ -1,0 +1,363 @@
+//! From the server's schema to the published one, within a budget.
+
+use std::fmt::Write as _;
+use std::ptr;
+
+use serde_json::{Map, Value, json};
+
+use crate::domain::catalog::schema::budget::Budget;
+use crate::domain::catalog::schema::form::{Form, type_of};
+use crate::domain::catalog::schema::keywords::{ANNOTATIONS, KEPT, is};
+use crate::domain::catalog::schema::loss::{LossReason, SchemaLoss};
+use crate::domain::catalog::schema::references::{References, ignores_siblings};
+use crate::domain::catalog::schema::values::{allow_null, any_value, free_form, tidy_enum};
+
+/// Levels of nesting that are published; what lies deeper becomes a free-form value.
+pub(super) const MAX_DEPTH: usize = 24;
+/// Losses that are told apart.
+const MAX_LOSSES: usize = 100;
+
+/// Keywords that have a field of their own in a form.
+const GATHERED: [&str; 11] = [
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "required",
+    "properties",
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+    "items",
+    "prefixItems",
+    "additionalItems",
+];
+/// A step from a schema to one inside it.
+#[derive(Clone, Copy)]
+pub(super) enum Step<'a> {
+    Keyword(&'static str),
+    Name(&'a str),
+    Place(usize),
+}
+
+/// What a reference that is being followed led to, and where it is published.
+pub(super) struct Open<'a> {
+    pub(super) target: &'a Value,
+    pub(super) place: String,
+}
+
+pub(super) struct Translation<'a> {
+    root: &'a Value,
+    references: References<'a>,
+    ignores_siblings: bool,
+    /// Outermost first: a target that is met again is a cycle.
+    pub(super) open: Vec<Open<'a>>,
+    path: Vec<Step<'a>>,
+    pub(super) budget: Budget,
+    losses: Vec<SchemaLoss>,
+}
+
+impl<'a> Translation<'a> {
+    pub(super) fn new(root: &'a Value) -> Self {
+        Self {
+            root,
+            references: References::new(root),
+            ignores_siblings: ignores_siblings(root),
+            open: vec![Open { target: root, place: String::new() }],
+            path: Vec::new(),
+            budget: Budget::default(),
+            losses: Vec::new(),
+        }
+    }
+
+    pub(super) fn root(&mut self) -> Map<String, Value> {
+        self.schema(&[self.root], 0)
+    }
+
+    /// What could not be expressed, in the order of the places.
+    pub(super) fn losses(mut self) -> Vec<SchemaLoss> {
+        self.losses.sort_unstable();
+        self.losses
+    }
+
+    /// The published form of a value that satisfies all of these schemas.
+    pub(super) fn schema(&mut self, parts: &[&'a Value], depth: usize) -> Map<String, Value> {
+        let mut form = Form::default();
+        for part in parts {
+            self.gather(part, &mut form, 0);
+        }
+        self.form(&form, depth)
+    }
+
+    /// The published form of what is found one or two steps further in.
+    pub(super) fn schema_at(&mut self, steps: &[Step<'a>], parts: &[&'a Value], depth: usize) -> Value {
+        let before = self.path.len();
+        self.path.extend_from_slice(steps);
+        let published = self.schema(parts, depth + 1);
+        self.path.truncate(before);
+        Value::Object(published)
+    }
+
+    /// Adds what a schema says: its own keywords, then what it refers to, then its `allOf` parts. Keywords beside
+    /// `$ref` count (2020-12, section 7.7.1.1) and win; those that only describe do in every draft.
+    pub(super) fn gather(&mut self, schema: &'a Value, form: &mut Form<'a>, hops: usize) {
+        let Value::Object(object) = schema else { return };
+        if hops > MAX_DEPTH {
+            self.lose("allOf", LossReason::TooDeep, false);
+            return;
+        }
+        self.budget.step(object.len());
+        if self.budget.is_exhausted() {
+            return;
+        }
+        let reference = ["$ref", "$dynamicRef", "$recursiveRef"].iter().find_map(|keyword| object.get(*keyword)?.as_str());
+        if reference.is_some() && self.ignores_siblings {
+            for (keyword, value) in object.iter().filter(|(keyword, _)| ANNOTATIONS.contains(&keyword.as_str())) {
+                form.admit(keyword, value);
+            }
+        } else {
+            self.gather_keywords(object, form);
+        }
+        if let Some(reference) = reference {
+            self.follow(schema, reference, form, hops);
+        }
+        if let Some(Value::Array(parts)) = object.get("allOf") {
+            for part in parts {
+                self.gather(part, form, hops + 1);
+            }
+        }
+    }
+
+    fn gather_keywords(&mut self, object: &'a Map<String, Value>, form: &mut Form<'a>) {
+        let get = |keyword: &str| object.get(keyword);
+        let takes_condition = !form.keywords.contains_key("if");
+        let takes_contains = !form.keywords.contains_key("contains");
+        for (keyword, value) in object {
+            match (keyword.as_str(), value) {
+                ("required", Value::Array(names)) => {
+                    self.budget.step(names.len());
+                    form.required.extend(names.iter().filter_map(Value::as_str));
+                }
+                ("properties", Value::Object(properties)) => {
+                    self.budget.step(properties.len());
+                    for (name, property) in properties {
+                        form.properties.entry(name).or_default().push(property);
+                        if property.get("required") == Some(&Value::Bool(true)) {
+                            form.required.push(name);
+                        }
+                    }
+                    form.keywords.entry(keyword).or_insert(value);
+                }
+                ("anyOf" | "oneOf", Value::Array(alternatives)) => {
+                    let alternatives = alternatives.as_slice();
+                    let is_same = |known: &&[Value]| ptr::eq(*known, alternatives) || *known == alternatives;
+                    if !alternatives.is_empty() && !form.alternatives.iter().any(is_same) {
+                        form.alternatives.push(alternatives);
+                    }
+                }
+                ("if", _) if !takes_condition => form.conflicts.push((keyword, value)),
+                ("then" | "else", _) if !takes_condition || get("if").is_none() => {}
+                ("minContains" | "maxContains", _) if !takes_contains || get("contains").is_none() => {}
+                // Draft 4 wrote `exclusiveMinimum: true` beside `minimum`; draft 3, and many by mistake, `required: true`
+                // on a property. The others are read elsewhere.
+                ("exclusiveMinimum" | "exclusiveMaximum", Value::Bool(_)) => {}
+                (read_elsewhere, _) if GATHERED.contains(&read_elsewhere) => {}
+                ("minimum", _) if get("exclusiveMinimum") == Some(&Value::Bool(true)) => form.admit("exclusiveMinimum", value),
+                ("maximum", _) if get("exclusiveMaximum") == Some(&Value::Bool(true)) => form.admit("exclusiveMaximum", value),
+                // Up to draft 7 the two were one keyword.
+                ("dependencies", Value::Object(needs)) => {
+                    let all_names = needs.values().all(Value::is_array);
+                    form.admit(if all_names { "dependentRequired" } else { "dependentSchemas" }, value);
+                }
+                _ => {
+                    if let Value::Array(values) = value {
+                        self.budget.step(values.len());
+                    }
+                    form.admit(keyword, value);
+                }
+            }
+        }
+        // Up to draft 2019-09 a list of `items` was what `prefixItems` is now.
+        let (prefix, items) = match (get("prefixItems"), get("items")) {
+            (Some(Value::Array(prefix)), items) => (Some(prefix), items),
+            (_, Some(Value::Array(prefix))) => (Some(prefix), get("additionalItems")),
+            (_, items) => (None, items),
+        };
+        form.admit_items(prefix.map(Vec::as_slice).filter(|prefix| !prefix.is_empty()), items);
+    }
+
+    fn follow(&mut self, schema: &'a Value, reference: &str, form: &mut Form<'a>, hops: usize) {
+        self.budget.step(reference.len() / 64);
+        let Some(target) = self.references.target(schema, reference) else {
+            self.lose("$ref", LossReason::Unresolved, false);
+            return;
+        };
+        if form.targets.iter().any(|known| ptr::eq(*known, target)) {
+            // Said already: a schema that has to hold twice holds once.
+        } else if self.open.iter().any(|open| ptr::eq(open.target, target)) {
+            form.cycle.get_or_insert(target);
+        } else {
+            form.targets.push(target);
+            self.gather(target, form, hops + 1);
+        }
+    }
+
+    pub(super) fn form(&mut self, form: &Form<'a>, depth: usize) -> Map<String, Value> {
+        if depth > MAX_DEPTH || !self.budget.schema() {
+            let reason = if depth > MAX_DEPTH { LossReason::TooDeep } else { LossReason::TooLarge };
+            self.lose("properties", reason, false);
+            return free_form(form.type_of());
+        }
+        let before = self.open.len();
+        let place = self.place();
+        self.open.extend(form.targets.iter().map(|target| Open { target, place: place.clone() }));
+        let alternatives = form.alternatives.first().and_then(|alternatives| self.alternatives(alternatives, form, depth));
+        let out = match alternatives {
+            Some(out) => out,
+            None => match form.cycle {
+                Some(target) if !form.is_structured() => self.cycle(target, form),
+                _ => self.typed(form, depth),
+            },
+        };
+        self.open.truncate(before);
+        out
+    }
+
+    /// In place of a reference that would repeat what is around it.
+    fn cycle(&mut self, target: &'a Value, form: &Form<'a>) -> Map<String, Value> {
+        let mut out = self.kept(form, true);
+        let notes = self.notes(form);
+        self.describe(&mut out, &notes);
+        for (keyword, value) in free_form(self.type_of_target(target)) {
+            out.entry(keyword).or_insert(value);
+        }
+        out
+    }
+
+    fn type_of_target(&self, target: &'a Value) -> Option<Value> {
+        let mut target = target;
+        for _ in 0..MAX_DEPTH {
+            let object = target.as_object()?;
+            let kind = type_of(|keyword| object.get(keyword)).or_else(|| {
+                let parts = object.get("allOf")?.as_array()?;
+                parts.iter().find_map(|part| type_of(|keyword| part.get(keyword)))
+            });
+            match object.get("$ref").and_then(Value::as_str).and_then(|reference| self.references.target(target, reference)) {
+                Some(next) if kind.is_none() => target = next,
+                _ => return kind,
+            }
+        }
+        None
+    }
+
+    /// The keywords that are kept as they are, or only those that describe.
+    pub(super) fn kept(&mut self, form: &Form<'a>, only_annotations: bool) -> Map<String, Value> {
+        let mut out = Map::new();
+        for (keyword, kind) in KEPT {
+            if only_annotations && !ANNOTATIONS.contains(&keyword) {
+                continue;
+            }
+            let Some(value) = form.keywords.get(keyword).filter(|value| kind.fits(value)) else { continue };
+            if self.budget.afford_value(keyword, value) {
+                out.insert(keyword.into(), (*value).clone());
+            } else {
+                self.lose(keyword, LossReason::TooLarge, false);
+            }
+        }
+        // OpenAPI 3.0 and many authors write one.
+        if !out.contains_key("examples")
+            && let Some(example) = form.keywords.get("example").filter(|example| !example.is_null())
+            && self.budget.afford_value("examples", example)
+        {
+            out.insert("examples".into(), json!([example]));
+        }
+        out
+    }
+
+    /// Every schema has a type and what the type asks for.
+    fn typed(&mut self, form: &Form<'a>, depth: usize) -> Map<String, Value> {
+        let mut out = self.kept(form, false);
+        if let Some(constant) = form.keywords.get("const") {
+            out.remove("enum");
+            if !constant.is_null() && self.budget.afford_value("const", constant) {
+                out.insert("const".into(), (*constant).clone());
+            }
+        }
+        match form.type_of() {
+            Some(kind) => {
+                out.insert("type".into(), kind);
+                if is(&out, "array") {
+                    self.array(form, &mut out, depth);
+                }
+                if is(&out, "object") {
+                    self.object(form, &mut out, depth);
+                }
+            }
+            None => out.extend(any_value()),
+        }
+        tidy_enum(&mut out);
+        self.conditions(form, &mut out);
+        if form.keywords.get("nullable") == Some(&&Value::Bool(true)) {
+            allow_null(&mut out);
+        }
+        let notes = self.notes(form);
+        self.describe(&mut out, &notes);
+        out
+    }
+
+    pub(super) fn lose(&mut self, keyword: &str, reason: LossReason, described: bool) {
+        if self.losses.len() < MAX_LOSSES {
+            let pointer = if self.is_root() { String::new() } else { self.pointer() };
+            let loss = SchemaLoss { pointer, keyword: keyword.to_owned(), reason, described };
+            if !self.losses.contains(&loss) {
+                self.losses.push(loss);
+            }
+        }
+    }
+
+    /// Whether this is the whole input, or an alternative of it.
+    pub(super) fn is_root(&self) -> bool {
+        self.path.iter().all(|step| matches!(step, Step::Keyword("anyOf") | Step::Place(_)))
+    }
+
+    pub(super) fn enter(&mut self, step: Step<'a>) {
+        self.path.push(step);
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.path.pop();
+    }
+
+    /// JSON Pointer to where we are in the published schema.
+    fn pointer(&self) -> String {
+        let mut out = String::new();
+        for step in &self.path {
+            out.push('/');
+            match step {
+                Step::Keyword(keyword) => out.push_str(keyword),
+                Step::Name(name) => out.push_str(&name.replace('~', "~0").replace('/', "~1")),
+                Step::Place(place) => {
+                    let _ = write!(out, "{place}");
+                }
+            }
+        }
+        out
+    }
+
+    /// Where we are, as a person would say it: `filter.and[]`.
+    fn place(&self) -> String {
+        let mut out = String::new();
+        for step in &self.path {
+            match step {
+                Step::Keyword("items") => out.push_str("[]"),
+                Step::Name(name) => {
+                    if !out.is_empty() {
+                        out.push('.');
+                    }
+                    out.push_str(name);
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+}

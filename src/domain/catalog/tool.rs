@@ -1,0 +1,197 @@
+//! A tool of an MCP server, as the server described it and as it is published.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::domain::catalog::hidden_text::{self, HiddenText, Identifiers};
+use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::overlay::Overlay;
+use crate::domain::catalog::schema::InputSchema;
+use crate::domain::catalog::texts::ToolText;
+use crate::domain::execution::arguments::ArgumentsValidator;
+use crate::domain::text::canonical::Fingerprint;
+
+/// The name of a configured MCP server: the key in the `mcpServers` map.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ServerName(Arc<str>);
+
+impl ServerName {
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self(name.into())
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ServerName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:?}", &*self.0)
+    }
+}
+
+impl From<&str> for ServerName {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+/// Which tool of which server. The two names stay apart: a joined string can't be split again safely.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ToolId {
+    pub server: ServerName,
+    pub name: Arc<str>,
+}
+
+impl ToolId {
+    pub fn new(server: impl Into<ServerName>, name: impl Into<Arc<str>>) -> Self {
+        Self { server: server.into(), name: name.into() }
+    }
+
+    /// Its name without characters that nobody sees, as models and people read it.
+    #[must_use]
+    pub fn label(&self) -> Cow<'_, str> {
+        hidden_text::strip(&self.name).map_or(Cow::Borrowed(&self.name), |(label, _)| label.into())
+    }
+}
+
+impl fmt::Display for ToolId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.server, self.name)
+    }
+}
+
+/// A tool that can be published. Built once when its server is listed, then shared.
+#[derive(Debug)]
+pub struct Tool {
+    pub id: ToolId,
+    pub operation_id: OperationId,
+    /// Its name without characters that nobody sees, as models read it.
+    pub label: Arc<str>,
+    /// The tool object exactly as the server sent it (MCP specification, "Tool").
+    pub raw: Arc<Value>,
+    pub title: Option<String>,
+    /// Never empty: a tool without a description gets its name. An admin's words go before the server's.
+    pub description: String,
+    pub input: InputSchema,
+    /// The published form of the tool's output schema, if it declares one.
+    pub output: Option<Arc<Value>>,
+    /// SHA-256 over the canonical form of [`Tool::raw`]: equal tools of two listings share it.
+    pub fingerprint: Fingerprint,
+    /// What people have to look at before they trust it, see [`crate::domain::catalog::definition`].
+    pub definition: Fingerprint,
+    /// Names the tool with what is laid over it: [`Tool::fingerprint`] where nothing is.
+    pub version: Fingerprint,
+    /// Hidden characters of the definition, which models are not shown.
+    pub hidden: Vec<HiddenText>,
+    /// What the server calls the parameters and values that are shown without theirs.
+    pub identifiers: Identifiers,
+    /// Words by which it is found beside its own.
+    pub synonyms: Vec<String>,
+    /// Offered in every chat.
+    pub pinned: bool,
+    /// What rules look at beside its names.
+    pub facts: ToolFacts,
+    /// cl100k tokens of the minified function definition, see [`Tool::function`].
+    pub tokens: u32,
+    pub validator: ArgumentsValidator,
+}
+
+impl Tool {
+    /// The function definition that a model gets, in the shape that Open WebUI sends to providers.
+    #[must_use]
+    pub fn function(operation_id: &OperationId, description: &str, input: &InputSchema) -> Value {
+        let mut function = Map::new();
+        function.insert("name".into(), operation_id.as_str().into());
+        function.insert("description".into(), description.into());
+        function.insert("parameters".into(), (*input.published).clone());
+        Value::Object(function)
+    }
+
+    /// The tool with what is known about it beside what its server says. Its raw form stays raw.
+    #[must_use]
+    pub fn with(mut self, overlay: &Overlay) -> Self {
+        self.version = overlay.version(&self.fingerprint);
+        self.facts.add_tags(overlay.tags.iter().map(String::as_str));
+        self.synonyms.clone_from(&overlay.synonyms);
+        self.pinned = overlay.pinned;
+        if let Some(description) = &overlay.description {
+            self.description = described(description.clone(), &self.input);
+        }
+        self
+    }
+
+    /// What it is found by.
+    #[must_use]
+    pub fn text(&self) -> ToolText<'_> {
+        ToolText {
+            server: self.id.server.as_str(),
+            name: &self.label,
+            title: self.title.as_deref(),
+            description: &self.description,
+            parameters: self.input.parameters().collect(),
+            synonyms: &self.synonyms,
+        }
+    }
+
+    /// One line for search results: the first sentence of the description, at most 200 characters.
+    #[must_use]
+    pub fn summary(&self) -> &str {
+        summary(&self.description)
+    }
+}
+
+/// A description with what is said of the arguments together.
+#[must_use]
+pub fn described(mut description: String, input: &InputSchema) -> String {
+    if let Some(hint) = &input.hint {
+        description.push_str("\n\n");
+        description.push_str(hint);
+    }
+    description
+}
+
+/// The first sentence of a description, cut at 200 characters on a character boundary.
+#[must_use]
+pub fn summary(description: &str) -> &str {
+    const LIMIT: usize = 200;
+    let text = description.trim();
+    let sentence = text
+        .match_indices(['.', '\n', '。'])
+        .find(|(position, mark)| {
+            let rest = &text[position + mark.len()..];
+            *mark != "." || rest.is_empty() || rest.starts_with(char::is_whitespace)
+        })
+        .map_or(text, |(position, mark)| if mark == "\n" { &text[..position] } else { &text[..position + mark.len()] });
+    match sentence.char_indices().nth(LIMIT) {
+        Some((end, _)) => &sentence[..end],
+        None => sentence,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::summary;
+
+    #[test]
+    fn a_summary_is_the_first_sentence() {
+        assert_eq!(summary("Get the time. In any zone."), "Get the time.");
+        assert_eq!(summary("Version 1.2 of it\nmore"), "Version 1.2 of it");
+        assert_eq!(summary("  "), "");
+        assert_eq!(summary(&"é".repeat(300)).chars().count(), 200);
+    }
+}

@@ -1,0 +1,78 @@
+//! What rules and toolsets ask of a tool, beside its server.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use ahash::RandomState;
+
+use crate::domain::catalog::tool::Tool;
+
+/// Of one tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::domain) struct Traits<'a> {
+    pub(in crate::domain) name: &'a str,
+    pub(in crate::domain) published: &'a str,
+    /// As a number below [`COMBINATIONS`](crate::domain::catalog::hints::COMBINATIONS).
+    pub(in crate::domain) hints: usize,
+    pub(in crate::domain) tags: &'a [Box<str>],
+}
+
+impl<'a> Traits<'a> {
+    pub(in crate::domain) fn of(tool: &'a Tool) -> Self {
+        Self { name: &tool.id.name, published: tool.operation_id.as_str(), hints: tool.facts.hints(), tags: tool.facts.tag_list() }
+    }
+}
+
+/// Of all tools of a catalog, side by side: who goes from tool to tool waits for memory at each, several times.
+#[derive(Debug, Default)]
+pub struct TraitTable {
+    /// The two names of each tool, one after the other.
+    names: String,
+    rows: Vec<Row>,
+    /// Each list once, as many tools have the same tags.
+    tags: Vec<Box<[Box<str>]>>,
+}
+
+#[derive(Debug)]
+struct Row {
+    /// In `names`.
+    name: Range<usize>,
+    published: Range<usize>,
+    hints: usize,
+    /// In `tags`.
+    tags: usize,
+}
+
+impl TraitTable {
+    /// Of tools in the order of their catalog.
+    #[must_use]
+    pub fn of(tools: &[Arc<Tool>]) -> Self {
+        let (mut names, mut tags) = (String::new(), Vec::new());
+        let mut known: HashMap<&[Box<str>], usize, RandomState> = HashMap::default();
+        let rows = tools.iter().map(|tool| {
+            let Traits { name, published, hints, tags: own } = Traits::of(tool);
+            let mut add = |name: &str| {
+                let begin = names.len();
+                names.push_str(name);
+                begin..names.len()
+            };
+            let number = *known.entry(own).or_insert_with(|| {
+                tags.push(own.into());
+                tags.len() - 1
+            });
+            Row { name: add(name), published: add(published), hints, tags: number }
+        });
+        let rows = rows.collect();
+        Self { names, rows, tags }
+    }
+
+    /// The tools at these places, each with its place and the number of its list of tags, which those with the same tags share.
+    pub(in crate::domain) fn at(&self, places: Range<usize>) -> impl Iterator<Item = (usize, Traits<'_>, usize)> {
+        let rows = self.rows.get(places.clone()).unwrap_or_default();
+        places.zip(rows).map(|(place, row)| {
+            let (name, published) = (&self.names[row.name.clone()], &self.names[row.published.clone()]);
+            (place, Traits { name, published, hints: row.hints, tags: &self.tags[row.tags] }, row.tags)
+        })
+    }
+}

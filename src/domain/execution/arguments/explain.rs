@@ -1,0 +1,232 @@
+//! What is wrong with arguments, in words that a model can act on: where, what is there, and what is expected.
+
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use jsonschema::{ValidationError, Validator};
+use serde_json::{Map, Value};
+
+use crate::domain::execution::arguments::{ArgumentProblem, PROBLEM_LIMIT, cut};
+use crate::domain::text::similar::nearest;
+
+/// Values or names that are listed.
+const LISTED: usize = 20;
+/// Longest list in bytes.
+const LIST_BYTES: usize = 300;
+
+pub(super) struct Explain<'a> {
+    /// The tool's own.
+    pub(super) schema: &'a Value,
+    pub(super) instance: &'a Value,
+}
+
+impl Explain<'_> {
+    pub(super) fn problems(&self, validator: &Validator) -> Vec<ArgumentProblem> {
+        let mut problems: Vec<ArgumentProblem> = Vec::new();
+        for error in validator.iter_errors(self.instance) {
+            for problem in self.problem(&error) {
+                if !problems.contains(&problem) {
+                    problems.push(problem);
+                }
+            }
+            if problems.len() >= PROBLEM_LIMIT {
+                break;
+            }
+        }
+        problems.truncate(PROBLEM_LIMIT);
+        problems
+    }
+
+    fn problem(&self, error: &ValidationError<'_>) -> Vec<ArgumentProblem> {
+        let pointer = error.instance_path().as_str();
+        let instance = error.instance().as_ref();
+        let found = kind_of(instance);
+        let one = |pointer: String, message: String, expected: Option<String>, did_you_mean: Option<&str>| {
+            let message = match did_you_mean {
+                Some(name) => format!("{message}; did you mean `{name}`?"),
+                None => message,
+            };
+            ArgumentProblem { pointer, message: cut(&message), expected, did_you_mean: did_you_mean.map(str::to_owned) }
+        };
+        let expects = |expected: String| vec![one(pointer.to_owned(), format!("is {found}; expected {expected}"), Some(expected), None)];
+        match error.kind() {
+            ValidationErrorKind::Required { property } => {
+                let name = property.as_str().unwrap_or_default();
+                let properties = self.properties(error);
+                let expected = properties.and_then(|properties| properties.get(name)).and_then(expectation);
+                let message = match &expected {
+                    Some(expected) => format!("is missing; expected {expected}"),
+                    None => "is missing".to_owned(),
+                };
+                // Given under a name that is nearly the right one.
+                let strangers = instance.as_object().into_iter().flat_map(Map::keys).map(String::as_str);
+                let strangers = strangers.filter(|given| properties.is_none_or(|properties| !properties.contains_key(*given)));
+                let message = match nearest(name, strangers) {
+                    Some(given) => format!("{message}; `{given}` was given: was this one meant?"),
+                    None => message,
+                };
+                // What is missing has a place too: where it should be.
+                vec![one(below(pointer, name), message, expected, None)]
+            }
+            ValidationErrorKind::AdditionalProperties { unexpected } | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+                let known: Vec<&str> = self.properties(error).into_iter().flat_map(Map::keys).map(String::as_str).collect();
+                let given = instance.as_object();
+                let free = || known.iter().copied().filter(|name| given.is_none_or(|given| !given.contains_key(*name)));
+                let expected = (!known.is_empty()).then(|| format!("only {}", listed(known.iter().map(|name| format!("`{name}`")))));
+                let message = || "is not an argument here".to_owned();
+                unexpected.iter().map(|name| one(below(pointer, name), message(), expected.clone(), nearest(name, free()))).collect()
+            }
+            ValidationErrorKind::Type { kind } => expects(types(kind)),
+            ValidationErrorKind::Enum { options } => {
+                let options = options.as_array().map(Vec::as_slice).unwrap_or_default();
+                let expected = one_of(options);
+                let meant = instance.as_str().and_then(|given| nearest(given, options.iter().filter_map(Value::as_str)));
+                vec![one(pointer.to_owned(), format!("is none of the allowed values; expected {expected}"), Some(expected), meant)]
+            }
+            ValidationErrorKind::Constant { expected_value } => expects(one_of(std::slice::from_ref(expected_value))),
+            ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => match closest(context, pointer) {
+                Some(branch) => branch.iter().flat_map(|error| self.problem(error)).collect(),
+                None => expects(alternatives(context, pointer)),
+            },
+            kind => {
+                let expected = limit(kind);
+                let message = match &expected {
+                    Some(expected) => format!("does not fit; expected {expected}"),
+                    None => error.masked_with("it").to_string(),
+                };
+                vec![one(pointer.to_owned(), message, expected, None)]
+            }
+        }
+    }
+
+    /// The properties of the schema in which a keyword stands that was not fulfilled.
+    fn properties(&self, error: &ValidationError<'_>) -> Option<&Map<String, Value>> {
+        let (parent, _) = error.schema_path().as_str().rsplit_once('/')?;
+        self.schema.pointer(parent)?.get("properties")?.as_object()
+    }
+}
+
+/// The alternative that was most likely meant: the only one whose type is right.
+fn closest<'e>(context: &'e [Vec<ValidationError<'static>>], pointer: &str) -> Option<&'e [ValidationError<'static>]> {
+    let is_wrong_kind = |error: &ValidationError<'_>| {
+        let of_kind = matches!(
+            error.kind(),
+            ValidationErrorKind::Type { .. } | ValidationErrorKind::Constant { .. } | ValidationErrorKind::FalseSchema
+        );
+        of_kind && error.instance_path().as_str() == pointer
+    };
+    let mut fitting = context.iter().filter(|branch| !branch.is_empty() && !branch.iter().any(is_wrong_kind));
+    fitting.next().filter(|_| fitting.next().is_none()).map(Vec::as_slice)
+}
+
+/// `an integer or null`.
+fn alternatives(context: &[Vec<ValidationError<'static>>], pointer: &str) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for branch in context {
+        let of_place = branch.iter().filter(|error| error.instance_path().as_str() == pointer);
+        let part = of_place.into_iter().find_map(|error| match error.kind() {
+            ValidationErrorKind::Type { kind } => Some(types(kind)),
+            ValidationErrorKind::Enum { options } => options.as_array().map(|options| one_of(options)),
+            ValidationErrorKind::Constant { expected_value } => Some(one_of(std::slice::from_ref(expected_value))),
+            ValidationErrorKind::Required { property } => property.as_str().map(|name| format!("an object with `{name}`")),
+            kind => limit(kind),
+        });
+        let part = part.unwrap_or_else(|| "another form".to_owned());
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    parts.join(" or ")
+}
+
+fn types(kind: &TypeKind) -> String {
+    match kind {
+        TypeKind::Single(kind) => with_article(&kind.to_string()).to_owned(),
+        TypeKind::Multiple(kinds) => kinds.iter().map(|kind| with_article(&kind.to_string()).to_owned()).collect::<Vec<_>>().join(" or "),
+    }
+}
+
+/// What a schema asks for, where that can be said in a few words.
+fn expectation(schema: &Value) -> Option<String> {
+    if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+        return Some(one_of(values));
+    }
+    if let Some(value) = schema.get("const") {
+        return Some(one_of(std::slice::from_ref(value)));
+    }
+    let kinds: Vec<&str> = match schema.get("type")? {
+        Value::String(kind) => vec![with_article(kind)],
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).map(with_article).collect(),
+        _ => return None,
+    };
+    Some(kinds.join(" or "))
+}
+
+fn limit(kind: &ValidationErrorKind) -> Option<String> {
+    Some(match kind {
+        ValidationErrorKind::Minimum { limit } => format!("{limit} or more"),
+        ValidationErrorKind::Maximum { limit } => format!("{limit} or less"),
+        ValidationErrorKind::ExclusiveMinimum { limit } => format!("more than {limit}"),
+        ValidationErrorKind::ExclusiveMaximum { limit } => format!("less than {limit}"),
+        ValidationErrorKind::MultipleOf { multiple_of } => format!("a multiple of {multiple_of}"),
+        ValidationErrorKind::MinLength { limit } => format!("{limit} or more characters"),
+        ValidationErrorKind::MaxLength { limit } => format!("{limit} or fewer characters"),
+        ValidationErrorKind::MinItems { limit } => format!("{limit} or more items"),
+        ValidationErrorKind::MaxItems { limit } => format!("{limit} or fewer items"),
+        ValidationErrorKind::UniqueItems => "no item twice".to_owned(),
+        ValidationErrorKind::MinProperties { limit } => format!("{limit} or more members"),
+        ValidationErrorKind::MaxProperties { limit } => format!("{limit} or fewer members"),
+        ValidationErrorKind::Pattern { pattern } => format!("a text that matches the pattern {pattern}"),
+        ValidationErrorKind::Format { format } => format!("a text in the format {format}"),
+        _ => return None,
+    })
+}
+
+fn one_of(values: &[Value]) -> String {
+    match values {
+        [value] => value.to_string(),
+        values => format!("one of {}", listed(values.iter().map(Value::to_string))),
+    }
+}
+
+fn listed(mut values: impl Iterator<Item = String>) -> String {
+    let mut list = String::new();
+    for value in values.by_ref().take(LISTED) {
+        if !list.is_empty() {
+            list.push_str(", ");
+        }
+        if list.len() + value.len() > LIST_BYTES {
+            return format!("{list}and {} more", values.count() + 1);
+        }
+        list.push_str(&value);
+    }
+    match values.count() {
+        0 => list,
+        more => format!("{list} and {more} more"),
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn with_article(kind: &str) -> &str {
+    match kind {
+        "integer" => "an integer",
+        "number" => "a number",
+        "string" => "a string",
+        "boolean" => "a boolean",
+        "array" => "an array",
+        "object" => "an object",
+        other => other,
+    }
+}
+
+fn below(pointer: &str, name: &str) -> String {
+    format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
+}

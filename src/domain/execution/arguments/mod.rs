@@ -1,0 +1,172 @@
+//! Arguments against a tool's own schema: checked, mended where that is safe, and explained where it is not.
+//!
+//! Arguments stay text all the way: what nobody had to mend goes to the server byte for byte.
+
+mod explain;
+mod repair;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use jsonschema::{Draft, Validator};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::domain::execution::arguments::explain::Explain;
+use crate::domain::text::json;
+
+pub use self::repair::{Repair, RepairKind};
+
+/// Longest text of one problem: a validator may quote the value it saw.
+const MESSAGE_LIMIT: usize = 400;
+/// Problems reported at once.
+const PROBLEM_LIMIT: usize = 20;
+
+/// The compiled schema of one tool, made on the first call.
+#[derive(Default)]
+pub struct ArgumentsValidator {
+    compiled: OnceLock<Result<Validator, String>>,
+    told: AtomicBool,
+}
+
+impl fmt::Debug for ArgumentsValidator {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("ArgumentsValidator").field(&self.compiled.get().map(Result::is_ok)).finish()
+    }
+}
+
+/// One thing that is wrong with the arguments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ArgumentProblem {
+    /// JSON Pointer (RFC 6901) to the argument; empty for the whole object.
+    pub pointer: String,
+    pub message: String,
+    /// What would be right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    /// The name or value that was most likely meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub did_you_mean: Option<String>,
+}
+
+impl ArgumentProblem {
+    /// About the arguments as a whole.
+    #[must_use]
+    pub fn of_whole(message: String) -> Self {
+        Self { pointer: String::new(), message, expected: Some("an object".to_owned()), did_you_mean: None }
+    }
+}
+
+/// How a check ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    Valid,
+    /// Invalid as they were and valid now.
+    Repaired {
+        arguments: String,
+        repairs: Vec<Repair>,
+    },
+    /// Every problem found, at most 20.
+    Invalid(Vec<ArgumentProblem>),
+    /// The tool's own schema is invalid, so nothing could be checked; the server has to judge.
+    Unchecked {
+        reason: String,
+        /// Whether this tool says so for the first time.
+        first: bool,
+    },
+}
+
+impl ArgumentsValidator {
+    /// Validates an object, as JSON text, against the server's own schema.
+    pub fn check(&self, schema: &Value, arguments: &str) -> Verdict {
+        let validator = match self.compiled.get_or_init(|| compile(schema)) {
+            Ok(validator) => validator,
+            Err(reason) => {
+                return Verdict::Unchecked { reason: reason.clone(), first: !self.told.swap(true, Ordering::Relaxed) };
+            }
+        };
+        let instance = match json::readable(arguments) {
+            Ok(instance) => instance,
+            Err(error) => return Verdict::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]),
+        };
+        if validator.is_valid(&instance) {
+            return Verdict::Valid;
+        }
+        match repair::repair(validator, arguments, &instance) {
+            Some((arguments, repairs)) => Verdict::Repaired { arguments, repairs },
+            None => Verdict::Invalid(Explain { schema, instance: &instance }.problems(validator)),
+        }
+    }
+}
+
+/// The draft that the schema names; schemas that name none are often of an older one than the newest.
+fn compile(schema: &Value) -> Result<Validator, String> {
+    let newest = jsonschema::options().build(schema);
+    let older = |draft| jsonschema::options().with_draft(draft).build(schema);
+    newest.or_else(|error| older(Draft::Draft7).or_else(|_| older(Draft::Draft4)).map_err(|_| cut(&error.masked().to_string())))
+}
+
+/// What a caller sent as arguments, as the JSON text of an object: models also send it as a text, and nothing at all
+/// for a tool without parameters.
+///
+/// # Errors
+/// What the text is in place of an object.
+pub fn object(sent: &str) -> Result<(Cow<'_, str>, Option<Repair>), Vec<ArgumentProblem>> {
+    let sent = sent.trim();
+    let as_text = || Some(Repair { pointer: String::new(), kind: RepairKind::TextToObject });
+    match sent.as_bytes().first() {
+        None => Ok(("{}".into(), None)),
+        Some(b'{') => Ok((sent.into(), None)),
+        Some(b'"') => match json::text(sent).map(|text| text.trim().to_owned()) {
+            Some(text) if text.is_empty() => Ok(("{}".into(), as_text())),
+            Some(text) if text.starts_with('{') && json::members(&text).is_some() => Ok((text.into(), as_text())),
+            _ => Err(vec![ArgumentProblem::of_whole("is a string; expected an object".to_owned())]),
+        },
+        Some(byte) => {
+            let is = match byte {
+                b'[' => "an array",
+                b't' | b'f' => "a boolean",
+                b'n' => "null",
+                _ => "a number",
+            };
+            Err(vec![ArgumentProblem::of_whole(format!("is {is}; expected an object"))])
+        }
+    }
+}
+
+/// A tool whose arguments are published as `{"arguments": {…}}` gets what is inside.
+///
+/// # Errors
+/// What stands there in place of an object.
+pub fn unwrapped(arguments: Cow<'_, str>) -> Result<(Cow<'_, str>, Option<Repair>), Vec<ArgumentProblem>> {
+    const NAME: &str = "arguments";
+    let inner = json::members(&arguments).and_then(|members| match members.get(NAME) {
+        // With anything beside it, it is an argument of the tool itself.
+        Some(inner) if members.len() == 1 => Some(inner.get().to_owned()),
+        _ => None,
+    });
+    let Some(inner) = inner else { return Ok((arguments, None)) };
+    let at = |mut problem: ArgumentProblem| {
+        problem.pointer = format!("/{NAME}");
+        problem
+    };
+    match object(&inner) {
+        Ok((inner, repair)) => {
+            let repair = repair.map(|repair| Repair { pointer: format!("/{NAME}"), ..repair });
+            Ok((inner.into_owned().into(), repair))
+        }
+        Err(problems) => Err(problems.into_iter().map(at).collect()),
+    }
+}
+
+fn cut(message: &str) -> String {
+    match message.char_indices().nth(MESSAGE_LIMIT) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! Mistakes that models make all the time and that can be put right without guessing.
+//!
+//! A repair is made only where the value is invalid as it is and the whole is valid afterwards. Each is a change of
+//! form, never of content: the digits of a number in a text are the number's digits.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use indexmap::IndexMap;
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use jsonschema::{JsonType, ValidationError, Validator};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::domain::execution::arguments::PROBLEM_LIMIT;
+use crate::domain::text::json::{self, Edit};
+
+/// Candidates that are tried one by one for one call.
+const TRIES: usize = 100;
+/// Problems that are put right for one call.
+const MOST: usize = 5_000;
+/// How often many problems are put right at once: what was a text may hold further ones.
+const ROUNDS: usize = 4;
+
+/// What was put right, and where. Holds no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repair {
+    /// JSON Pointer (RFC 6901) into the arguments as they were sent; empty for the whole object.
+    pub pointer: String,
+    pub kind: RepairKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RepairKind {
+    /// `"5"` where a number is wanted.
+    TextToNumber,
+    /// `"true"` where a boolean is wanted.
+    TextToBoolean,
+    /// `"[1, 2]"` where a list is wanted.
+    TextToList,
+    /// `"{…}"` where an object is wanted.
+    TextToObject,
+    /// One value where a list of such is wanted.
+    ValueToList,
+    /// `null` for what may be left out and must not be null.
+    NullLeftOut,
+}
+
+impl fmt::Display for RepairKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::TextToNumber => "text-to-number",
+            Self::TextToBoolean => "text-to-boolean",
+            Self::TextToList => "text-to-list",
+            Self::TextToObject => "text-to-object",
+            Self::ValueToList => "value-to-list",
+            Self::NullLeftOut => "null-left-out",
+        })
+    }
+}
+
+/// `/labels=value-to-list`: the pointer in the form of a URI fragment (RFC 6901, section 6), so that any name fits into
+/// a header.
+impl fmt::Display for Repair {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.pointer.bytes() {
+            if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+                write!(formatter, "{}", char::from(byte))?;
+            } else {
+                write!(formatter, "%{byte:02X}")?;
+            }
+        }
+        write!(formatter, "={}", self.kind)
+    }
+}
+
+struct Candidate {
+    repair: Repair,
+    edit: Edit,
+}
+
+/// The arguments with all that is wrong put right, or nothing.
+pub(super) fn repair(validator: &Validator, arguments: &str, instance: &Value) -> Option<(String, Vec<Repair>)> {
+    let (mut text, mut instance) = (arguments.to_owned(), instance.clone());
+    let (mut repairs, mut tries) = (Vec::new(), 0);
+    for _ in 0..ROUNDS {
+        if problems(validator, &instance) <= PROBLEM_LIMIT {
+            break;
+        }
+        let more;
+        (text, instance, more) = all_at_once(validator, &text, &instance)?;
+        repairs.extend(more);
+    }
+    let mut problems = problems(validator, &instance);
+    while problems > 0 {
+        let mut candidates = candidates(validator, &instance, PROBLEM_LIMIT)?.into_iter().flatten();
+        let better = candidates.find_map(|candidate| {
+            tries += 1;
+            if tries > TRIES {
+                return None;
+            }
+            let text = json::edit(&text, &candidate.repair.pointer, &candidate.edit)?;
+            let instance = json::readable(&text).ok()?;
+            let left = self::problems(validator, &instance);
+            (left < problems).then_some((text, instance, left, candidate.repair))
+        });
+        let (better_text, better_instance, left, repair) = better?;
+        (text, instance, problems) = (better_text, better_instance, left);
+        repairs.push(repair);
+    }
+    Some((text, repairs))
+}
+
+fn problems(validator: &Validator, instance: &Value) -> usize {
+    if validator.is_valid(instance) { 0 } else { validator.iter_errors(instance).take(PROBLEM_LIMIT + 1).count().max(1) }
+}
+
+/// Puts right what is wrong in many places, such as a long list of numbers in texts: of each the first way, all in one pass. Whether it
+/// was right is seen when the whole is valid.
+fn all_at_once(validator: &Validator, text: &str, instance: &Value) -> Option<(String, Value, Vec<Repair>)> {
+    let candidates = candidates(validator, instance, MOST + 1)?;
+    if candidates.len() > MOST {
+        return None;
+    }
+    let mut chosen: IndexMap<String, (RepairKind, Edit)> = IndexMap::new();
+    for Candidate { repair, edit } in candidates.into_iter().filter_map(|of_one| of_one.into_iter().next()) {
+        chosen.entry(repair.pointer).or_insert((repair.kind, edit));
+    }
+    // What lies inside of another one waits for the next round.
+    let is_inside = |pointer: &String| pointer.match_indices('/').any(|(end, _)| chosen.contains_key(&pointer[..end]));
+    let inside: HashSet<String> = chosen.keys().filter(|pointer| is_inside(pointer)).cloned().collect();
+    chosen.retain(|pointer, _| !inside.contains(pointer));
+    let text = json::edit_all(text, chosen.iter().map(|(pointer, (_, edit))| (pointer.as_str(), edit)))?;
+    let instance = json::readable(&text).ok()?;
+    let repairs = chosen.into_iter().map(|(pointer, (kind, _))| Repair { pointer, kind }).collect();
+    Some((text, instance, repairs))
+}
+
+/// Of each of the first problems what may put it right; nothing at all where one of them can't be helped.
+fn candidates(validator: &Validator, instance: &Value, most: usize) -> Option<Vec<Vec<Candidate>>> {
+    let of_one = |error: ValidationError<'_>| {
+        let mut found = Vec::new();
+        collect(&error, &mut found);
+        (!found.is_empty()).then_some(found)
+    };
+    validator.iter_errors(instance).take(most).map(of_one).collect()
+}
+
+fn collect(error: &ValidationError<'_>, out: &mut Vec<Candidate>) {
+    let pointer = error.instance_path().as_str();
+    let instance = error.instance();
+    if instance.is_null() && !pointer.is_empty() {
+        // Where it must not be left out, that is the next problem, and nothing is better.
+        out.push(candidate(pointer, RepairKind::NullLeftOut, Edit::Remove));
+        return;
+    }
+    match error.kind() {
+        ValidationErrorKind::Type { kind } => convert(pointer, instance, |wanted| wants(kind, wanted), out),
+        ValidationErrorKind::Enum { options } => {
+            convert(pointer, instance, |wanted| options.as_array().into_iter().flatten().any(|option| is(option, wanted)), out);
+        }
+        ValidationErrorKind::Constant { expected_value } => convert(pointer, instance, |wanted| is(expected_value, wanted), out),
+        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+            for inner in context.iter().flatten() {
+                collect(inner, out);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn wants(kind: &TypeKind, wanted: JsonType) -> bool {
+    match kind {
+        TypeKind::Single(kind) => *kind == wanted,
+        TypeKind::Multiple(kinds) => kinds.iter().any(|kind| kind == wanted),
+    }
+}
+
+fn is(value: &Value, wanted: JsonType) -> bool {
+    match wanted {
+        JsonType::Integer => value.is_i64() || value.is_u64(),
+        _ => JsonType::from(value) == wanted,
+    }
+}
+
+/// The ways to make of a value what is wanted in its place.
+fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, out: &mut Vec<Candidate>) {
+    let mut add = |kind, replacement: String| out.push(candidate(pointer, kind, Edit::Replace(replacement)));
+    if let Value::String(string) = instance {
+        let string = string.trim();
+        let is_json = serde_json::from_str::<&RawValue>(string).is_ok();
+        let first = string.as_bytes().first().copied().unwrap_or_default();
+        if is_json && (first == b'-' || first.is_ascii_digit()) {
+            let is_whole = !string.contains(['.', 'e', 'E']);
+            if wants(JsonType::Number) || (is_whole && wants(JsonType::Integer)) {
+                add(RepairKind::TextToNumber, string.to_owned());
+            }
+        }
+        // Python's models write it with a capital.
+        if wants(JsonType::Boolean) && ["true", "false"].iter().any(|name| string.eq_ignore_ascii_case(name)) {
+            add(RepairKind::TextToBoolean, string.to_ascii_lowercase());
+        }
+        if is_json && first == b'[' && wants(JsonType::Array) {
+            add(RepairKind::TextToList, string.to_owned());
+        }
+        if is_json && first == b'{' && wants(JsonType::Object) {
+            add(RepairKind::TextToObject, string.to_owned());
+        }
+    }
+    if wants(JsonType::Array) && !instance.is_array() && !pointer.is_empty() {
+        out.push(candidate(pointer, RepairKind::ValueToList, Edit::Wrap));
+        // One value in a text, for a list of numbers.
+        if let Value::String(string) = instance
+            && serde_json::from_str::<serde_json::Number>(string.trim()).is_ok()
+        {
+            out.push(candidate(pointer, RepairKind::ValueToList, Edit::Replace(format!("[{}]", string.trim()))));
+        }
+    }
+}
+
+fn candidate(pointer: &str, kind: RepairKind, edit: Edit) -> Candidate {
+    Candidate { repair: Repair { pointer: pointer.to_owned(), kind }, edit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repair_is_told_in_what_a_header_can_carry() {
+        let repair = Repair { pointer: "/größe/a~1b c".into(), kind: RepairKind::TextToNumber };
+        assert_eq!(repair.to_string(), "/gr%C3%B6%C3%9Fe/a~1b%20c=text-to-number");
+    }
+}

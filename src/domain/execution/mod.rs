@@ -1,0 +1,4 @@
+//! A call: its arguments, and what comes back.
+
+pub mod arguments;
+pub mod outcome;

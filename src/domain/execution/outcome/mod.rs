@@ -1,0 +1,139 @@
+//! A raw MCP result → the body that the caller gets.
+//!
+//! One content item is unwrapped, several become an array. Text that is JSON is handed on as JSON, byte for byte,
+//! unless a reader would change it. Nothing is parsed into a tree: texts are looked at and copied.
+
+mod content;
+mod media;
+mod structured;
+mod truncate;
+
+use std::borrow::Cow;
+
+use serde_json::value::RawValue;
+
+use crate::domain::execution::outcome::content::Content;
+use crate::domain::execution::outcome::structured::Chosen;
+use crate::domain::text::json::{self, quoted};
+
+pub use self::media::{Binary, BinaryKind};
+pub use self::truncate::Limit;
+
+/// Longest text of an error that goes into a problem's `detail`, in characters.
+const DETAIL_LIMIT: usize = 4_000;
+/// What a caller gets of a tool that returned nothing at all. An empty list would say that nothing was found.
+const NOTHING: &str = "The tool finished and returned nothing.";
+
+/// What a tool answered.
+#[derive(Debug)]
+pub enum ToolAnswer<'a> {
+    /// At least one part.
+    Result(Vec<Part<'a>>),
+    /// MCP `isError`: the tool's own words.
+    Error(String),
+}
+
+/// One part of a result.
+#[derive(Debug)]
+pub enum Part<'a> {
+    /// JSON text.
+    Json(Cow<'a, str>),
+    /// A data URI as a JSON string: models get it as an image, so it is never cut.
+    Image(String),
+    /// What can't be part of a text: the caller of this module puts a description in its place.
+    Binary(Binary),
+}
+
+/// Whether a `CallToolResult`, JSON text, tells an error.
+#[must_use]
+pub fn is_error(result: &str) -> bool {
+    json::members(result).is_some_and(|members| members.get("isError").is_some_and(|is_error| is_error.get() == "true"))
+}
+
+/// Whether a result, JSON text, is a question in place of one (MCP specification 2026-07-28, `InputRequiredResult`).
+#[must_use]
+pub fn is_question(result: &str) -> bool {
+    let kind = json::members(result).and_then(|members| json::text(members.get("resultType")?.get()));
+    kind.as_deref() == Some("input_required")
+}
+
+/// Reads a `CallToolResult` (MCP specification, "Tool Result").
+///
+/// `declares_output`: the tool has an output schema, so its structured content is the answer, and texts beside it
+/// are taken for another form of the same.
+#[must_use]
+pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
+    let members = json::members(result.get()).unwrap_or_default();
+    let content: Vec<Content<'_>> = members.get("content").map(|content| content::read(content.get())).unwrap_or_default();
+    let structured = members.get("structuredContent").map(|structured| structured.get()).filter(|structured| *structured != "null");
+    if members.get("isError").is_some_and(|is_error| is_error.get() == "true") {
+        return ToolAnswer::Error(error_text(&content, structured));
+    }
+    let Chosen { items, structured } = structured::beside(content, structured, declares_output);
+    let is_alone = items.len() + usize::from(structured.is_some()) == 1;
+    let mut parts: Vec<Part<'_>> = items.into_iter().map(|item| item.into_part(is_alone)).collect();
+    if let Some(structured) = structured {
+        let place = if declares_output { 0 } else { parts.len() };
+        parts.insert(place, Part::Json(structured.into()));
+    }
+    if parts.is_empty() {
+        parts.push(Part::Json(quoted(NOTHING).into()));
+    }
+    ToolAnswer::Result(parts)
+}
+
+/// Objects and lists as texts of JSON without blanks. Callers that write JSON out again for a model, with line breaks and
+/// indentation, leave a text as it is.
+#[must_use]
+pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
+    let is_nested = |json: &str| json.trim_start().starts_with(['{', '[']);
+    let compact = |part| match part {
+        Part::Json(json) if is_nested(&json) => Part::Json(quoted(&json::minified(&json)).into()),
+        part => part,
+    };
+    parts.into_iter().map(compact).collect()
+}
+
+/// The body: JSON text. Binaries must have been described by now; one that was not is left out.
+#[must_use]
+pub fn body(parts: Vec<Part<'_>>, limit: Option<Limit<'_>>) -> String {
+    let parts = match limit {
+        Some(limit) => limit.apply(parts),
+        None => parts,
+    };
+    let mut texts = parts.into_iter().filter_map(|part| match part {
+        Part::Json(text) => Some(text),
+        Part::Image(text) => Some(text.into()),
+        Part::Binary(_) => None,
+    });
+    let body = match (texts.next(), texts.next()) {
+        (None, _) => quoted(NOTHING),
+        (Some(only), None) => only.into_owned(),
+        (Some(first), Some(second)) => {
+            let mut body = format!("[{first},{second}");
+            for text in texts {
+                body.push(',');
+                body.push_str(&text);
+            }
+            body.push(']');
+            body
+        }
+    };
+    json::without_lone_surrogates(body)
+}
+
+fn error_text(content: &[Content<'_>], structured: Option<&str>) -> String {
+    let texts: Vec<String> = content.iter().filter_map(Content::plain_text).filter(|text| !text.trim().is_empty()).collect();
+    let text = match (texts.is_empty(), structured) {
+        (false, _) => texts.join("\n"),
+        (true, Some(structured)) => structured.to_owned(),
+        (true, None) => "the tool reported an error without a text".to_owned(),
+    };
+    match text.char_indices().nth(DETAIL_LIMIT) {
+        Some((end, _)) => format!("{}… (cut, {} bytes in all)", &text[..end], text.len()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests;

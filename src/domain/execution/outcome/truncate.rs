@@ -1,0 +1,61 @@
+//! Cuts results that are longer than the administrator lets a model read, and says so.
+
+use crate::domain::execution::outcome::Part;
+use crate::domain::text::json::{self, quoted};
+
+/// How much text a result may have, and who can change that.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit<'a> {
+    pub bytes: usize,
+    /// The setting's name, for the notice.
+    pub setting: &'a str,
+}
+
+impl Limit<'_> {
+    /// Cuts the part that goes over the limit and leaves out the texts after it. Images stay: they are no text.
+    pub(super) fn apply<'p>(&self, parts: Vec<Part<'p>>) -> Vec<Part<'p>> {
+        let written: usize = parts.iter().map(|part| if let Part::Json(text) = part { text.len() } else { 0 }).sum();
+        if written <= self.bytes {
+            return parts;
+        }
+        // Of a text its words count, of anything else its JSON.
+        let words = |part: &Part<'_>| match part {
+            Part::Json(text) => json::text(text).unwrap_or_else(|| text.clone().into_owned()),
+            Part::Image(_) | Part::Binary(_) => String::new(),
+        };
+        let parts: Vec<(String, Part<'p>)> = parts.into_iter().map(|part| (words(&part), part)).collect();
+        let total: usize = parts.iter().map(|(words, _)| words.len()).sum();
+        if total <= self.bytes {
+            return parts.into_iter().map(|(_, part)| part).collect();
+        }
+        let is_alone = parts.len() == 1;
+        let (mut kept, mut is_full, mut out) = (0, false, Vec::with_capacity(parts.len() + 1));
+        for (words, part) in parts {
+            let fits = kept + words.len() <= self.bytes;
+            if words.is_empty() || (fits && !is_full) {
+                kept += words.len();
+                out.push(part);
+            } else if !is_full {
+                is_full = true;
+                let cut = &words[..words.floor_char_boundary(self.bytes - kept)];
+                kept += cut.len();
+                let text = if is_alone { format!("{cut}\n\n{}", self.notice(kept, total)) } else { cut.to_owned() };
+                out.push(Part::Json(quoted(&text).into()));
+            }
+        }
+        if !is_alone {
+            out.push(Part::Json(quoted(&self.notice(kept, total)).into()));
+        }
+        out
+    }
+
+    fn notice(&self, kept: usize, total: usize) -> String {
+        format!(
+            "[Cut by Toolsieve: {} of {total} bytes are left out, the limit is {} ({}). For less, ask the tool for a part: a \
+             filter, a range, a page. For more, an administrator can raise the limit.]",
+            total - kept,
+            self.bytes,
+            self.setting
+        )
+    }
+}

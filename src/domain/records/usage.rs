@@ -1,0 +1,185 @@
+//! What was used, as sums that can be added up. How long calls took is among them: as counts of ranges of times, which is the form
+//! in which times are kept where each one would be too many.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use crate::domain::catalog::tool::ToolId;
+
+/// Which sums are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageQuery {
+    pub since: SystemTime,
+    pub until: SystemTime,
+    /// `None`: all.
+    pub server: Option<String>,
+    /// As its server calls it; `None`: all.
+    pub tool: Option<String>,
+}
+
+/// Sums over a time, in no defined order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Tools that were offered, called or judged.
+    pub tools: Vec<ToolUsage>,
+    /// Days of universal time on which something happened.
+    pub days: Vec<DayUsage>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolUsage {
+    pub tool: ToolId,
+    pub counts: ToolCounts,
+    /// Calls that the server answered.
+    pub latencies: Latencies,
+    /// When it was called last.
+    pub called_at: Option<SystemTime>,
+    pub helpful: u64,
+    pub wrong: u64,
+    pub missing: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToolCounts {
+    /// Selections that left the tool on offer.
+    pub offered: u64,
+    pub called: u64,
+    pub succeeded: u64,
+    pub tool_errors: u64,
+    /// Calls though the chat's last selection had not offered it.
+    pub recovered: u64,
+}
+
+impl ToolCounts {
+    pub fn add(&mut self, other: &Self) {
+        self.offered += other.offered;
+        self.called += other.called;
+        self.succeeded += other.succeeded;
+        self.tool_errors += other.tool_errors;
+        self.recovered += other.recovered;
+    }
+}
+
+/// One day of universal time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DayUsage {
+    /// Its beginning.
+    pub day: SystemTime,
+    pub messages: MessageCounts,
+    /// Of the tools that were asked for.
+    pub tools: ToolCounts,
+}
+
+/// What happened to messages, whatever the tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageCounts {
+    pub selections: u64,
+    pub searches: u64,
+    /// Searches whose best tool the chat's last selection had not offered.
+    pub recovered_searches: u64,
+    pub tokens_before: u64,
+    pub tokens_after: u64,
+}
+
+impl MessageCounts {
+    pub fn add(&mut self, other: &Self) {
+        self.selections += other.selections;
+        self.searches += other.searches;
+        self.recovered_searches += other.recovered_searches;
+        self.tokens_before += other.tokens_before;
+        self.tokens_after += other.tokens_after;
+    }
+}
+
+/// Steps in which times double: two neighbours differ by 19 %, so a time is known to a tenth.
+const STEPS: f64 = 4.0;
+
+/// A range of times. Grows with the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LatencyBucket(pub u8);
+
+impl LatencyBucket {
+    #[must_use]
+    pub fn of(time: Duration) -> Self {
+        let micros = (time.as_secs_f64() * 1e6).max(1.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most 4 times the bits of a time")]
+        Self((micros.log2() * STEPS) as u8)
+    }
+
+    /// The middle of the range.
+    #[must_use]
+    pub fn middle(self) -> Duration {
+        Duration::from_secs_f64(((f64::from(self.0) + 0.5) / STEPS).exp2() / 1e6)
+    }
+}
+
+/// Times by their ranges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latencies(BTreeMap<LatencyBucket, u64>);
+
+impl Latencies {
+    pub fn add(&mut self, bucket: LatencyBucket, count: u64) {
+        *self.0.entry(bucket).or_default() += count;
+    }
+
+    pub fn add_all(&mut self, other: &Self) {
+        for (bucket, count) in other.iter() {
+            self.add(bucket, count);
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (LatencyBucket, u64)> {
+        self.0.iter().map(|(bucket, count)| (*bucket, *count))
+    }
+
+    /// The time that this share (0 to 1) did not exceed, to a tenth; `None` where nothing was measured.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> Option<Duration> {
+        let total: u64 = self.0.values().sum();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a count")]
+        let wanted = ((total as f64 * share).ceil() as u64).max(1);
+        let mut seen = 0;
+        self.iter()
+            .find(|(_, count)| {
+                seen += count;
+                seen >= wanted
+            })
+            .map(|(bucket, _)| bucket.middle())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Latencies, LatencyBucket};
+
+    #[test]
+    fn a_time_is_known_to_a_tenth() {
+        for micros in [1_u64, 2, 3, 10, 777, 1_000, 12_345, 1_000_000, 59_999_999, 86_400_000_000] {
+            let time = Duration::from_micros(micros);
+            let kept = LatencyBucket::of(time).middle();
+            assert!((kept.as_secs_f64() / time.as_secs_f64() - 1.0).abs() < 0.1, "{time:?} became {kept:?}");
+        }
+        assert_eq!(LatencyBucket::of(Duration::ZERO), LatencyBucket(0));
+    }
+
+    #[test]
+    fn quantiles_are_those_of_all_that_was_added() {
+        let mut latencies = Latencies::default();
+        assert_eq!(latencies.quantile(0.5), None);
+        for millis in 1..=100 {
+            latencies.add(LatencyBucket::of(Duration::from_millis(millis)), 1);
+        }
+        let near = |share: f64, millis: f64| {
+            let found = latencies.quantile(share).unwrap().as_secs_f64() * 1e3;
+            assert!((found / millis - 1.0).abs() < 0.1, "{share}: {found} is not {millis}");
+        };
+        near(0.5, 50.0);
+        near(0.95, 95.0);
+        near(0.0, 1.0);
+        let mut twice = latencies.clone();
+        twice.add_all(&latencies);
+        assert_eq!(twice.quantile(0.95), latencies.quantile(0.95));
+    }
+}

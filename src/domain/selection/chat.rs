@@ -1,0 +1,209 @@
+//! The chat's set: what a chat was offered stays offered.
+//!
+//! A provider's prompt cache lives as long as the tools array keeps its prefix, so tools are appended in stable
+//! order, and only where the message asks for something that the set does not have. Over the budget the oldest that were never
+//! called go first, several at once: each time that any goes, the cache is lost.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::catalog::tool::ToolId;
+
+/// How many tools a chat keeps.
+pub const DEFAULT_CHAT_BUDGET: usize = 24;
+
+/// A chat belongs to a principal: the same id under another key is another chat.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ChatKey {
+    pub principal: PrincipalId,
+    pub chat: String,
+}
+
+/// The tools of one chat, in the order in which they were first offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatSet {
+    tools: Vec<ChatTool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatTool {
+    pub tool: ToolId,
+    /// Whether the chat called it: called tools stay.
+    pub called: bool,
+}
+
+/// What a message wants of a chat's set.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// What the set gets where it does not serve yet, best first.
+    pub offered: &'a [ToolId],
+    /// One of these is enough: they fit the message about as well as the best. Empty: nothing of the kind is asked for.
+    pub one_of: &'a [ToolId],
+    /// Without each of these the message can't be served.
+    pub all_of: &'a [ToolId],
+}
+
+impl ChatSet {
+    #[must_use]
+    pub fn tools(&self) -> &[ChatTool] {
+        &self.tools
+    }
+
+    #[must_use]
+    pub fn contains(&self, tool: &ToolId) -> bool {
+        self.tools.iter().any(|entry| entry.tool == *tool)
+    }
+
+    /// Whether a message that wants this has what it needs.
+    #[must_use]
+    pub fn serves(&self, wanted: &Wanted<'_>) -> bool {
+        let any = wanted.one_of.is_empty() || wanted.one_of.iter().any(|tool| self.contains(tool));
+        any && wanted.all_of.iter().all(|tool| self.contains(tool))
+    }
+
+    /// Appends what was called and what is newly offered, and drops down to two thirds of the budget once it is over. Returns
+    /// the dropped tools.
+    ///
+    /// Calls come in the order of the conversation. Dropped are the oldest that were neither called nor offered by this
+    /// very update: called tools stay, and so does what the message at hand asks for, even over the budget.
+    pub fn update(&mut self, offered: &[ToolId], called: &[ToolId], budget: usize) -> Vec<ToolId> {
+        for tool in called {
+            match self.tools.iter_mut().find(|entry| entry.tool == *tool) {
+                Some(entry) => entry.called = true,
+                None => self.tools.push(ChatTool { tool: tool.clone(), called: true }),
+            }
+        }
+        for tool in offered {
+            if !self.contains(tool) {
+                self.tools.push(ChatTool { tool: tool.clone(), called: false });
+            }
+        }
+        let room = if self.tools.len() > budget { budget - budget / 3 } else { budget };
+        let mut excess = self.tools.len().saturating_sub(room);
+        let mut dropped = Vec::new();
+        self.tools.retain(|entry| {
+            let keep = excess == 0 || entry.called || offered.contains(&entry.tool);
+            if !keep {
+                excess -= 1;
+                dropped.push(entry.tool.clone());
+            }
+            keep
+        });
+        dropped
+    }
+
+    /// Takes over what another process stored meanwhile: its tools first, in its order, then those that only we know.
+    pub fn merge_into(&mut self, stored: Self) {
+        let ours = std::mem::replace(self, stored);
+        for entry in ours.tools {
+            match self.tools.iter_mut().find(|known| known.tool == entry.tool) {
+                Some(known) => known.called |= entry.called,
+                None => self.tools.push(entry),
+            }
+        }
+    }
+
+    /// Removes tools at once.
+    pub fn remove(&mut self, tools: &HashSet<ToolId>) {
+        self.tools.retain(|entry| !tools.contains(&entry.tool));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ChatSet, Wanted};
+    use crate::domain::catalog::tool::ToolId;
+
+    fn ids(names: &[&str]) -> Vec<ToolId> {
+        names.iter().map(|name| ToolId::new("s", *name)).collect()
+    }
+
+    fn names(set: &ChatSet) -> Vec<&str> {
+        set.tools().iter().map(|entry| &*entry.tool.name).collect()
+    }
+
+    #[test]
+    fn what_was_offered_stays_in_its_order() {
+        let mut set = ChatSet::default();
+        set.update(&ids(&["a", "b"]), &[], 24);
+        let dropped = set.update(&ids(&["c", "a"]), &[], 24);
+        assert_eq!(names(&set), ["a", "b", "c"]);
+        assert!(dropped.is_empty());
+    }
+
+    #[test]
+    fn over_the_budget_the_oldest_never_called_go_first() {
+        let mut set = ChatSet::default();
+        set.update(&ids(&["a", "b", "c"]), &[], 3);
+        let dropped = set.update(&ids(&["d"]), &ids(&["a"]), 3);
+        assert_eq!(names(&set), ["a", "d"]);
+        assert_eq!(dropped, ids(&["b", "c"]));
+    }
+
+    /// From its 24th tool on a chat lost tools, and with them the provider's prompt cache, with nearly every message.
+    #[test]
+    fn several_go_at_once_so_that_the_next_messages_have_room() {
+        let mut set = ChatSet::default();
+        let names: Vec<String> = (0..60).map(|number| format!("t{number:02}")).collect();
+        let mut times = 0;
+        for pair in names.chunks(2) {
+            let offered: Vec<ToolId> = pair.iter().map(|name| ToolId::new("s", name.as_str())).collect();
+            let dropped = set.update(&offered, &[], 24);
+            assert!(set.tools().len() <= 24 && (dropped.is_empty() || dropped.len() > 8), "{dropped:?}");
+            times += usize::from(!dropped.is_empty());
+        }
+        assert_eq!(times, 4, "of 18 messages over the budget");
+    }
+
+    #[test]
+    fn a_set_serves_with_one_of_what_is_as_good_and_all_that_is_needed() {
+        let mut set = ChatSet::default();
+        assert!(set.serves(&Wanted::default()), "a message that needs nothing");
+        set.update(&ids(&["a", "b"]), &[], 24);
+        let (one, none, all) = (ids(&["x", "b"]), ids(&["x"]), ids(&["a", "x"]));
+        assert!(set.serves(&Wanted { one_of: &one, ..Wanted::default() }));
+        assert!(!set.serves(&Wanted { one_of: &none, ..Wanted::default() }));
+        assert!(!set.serves(&Wanted { one_of: &one, all_of: &all, ..Wanted::default() }));
+    }
+
+    #[test]
+    fn called_tools_stay_even_over_the_budget() {
+        let mut set = ChatSet::default();
+        let all = ids(&["a", "b", "c"]);
+        let dropped = set.update(&all, &all, 2);
+        assert_eq!(names(&set), ["a", "b", "c"]);
+        assert!(dropped.is_empty());
+    }
+
+    #[test]
+    fn a_chat_full_of_called_tools_still_gets_new_ones() {
+        let mut set = ChatSet::default();
+        let called = ids(&["a", "b"]);
+        set.update(&called, &called, 2);
+        let dropped = set.update(&ids(&["c", "d"]), &called, 2);
+        assert_eq!(names(&set), ["a", "b", "c", "d"]);
+        assert!(dropped.is_empty());
+        let dropped = set.update(&ids(&["e"]), &called, 2);
+        assert_eq!((names(&set), dropped), (vec!["a", "b", "e"], ids(&["c", "d"])), "what nobody called goes next time");
+    }
+
+    #[test]
+    fn two_sets_of_one_chat_become_one() {
+        let (mut ours, mut stored) = (ChatSet::default(), ChatSet::default());
+        ours.update(&ids(&["a", "b"]), &[], 24);
+        stored.update(&ids(&["a", "c"]), &ids(&["a"]), 24);
+        ours.merge_into(stored);
+        assert_eq!(names(&ours), ["a", "c", "b"]);
+        assert!(ours.tools()[0].called && !ours.tools()[2].called);
+    }
+
+    #[test]
+    fn a_call_of_a_tool_that_was_never_offered_is_kept_too() {
+        let mut set = ChatSet::default();
+        set.update(&ids(&["a"]), &[], 24);
+        set.update(&[], &ids(&["found"]), 24);
+        assert_eq!(names(&set), ["a", "found"]);
+    }
+}

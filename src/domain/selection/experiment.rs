@@ -1,0 +1,54 @@
+//! A comparison of two ways to offer tools: some sessions get all of them in every message, the others what is chosen.
+
+use crate::domain::text::canonical::Fingerprint;
+
+/// What a session gets for its whole life, so that the figures of both kinds can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Arm {
+    /// All tools, in every message.
+    Static,
+    /// What is chosen, found or loaded.
+    Dynamic,
+}
+
+impl Arm {
+    pub const ALL: [Self; 2] = [Self::Static, Self::Dynamic];
+
+    /// That of a session, by a hash of its name: the same on every replica and after every restart. `static_share` (0 to 1) of
+    /// all sessions are static. `None` where nothing is compared, which is a share of 0.
+    #[must_use]
+    pub fn of(session: &str, static_share: f64) -> Option<Self> {
+        if static_share <= 0.0 {
+            return None;
+        }
+        let place = Fingerprint::of_text(&format!("arm {session}")).prefix() as f64 / u64::MAX as f64;
+        Some(if place < static_share || static_share >= 1.0 { Self::Static } else { Self::Dynamic })
+    }
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Dynamic => "dynamic",
+        }
+    }
+
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|arm| arm.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Arm;
+
+    #[test]
+    fn a_share_of_the_sessions_is_static_and_stays_so() {
+        let arms: Vec<_> = (0..4_000).map(|number| Arm::of(&format!("chat-{number}"), 0.25)).collect();
+        let of_static = arms.iter().filter(|arm| **arm == Some(Arm::Static)).count();
+        assert!((900..1_100).contains(&of_static), "{of_static}");
+        assert_eq!(arms[17], Arm::of("chat-17", 0.25));
+        assert_eq!((Arm::of("any", 0.0), Arm::of("any", 1.0)), (None, Some(Arm::Static)));
+    }
+}

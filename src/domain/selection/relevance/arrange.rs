@@ -1,0 +1,87 @@
+//! The order in which a search tells what it found: what repeats goes behind what is new.
+//!
+//! Nothing is left out, so a search brings as many tools as were asked for, where there are that many.
+
+use std::collections::HashMap;
+
+/// A ranked tool, as far as it matters here.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    pub server: u32,
+    /// Near duplicates of different servers have the same, see [`Twins`](crate::domain::catalog::texts::Twins).
+    pub twins: u32,
+    /// Whether it is of the kind that was asked for.
+    pub is_meant: bool,
+}
+
+/// Places in the ranking, in the order in which they are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arranged {
+    pub order: Vec<usize>,
+    /// For a tool whose near duplicates went behind it, their places in the ranking, best first.
+    pub duplicates: HashMap<usize, Vec<usize>>,
+}
+
+/// Why a tool goes behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    First,
+    OverTheCap,
+    NotMeant,
+    Duplicate,
+}
+
+/// Arranges tools that come best first: at most `per_server` tools of one server go before those of others.
+#[must_use]
+pub fn arrange(found: &[Found], per_server: Option<usize>) -> Arranged {
+    let mut arranged = Arranged::default();
+    let mut first_of: HashMap<u32, usize> = HashMap::new();
+    let mut of_server: HashMap<u32, usize> = HashMap::new();
+    let mut ranks = Vec::with_capacity(found.len());
+    for (place, tool) in found.iter().enumerate() {
+        let rank = if !tool.is_meant {
+            Rank::NotMeant
+        } else if let Some(&first) = first_of.get(&tool.twins) {
+            arranged.duplicates.entry(first).or_default().push(place);
+            Rank::Duplicate
+        } else {
+            first_of.insert(tool.twins, place);
+            let count = of_server.entry(tool.server).or_default();
+            *count += 1;
+            if per_server.is_some_and(|most| *count > most) { Rank::OverTheCap } else { Rank::First }
+        };
+        ranks.push(rank);
+    }
+    arranged.order = (0..found.len()).collect();
+    arranged.order.sort_by_key(|&place| (ranks[place], place));
+    arranged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Found, arrange};
+
+    fn found(tools: &[(u32, u32, bool)]) -> Vec<Found> {
+        tools.iter().map(|&(server, twins, is_meant)| Found { server, twins, is_meant }).collect()
+    }
+
+    #[test]
+    fn near_duplicates_go_behind_and_are_named_with_the_first() {
+        let arranged = arrange(&found(&[(0, 0, true), (1, 0, true), (2, 2, true), (3, 0, true)]), None);
+        assert_eq!(arranged.order, [0, 2, 1, 3]);
+        assert_eq!(arranged.duplicates.into_iter().collect::<Vec<_>>(), [(0, vec![1, 3])]);
+    }
+
+    #[test]
+    fn over_the_cap_a_server_waits_for_the_others() {
+        let ranked = found(&[(0, 0, true), (0, 1, true), (0, 2, true), (1, 3, true)]);
+        assert_eq!(arrange(&ranked, Some(1)).order, [0, 3, 1, 2]);
+        assert_eq!(arrange(&ranked, None).order, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn what_is_not_meant_fills_up_the_rest() {
+        let ranked = found(&[(0, 0, false), (1, 1, true), (2, 1, true), (3, 3, true)]);
+        assert_eq!(arrange(&ranked, None).order, [1, 3, 0, 2]);
+    }
+}

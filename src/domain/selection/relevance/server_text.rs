@@ -1,0 +1,80 @@
+//! The text of a server that is embedded: what it says of itself and what its tools are called.
+//!
+//! A task that needs several tools is about a server before it is about a tool. Compared with such a text, the right
+//! servers stand out, and a part of that is added to the scores of their tools.
+
+use super::dense::{PASSAGE_CHARACTERS, cap, join, squeeze};
+use crate::domain::text::words::split_identifier;
+
+/// Characters of what a server says of itself; the rest of the passage is left to the names of its tools.
+pub const ABOUT_CHARACTERS: usize = 250;
+
+/// The texts of one server.
+#[derive(Debug, Clone, Default)]
+pub struct ServerText<'a> {
+    /// Name of the server as configured, for instance `google-calendar`.
+    pub name: &'a str,
+    /// What the server calls itself, when it does.
+    pub title: Option<&'a str>,
+    /// How the server says it is used, possibly Markdown of many lines.
+    pub instructions: Option<&'a str>,
+    /// Names of its tools, in the catalog's order.
+    pub tools: Vec<&'a str>,
+}
+
+/// The one text for a server: `name words: title. instructions tool words, tool words, …`.
+pub fn server_passage(server: &ServerText<'_>) -> String {
+    let texts = [server.title, server.instructions].into_iter().flatten().map(str::trim).filter(|text| !text.is_empty());
+    let about = squeeze(&texts.collect::<Vec<_>>().join(". "), ABOUT_CHARACTERS);
+    let names: Vec<String> = server.tools.iter().map(|name| split_identifier(name)).filter(|name| !name.is_empty()).collect();
+    let body = format!("{about} {}", names.join(", "));
+    cap(&join(&[&split_identifier(server.name)], body.trim()), PASSAGE_CHARACTERS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ServerText, server_passage};
+
+    #[test]
+    fn name_texts_and_names_of_tools_follow_each_other() {
+        let server = ServerText {
+            name: "google-calendar",
+            title: Some("Calendar"),
+            instructions: Some("Keeps  your\n\nappointments."),
+            tools: vec!["list-events", "createEvent", "__", "get_HTTPStatus"],
+        };
+        assert_eq!(
+            server_passage(&server),
+            "google calendar: Calendar. Keeps your appointments. list events, create Event, get HTTP Status"
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_leaves_no_gap() {
+        let bare = ServerText { name: "time", tools: vec!["now"], ..ServerText::default() };
+        assert_eq!(server_passage(&bare), "time: now");
+        let blank = ServerText { title: Some(" "), instructions: Some("\n"), ..bare.clone() };
+        assert_eq!(server_passage(&blank), "time: now");
+        assert_eq!(server_passage(&ServerText { tools: Vec::new(), title: Some("Clock"), ..bare }), "time: Clock");
+    }
+
+    #[test]
+    fn long_instructions_leave_room_for_names_and_the_end_is_a_word() {
+        let instructions = "chapter ".repeat(100);
+        let names: Vec<String> = (0..200).map(|number| format!("read_page_{number}")).collect();
+        let server = ServerText {
+            name: "books",
+            instructions: Some(&instructions),
+            tools: names.iter().map(String::as_str).collect(),
+            ..ServerText::default()
+        };
+        let passage = server_passage(&server);
+        // 31 words of eight characters each, with their spaces, are the most that 250 hold.
+        assert_eq!(passage.matches("chapter").count(), 31);
+        assert!(passage.contains("chapter read page 0, read page 1,"), "{passage}");
+        let length = passage.chars().count();
+        assert!((580..=600).contains(&length), "{length}");
+        let last = passage.rsplit(' ').next().unwrap();
+        assert!(["read", "page"].contains(&last) || last.ends_with(',') || last.parse::<u32>().is_ok(), "{passage}");
+    }
+}

@@ -1,0 +1,162 @@
+//! The trained half of judging a message in its context, for the built-in model.
+//!
+//! A logistic regression on what is known of the message alone and with the turns before it, on both vectors, and on the
+//! message's vector once more where the assistant left something open: what "yes" means depends on it. The same goes for the
+//! message's words and pairs of words, as the model was trained to tell topics and not what people do with words. Fitted by
+//! `assets/training/turns.py`, kept as data beside the weights (`assets/turn.json`). It belongs to one model, as the gate's head.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde::{Deserialize, Serialize};
+
+use super::courtesies::courtesy_share;
+use super::gate_head::Signals;
+use super::turn::LeftOpen;
+
+static BUILT_IN: &str = include_str!("../../../../assets/turn.json");
+
+/// Weights and threshold, as the training wrote them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TurnHead {
+    /// The id of the model that it was fitted for.
+    pub model: String,
+    /// How it was made and what it gave, for people.
+    pub made: String,
+    bias: f32,
+    alone: Signals,
+    in_context: Signals,
+    turn: TurnSignals,
+    /// The weights of words and pairs of words, alone and added where the assistant left something open.
+    grams: HashMap<String, [f32; 2]>,
+    /// One weight for each value of the message's vector.
+    message: Vec<f32>,
+    /// The same, added where the assistant left something open.
+    message_if_open: Vec<f32>,
+    /// One weight for each value of the vector of the message with the turns before it.
+    context: Vec<f32>,
+    /// Messages below it need no tool.
+    threshold: f32,
+}
+
+/// What is known of the turns themselves; as data, the weights of the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TurnSignals {
+    /// 1 if the assistant's turn ended with a question.
+    pub asks: f32,
+    /// 1 if it offered to do something.
+    pub offers: f32,
+    /// 1 if the message is a question itself.
+    pub question: f32,
+    /// The share of the message's words that are courtesies.
+    pub courtesy: f32,
+    /// The gate's margin for the message alone, within bounds.
+    pub margin_alone: f32,
+    /// The gate's margin for the message in its context, within bounds.
+    pub margin_in_context: f32,
+}
+
+/// Both sides of a message, with the vectors.
+pub(super) struct Turn<'a> {
+    pub(super) alone: Signals,
+    pub(super) in_context: Signals,
+    pub(super) last: TurnSignals,
+    pub(super) text: &'a str,
+    pub(super) message: &'a [f32],
+    pub(super) context: &'a [f32],
+}
+
+/// Margins are cut here, so that none drowns the rest.
+const LARGEST_MARGIN: f32 = 8.0;
+
+impl TurnSignals {
+    pub fn new(left_open: LeftOpen, message: &str, alone: f32, in_context: f32) -> Self {
+        let flag = |is: bool| f32::from(u8::from(is));
+        let bounded = |margin: f32| margin.clamp(-LARGEST_MARGIN, LARGEST_MARGIN);
+        Self {
+            asks: flag(left_open.asks),
+            offers: flag(left_open.offers),
+            question: flag(message.contains(['?', '？', '؟'])),
+            courtesy: courtesy_share(message),
+            margin_alone: bounded(alone),
+            margin_in_context: bounded(in_context),
+        }
+    }
+
+    fn dot(&self, other: &Self) -> f32 {
+        self.asks * other.asks
+            + self.offers * other.offers
+            + self.question * other.question
+            + self.courtesy * other.courtesy
+            + self.margin_alone * other.margin_alone
+            + self.margin_in_context * other.margin_in_context
+    }
+}
+
+impl TurnHead {
+    /// The head for a model, if it is the one that the head was fitted for.
+    pub fn of(model: &str) -> Option<Self> {
+        let head: Self = serde_json::from_str(BUILT_IN).ok()?;
+        (head.model == model).then_some(head)
+    }
+
+    /// How far the evidence lies above the threshold, in log-odds; nothing with vectors of another length.
+    pub(super) fn margin(&self, turn: &Turn<'_>) -> Option<f32> {
+        if turn.message.len() != self.message.len() || turn.context.len() != self.context.len() {
+            return None;
+        }
+        let open = f32::from(u8::from(turn.last.asks + turn.last.offers > 0.0));
+        let message = dot(turn.message, &self.message) + open * dot(turn.message, &self.message_if_open);
+        let signals = self.alone.dot(&turn.alone) + self.in_context.dot(&turn.in_context) + self.turn.dot(&turn.last);
+        Some(self.bias + signals + message + self.words(turn.text, open) + dot(turn.context, &self.context) - self.threshold)
+    }
+
+    /// What the words say: the mean of their weights, times the root of their number.
+    fn words(&self, text: &str, open: f32) -> f32 {
+        let known: Vec<&[f32; 2]> = grams(text).iter().filter_map(|gram| self.grams.get(gram)).collect();
+        let sum: f32 = known.iter().map(|[plain, if_open]| plain + open * if_open).sum();
+        sum / (known.len().max(1) as f32).sqrt()
+    }
+}
+
+/// Words that are looked at.
+const WORDS_READ: usize = 24;
+
+/// The words and pairs of words of a message, each once; question and exclamation marks are words, and so are `^` and `$`, its ends.
+fn grams(text: &str) -> BTreeSet<String> {
+    let text: String = text.to_lowercase().chars().filter(|character| !matches!(character, '\'' | '’')).collect();
+    let mut words = vec!["^".to_owned()];
+    let mut word = String::new();
+    for character in text.chars().chain([' ']) {
+        if character.is_alphanumeric() || character == '_' {
+            word.push(character);
+            continue;
+        }
+        if !word.is_empty() {
+            words.push(std::mem::take(&mut word));
+        }
+        if matches!(character, '?' | '!') {
+            words.push(character.to_string());
+        }
+    }
+    words.truncate(1 + WORDS_READ);
+    words.push("$".to_owned());
+    let pairs: Vec<String> = words.windows(2).map(|pair| pair.join(" ")).collect();
+    words.into_iter().chain(pairs).collect()
+}
+
+fn dot(one: &[f32], other: &[f32]) -> f32 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grams;
+
+    #[test]
+    fn grams_are_words_and_pairs_with_the_ends() {
+        let found: Vec<String> = grams("That's it?").into_iter().collect();
+        assert_eq!(found, ["$", "?", "? $", "^", "^ thats", "it", "it ?", "thats", "thats it"]);
+    }
+}

@@ -1,0 +1,244 @@
+//! What can be loaded by one name, and what is loaded somewhere.
+//!
+//! A group is a toolset, a server or a tag. A server can be loaded by its own name, so that loading works where nobody has
+//! configured a toolset; where a toolset has the name of a server, the name means the toolset.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::visibility::{Classes, Visibility};
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::text::similar::nearest_of_family;
+
+/// Tools that are loaded together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Group {
+    Toolset(ToolsetName),
+    Server(ServerName),
+    Tag(Arc<str>),
+}
+
+/// What a group is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GroupKind {
+    Toolset,
+    Server,
+    Tag,
+}
+
+impl GroupKind {
+    const ALL: [Self; 3] = [Self::Toolset, Self::Server, Self::Tag];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Toolset => "toolset",
+            Self::Server => "server",
+            Self::Tag => "tag",
+        }
+    }
+
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl Group {
+    #[must_use]
+    pub fn new(kind: GroupKind, name: &str) -> Self {
+        match kind {
+            GroupKind::Toolset => Self::Toolset(ToolsetName::from(name)),
+            GroupKind::Server => Self::Server(ServerName::from(name)),
+            GroupKind::Tag => Self::Tag(name.into()),
+        }
+    }
+
+    #[must_use]
+    pub fn kind(&self) -> GroupKind {
+        match self {
+            Self::Toolset(_) => GroupKind::Toolset,
+            Self::Server(_) => GroupKind::Server,
+            Self::Tag(_) => GroupKind::Tag,
+        }
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Toolset(name) => name.as_str(),
+            Self::Server(name) => name.as_str(),
+            Self::Tag(name) => name,
+        }
+    }
+
+    /// Whether a tool is in it. `classes` knows what is in the toolsets now.
+    #[must_use]
+    pub fn has(&self, tool: &Tool, classes: &Classes) -> bool {
+        match self {
+            Self::Toolset(name) => classes.is_in(name, tool),
+            Self::Server(name) => tool.id.server == *name,
+            Self::Tag(name) => tool.facts.tags().any(|tag| tag.eq_ignore_ascii_case(name)),
+        }
+    }
+
+    /// The tools of it that somebody sees, in the order of the catalog.
+    #[must_use]
+    pub fn members<'a>(&self, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
+        match self {
+            Self::Server(name) => {
+                let server = catalog.server(name.as_str()).into_iter();
+                server.flat_map(|server| &server.tools).filter(|tool| visibility.allows(tool)).collect()
+            }
+            Self::Toolset(_) | Self::Tag(_) => catalog.visible(visibility).filter(|tool| self.has(tool, &visibility.assigned)).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// What is loaded somewhere: groups in the order in which they came, and single tools, where those are what is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    pub groups: Vec<Group>,
+    pub tools: Vec<ToolId>,
+}
+
+impl Loaded {
+    /// The tools in the order in which they were loaded, as far as somebody sees them.
+    #[must_use]
+    pub fn tools<'a>(&self, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
+        let mut seen = BTreeSet::new();
+        let mut tools = Vec::new();
+        let single = self.tools.iter().filter_map(|id| catalog.tool(id)).filter(|tool| visibility.allows(tool));
+        let mut add = |tool: &'a Arc<Tool>| {
+            if seen.insert(&tool.operation_id) {
+                tools.push(tool);
+            }
+        };
+        single.for_each(&mut add);
+        for group in &self.groups {
+            group.members(catalog, visibility).into_iter().for_each(&mut add);
+        }
+        tools
+    }
+}
+
+/// The groups in which a caller sees a tool.
+#[derive(Clone, Debug, Default)]
+pub struct Groups {
+    /// Toolsets first, then the servers that no toolset takes the name from; each by name.
+    known: Vec<Group>,
+    /// Tags whose names are not taken.
+    tags: Vec<Group>,
+}
+
+impl Groups {
+    #[must_use]
+    pub fn visible(catalog: &Catalog, visibility: &Visibility) -> Self {
+        let mut servers = BTreeSet::new();
+        let mut tags = BTreeSet::new();
+        for tool in catalog.visible(visibility) {
+            servers.insert(&tool.id.server);
+            tags.extend(tool.facts.tags().map(str::to_ascii_lowercase));
+        }
+        let toolsets = visibility.assigned.toolsets_of_any(catalog.visible(visibility));
+        let mut known: Vec<Group> = toolsets.cloned().map(Group::Toolset).collect();
+        let is_taken = |known: &[Group], name: &str| known.iter().any(|group| group.name().eq_ignore_ascii_case(name));
+        let free: Vec<Group> = servers.into_iter().filter(|name| !is_taken(&known, name.as_str())).cloned().map(Group::Server).collect();
+        known.extend(free);
+        let tags = tags.into_iter().filter(|tag| !is_taken(&known, tag)).map(|tag| Group::Tag(tag.into())).collect();
+        Self { known, tags }
+    }
+
+    /// Toolsets and servers.
+    #[must_use]
+    pub fn known(&self) -> &[Group] {
+        &self.known
+    }
+
+    /// The group of this name; tags too, where they are wanted. Models write names in whatever case.
+    #[must_use]
+    pub fn find(&self, name: &str, with_tags: bool) -> Option<&Group> {
+        let name = name.trim();
+        let all = || self.all(with_tags);
+        all().find(|group| group.name() == name).or_else(|| all().find(|group| group.name().eq_ignore_ascii_case(name)))
+    }
+
+    /// What a wrong name was probably meant to be.
+    #[must_use]
+    pub fn nearest(&self, name: &str, with_tags: bool) -> Option<&str> {
+        nearest_of_family(name.trim(), self.all(with_tags).map(Group::name))
+    }
+
+    fn all(&self, with_tags: bool) -> impl Iterator<Item = &Group> {
+        self.known.iter().chain(self.tags.iter().filter(move |_| with_tags))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::{Group, GroupKind, Groups, Loaded};
+    use crate::domain::access::visibility::{Scope, Visibility};
+    use crate::domain::catalog::catalog::{self, Catalog, CatalogServer};
+    use crate::domain::catalog::tool::{ServerName, ToolId};
+
+    fn catalog() -> Catalog {
+        let server = |name: &str, tools: &[(&str, &[&str])]| {
+            let name = ServerName::from(name);
+            let tool = |(tool, tags): &(&str, &[&str])| {
+                let raw = json!({"name": tool, "tags": tags, "inputSchema": {"type": "object"}});
+                Arc::new(catalog::tool(&name, &Arc::new(raw)).unwrap())
+            };
+            let tools = tools.iter().map(tool).collect();
+            CatalogServer { name: name.clone(), title: None, program: None, version: None, instructions: None, tools }
+        };
+        Catalog::new(vec![
+            server("GitHub", &[("create_issue", &["Code"]), ("list_issues", &["Code"])]),
+            server("mail", &[("send", &["office", "mail"])]),
+        ])
+    }
+
+    #[test]
+    fn a_group_is_a_server_or_a_tag_by_its_name() {
+        let catalog = catalog();
+        let groups = Groups::visible(&catalog, &Visibility::default());
+        assert_eq!(groups.known().iter().map(Group::name).collect::<Vec<_>>(), ["GitHub", "mail"]);
+        assert_eq!(groups.find(" github", false).map(Group::kind), Some(GroupKind::Server));
+        assert_eq!((groups.find("code", false), groups.find("code", true).map(Group::kind)), (None, Some(GroupKind::Tag)));
+        assert_eq!(groups.find("mail", true).map(Group::kind), Some(GroupKind::Server), "the server goes before the tag");
+        assert_eq!((groups.nearest("githb", true), groups.nearest("nothing like it", true)), (Some("GitHub"), None));
+        let mail_alone = Visibility { servers: Scope::Only([ServerName::from("mail")].into()), ..Visibility::default() };
+        let groups = Groups::visible(&catalog, &mail_alone);
+        assert_eq!((groups.find("GitHub", true), groups.find("code", true), groups.known().len()), (None, None, 1));
+    }
+
+    #[test]
+    fn what_is_loaded_comes_in_the_order_of_loading_and_once() {
+        let catalog = catalog();
+        let loaded = Loaded {
+            groups: vec![Group::new(GroupKind::Tag, "CODE"), Group::new(GroupKind::Server, "GitHub")],
+            tools: vec![ToolId::new("mail", "send"), ToolId::new("mail", "gone")],
+        };
+        let names = |visibility: &Visibility| {
+            loaded.tools(&catalog, visibility).iter().map(|tool| tool.operation_id.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&Visibility::default()), ["mail__send", "GitHub__create_issue", "GitHub__list_issues"]);
+        let mail_alone = Visibility { servers: Scope::Only([ServerName::from("mail")].into()), ..Visibility::default() };
+        assert_eq!(names(&mail_alone), ["mail__send"]);
+    }
+}

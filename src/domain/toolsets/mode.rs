@@ -1,0 +1,34 @@
+//! Which tools a document shows.
+
+/// Which tools a document shows beside the meta-tools.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Every tool that the caller may see.
+    #[default]
+    Full,
+    /// The meta-tools alone: find, describe, run.
+    Meta,
+    /// The same with the one that chooses for a whole task.
+    Smart,
+    /// Those that find, load, unload and run, and what is loaded.
+    Dynamic,
+}
+
+impl Mode {
+    const ALL: [Self; 4] = [Self::Full, Self::Meta, Self::Smart, Self::Dynamic];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Meta => "meta",
+            Self::Smart => "smart",
+            Self::Dynamic => "dynamic",
+        }
+    }
+
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+}

@@ -1,0 +1,141 @@
+//! Sessions: what somebody chose to have published at an address of its own.
+//!
+//! A session says what is published there, and nothing of what its owner may use: that is asked with every request.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::visibility::Classes;
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::toolsets::loading::Group;
+use crate::domain::toolsets::mode::Mode;
+
+/// 192 bits, so that none is ever guessed.
+pub const ID_BYTES: usize = 24;
+const ID_LETTERS: usize = ID_BYTES / 3 * 4;
+
+/// Names a session in its address.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(Arc<str>);
+
+impl SessionId {
+    #[must_use]
+    pub fn of_bytes(bytes: [u8; ID_BYTES]) -> Self {
+        Self(URL_SAFE_NO_PAD.encode(bytes).into())
+    }
+
+    /// What looks like an id; `None` for everything else.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        (text.len() == ID_LETTERS && text.bytes().all(is_fine)).then(|| Self(text.into()))
+    }
+
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Where no key is configured, whoever knows the id is the owner: so it is not for logs.
+impl fmt::Debug for SessionId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("SessionId")
+    }
+}
+
+/// What is published: a tool that any of these names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SessionContents {
+    #[serde(default)]
+    pub toolsets: BTreeSet<ToolsetName>,
+    #[serde(default)]
+    pub servers: BTreeSet<ServerName>,
+    #[serde(default)]
+    pub tools: BTreeSet<ToolId>,
+}
+
+impl SessionContents {
+    /// Whether a tool is among them. `classes` knows what is in the toolsets now.
+    #[must_use]
+    pub fn contain(&self, tool: &Tool, classes: &Classes) -> bool {
+        self.tools.contains(&tool.id)
+            || self.servers.contains(&tool.id.server)
+            || self.toolsets.iter().any(|name| classes.is_in(name, tool))
+    }
+
+    /// Whether all of a group is among them by its name.
+    #[must_use]
+    pub fn name(&self, group: &Group) -> bool {
+        match group {
+            Group::Toolset(name) => self.toolsets.contains(name),
+            Group::Server(name) => self.servers.contains(name),
+            Group::Tag(_) => false,
+        }
+    }
+}
+
+/// A session as it was made. It does not change (what is loaded into it is kept beside it), but for one case: what was chosen
+/// for a task before all tools were embedded is chosen once more when they are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Session {
+    pub id: SessionId,
+    pub owner: PrincipalId,
+    pub contents: SessionContents,
+    /// Of its documents, where a request names no other.
+    pub mode: Mode,
+    pub created_at: SystemTime,
+    pub expires_at: SystemTime,
+}
+
+impl Session {
+    /// Whether it is there for this caller at this time.
+    #[must_use]
+    pub fn is_for(&self, caller: &PrincipalId, now: SystemTime) -> bool {
+        self.owner == *caller && now < self.expires_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::{ID_BYTES, Session, SessionContents, SessionId};
+    use crate::domain::access::principal::PrincipalId;
+    use crate::domain::toolsets::mode::Mode;
+
+    #[test]
+    fn an_id_is_read_again_and_nothing_else_is_one() {
+        let id = SessionId::of_bytes([250; ID_BYTES]);
+        assert_eq!((id.as_str().len(), SessionId::read(id.as_str())), (32, Some(id.clone())));
+        for wrong in ["", "abc", &id.as_str()[1..], &format!("{}x", id.as_str()), &id.as_str().replace('-', "/").replace('_', "+")] {
+            assert_eq!(SessionId::read(wrong), None, "{wrong}");
+        }
+        assert!(!format!("{id:?}").contains(id.as_str()));
+    }
+
+    #[test]
+    fn a_session_is_its_owners_in_its_time() {
+        let now = SystemTime::now();
+        let owner = PrincipalId::new("user:u1");
+        let session = Session {
+            id: SessionId::of_bytes([1; ID_BYTES]),
+            owner: owner.clone(),
+            contents: SessionContents::default(),
+            mode: Mode::Full,
+            created_at: now,
+            expires_at: now + Duration::from_secs(1),
+        };
+        assert!(session.is_for(&owner, now));
+        assert!(!session.is_for(&owner, now + Duration::from_secs(1)));
+        assert!(!session.is_for(&PrincipalId::new("user:u2"), now));
+    }
+}

@@ -1,0 +1,302 @@
+//! Limits: how often a caller may call and ask, how much a server gets. Refused is refused: nobody waits in a line.
+//!
+//! Counted by this process. Where nothing is limited, nothing is counted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use globset::{GlobSet, GlobSetBuilder};
+use moka::sync::Cache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::domain::access::policy;
+use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::access::rate::{Pace, Pacer};
+use crate::domain::catalog::tool::ServerName;
+use crate::service::ports::Limit;
+use crate::service::records::metrics::Meters;
+use crate::settings::{LimitSettings, LiveSettings};
+
+/// Callers of whom it is known how often they came. One of more who was idle longest begins anew.
+const CALLERS: u64 = 20_000;
+const IDLE: Duration = Duration::from_hours(1);
+/// When to come again where a server has too many calls under way: nobody knows how long they take.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Why something was refused, and until when.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", told(*.limit, *.most))]
+pub struct Limited {
+    pub limit: Limit,
+    pub most: u32,
+    pub retry_after: Duration,
+}
+
+fn told(limit: Limit, most: u32) -> String {
+    match limit {
+        Limit::Calls => format!("this caller may make {most} tool calls a minute"),
+        Limit::Selections => format!("this caller may send {most} messages, searches and judgements a minute"),
+        Limit::ServerCalls => format!("this server takes {most} calls a minute, of all callers together"),
+        Limit::ConcurrentCalls => format!("this server takes {most} calls at a time"),
+    }
+}
+
+/// A call that was let through, for as long as it is under way.
+#[derive(Debug, Default)]
+pub struct CallPermit {
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+pub struct Limits {
+    now: ArcSwap<Table>,
+    started: Instant,
+    meters: Arc<Meters>,
+}
+
+/// The limits in force, with who has used how much of them.
+#[derive(Default)]
+struct Table {
+    settings: LimitSettings,
+    calls: Callers,
+    selections: Callers,
+    servers: HashMap<ServerName, Arc<ServerLimit>>,
+}
+
+impl Limits {
+    #[must_use]
+    pub fn new(meters: Arc<Meters>) -> Self {
+        Self { now: ArcSwap::default(), started: Instant::now(), meters }
+    }
+
+    /// What holds from now on. What has not changed keeps its counts.
+    pub fn configure(&self, live: &LiveSettings) {
+        let (former, settings) = (self.now.load(), &live.limits);
+        let servers = live.servers.iter().map(|server| {
+            let (pace, concurrent) = of_server(settings, server.name.as_str());
+            let kept = former.servers.get(&server.name).filter(|known| known.is(pace, concurrent)).cloned();
+            (server.name.clone(), kept.unwrap_or_else(|| Arc::new(ServerLimit::new(pace, concurrent))))
+        });
+        let keeps = |one: &LimitSettings| {
+            let calls = (one.calls, one.burst, &one.call_exceptions) == (settings.calls, settings.burst, &settings.call_exceptions);
+            let asks = (one.selections, one.burst, &one.selection_exceptions)
+                == (settings.selections, settings.burst, &settings.selection_exceptions);
+            (calls, asks)
+        };
+        let (same_calls, same_selections) = keeps(&former.settings);
+        let callers = |same: bool, former: &Callers, number: u32, exceptions: &[(String, u32)]| {
+            if same { former.clone() } else { Callers::new(number, settings.burst, exceptions) }
+        };
+        let table = Table {
+            calls: callers(same_calls, &former.calls, settings.calls, &settings.call_exceptions),
+            selections: callers(same_selections, &former.selections, settings.selections, &settings.selection_exceptions),
+            servers: servers.collect(),
+            settings: settings.clone(),
+        };
+        self.now.store(Arc::new(table));
+    }
+
+    /// Lets a call through or refuses it. The permit has to live as long as the call.
+    ///
+    /// # Errors
+    /// [`Limited`]
+    pub fn call(&self, principal: &Principal, server: &ServerName) -> Result<CallPermit, Limited> {
+        let table = self.now.load();
+        let now = self.started.elapsed();
+        let permit = || {
+            // A caller over its own limit takes nothing of what the server has for all.
+            table.calls.take(principal, now).map_err(|refused| refused.by(Limit::Calls))?;
+            let Some(server) = table.servers.get(server) else { return Ok(CallPermit::default()) };
+            let permit = server.enter()?;
+            server.take(now)?;
+            Ok(permit)
+        };
+        permit().inspect_err(|limited: &Limited| self.meters.limited(limited.limit))
+    }
+
+    /// Lets a message, a search or a judgement through or refuses it.
+    ///
+    /// # Errors
+    /// [`Limited`]
+    pub fn selection(&self, principal: &Principal) -> Result<(), Limited> {
+        let taken = self.now.load().selections.take(principal, self.started.elapsed());
+        taken.map_err(|refused| refused.by(Limit::Selections)).inspect_err(|limited| self.meters.limited(limited.limit))
+    }
+}
+
+/// How often each caller came.
+#[derive(Clone, Default)]
+struct Callers {
+    usual: Option<Pace>,
+    /// Which pattern names a caller, and for each of them the pace; `None`: as often as they like.
+    exceptions: GlobSet,
+    paces: Vec<Option<Pace>>,
+    /// `None`: nobody is limited.
+    known: Option<Cache<PrincipalId, Option<Arc<Pacer>>>>,
+}
+
+struct Refused {
+    most: u32,
+    retry_after: Duration,
+}
+
+impl Refused {
+    fn by(self, limit: Limit) -> Limited {
+        Limited { limit, most: self.most, retry_after: self.retry_after }
+    }
+}
+
+impl Callers {
+    fn new(number: u32, burst: u32, exceptions: &[(String, u32)]) -> Self {
+        let usual = Pace::new(number, burst);
+        let mut patterns = GlobSetBuilder::new();
+        let mut paces = Vec::new();
+        // The settings have refused what is no pattern.
+        for (glob, number) in exceptions.iter().filter_map(|(pattern, number)| Some((policy::glob(pattern).ok()?, number))) {
+            patterns.add(glob);
+            paces.push(Pace::new(*number, burst));
+        }
+        let is_free = usual.is_none() && paces.iter().all(Option::is_none);
+        let known = (!is_free).then(|| Cache::builder().max_capacity(CALLERS).time_to_idle(IDLE).build());
+        Self { usual, exceptions: patterns.build().unwrap_or_default(), paces, known }
+    }
+
+    fn take(&self, principal: &Principal, now: Duration) -> Result<(), Refused> {
+        let Some(known) = &self.known else { return Ok(()) };
+        let pacer = known.get_with_by_ref(&principal.id, || self.pace(principal).map(|pace| Arc::new(Pacer::new(pace))));
+        let Some(pacer) = pacer else { return Ok(()) };
+        pacer.take(now).map_err(|retry_after| Refused { most: pacer.pace().per_minute(), retry_after })
+    }
+
+    /// By the id, and of a user by the address too.
+    fn pace(&self, principal: &Principal) -> Option<Pace> {
+        let by_email = principal.email.as_ref().map(|email| self.exceptions.matches(format!("user:{email}")));
+        let mut found = self.exceptions.matches(principal.id.as_str());
+        found.extend(by_email.into_iter().flatten());
+        match found.into_iter().min() {
+            Some(first) => self.paces.get(first).copied().flatten(),
+            None => self.usual,
+        }
+    }
+}
+
+/// What one server gets, of all callers together.
+struct ServerLimit {
+    pacer: Option<Pacer>,
+    concurrent: u32,
+    places: Option<Arc<Semaphore>>,
+}
+
+impl ServerLimit {
+    fn new(pace: Option<Pace>, concurrent: u32) -> Self {
+        let places = (concurrent > 0).then(|| Arc::new(Semaphore::new(concurrent as usize)));
+        Self { pacer: pace.map(Pacer::new), concurrent, places }
+    }
+
+    fn is(&self, pace: Option<Pace>, concurrent: u32) -> bool {
+        self.pacer.as_ref().map(Pacer::pace) == pace && self.concurrent == concurrent
+    }
+
+    fn enter(&self) -> Result<CallPermit, Limited> {
+        let Some(places) = &self.places else { return Ok(CallPermit::default()) };
+        match Arc::clone(places).try_acquire_owned() {
+            Ok(place) => Ok(CallPermit { _place: Some(place) }),
+            Err(_) => Err(Limited { limit: Limit::ConcurrentCalls, most: self.concurrent, retry_after: SOON }),
+        }
+    }
+
+    fn take(&self, now: Duration) -> Result<(), Limited> {
+        let Some(pacer) = &self.pacer else { return Ok(()) };
+        let most = pacer.pace().per_minute();
+        pacer.take(now).map_err(|retry_after| Limited { limit: Limit::ServerCalls, most, retry_after })
+    }
+}
+
+fn of_server(settings: &LimitSettings, name: &str) -> (Option<Pace>, u32) {
+    let of = |usual: u32, exceptions: &[(String, u32)]| {
+        exceptions.iter().find(|(server, _)| server == name).map_or(usual, |(_, number)| *number)
+    };
+    let calls = of(settings.server_calls, &settings.server_exceptions);
+    (Pace::new(calls, settings.burst), of(settings.concurrent_calls, &settings.concurrent_exceptions))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::Limits;
+    use crate::domain::access::principal::{GroupTable, Principal, User};
+    use crate::domain::catalog::tool::ServerName;
+    use crate::service::ports::Limit;
+    use crate::settings::{Environment, LimitSettings, LiveSettings, ServersSource, Settings, Sources};
+
+    fn live(limits: LimitSettings) -> LiveSettings {
+        let text = r#"{"mcpServers": {"one": {"command": "x"}, "two": {"command": "x"}}}"#.to_owned();
+        let servers = ServersSource::Text { name: "test".into(), text };
+        let (settings, _) = Settings::load(&Sources { servers, environment: Environment::default(), ..Sources::default() }).unwrap();
+        LiveSettings { limits, ..settings.live }
+    }
+
+    fn limits(settings: LimitSettings) -> Limits {
+        let limits = Limits::new(Arc::default());
+        limits.configure(&live(settings));
+        limits
+    }
+
+    fn user(id: &str, email: &str) -> Principal {
+        Principal::service_key().on_behalf_of(User { id: id.into(), email: Some(email.into()), ..User::default() }, &GroupTable::default())
+    }
+
+    #[test]
+    fn callers_are_limited_each_for_itself_and_by_the_first_pattern_that_fits() {
+        let exceptions = [("user:b@example.org", 1), ("user:*@example.org", 3), ("service-key", 0)];
+        let call_exceptions = exceptions.map(|(pattern, number)| (pattern.to_owned(), number)).to_vec();
+        let limits = limits(LimitSettings { calls: 2, call_exceptions, selections: 1, ..LimitSettings::default() });
+        let (one, two) = (ServerName::from("one"), ServerName::from("two"));
+        let calls = |principal: &Principal| {
+            let servers = [&one, &two].into_iter().cycle();
+            servers.take(10).filter(|server| limits.call(principal, server).is_ok()).count()
+        };
+        assert_eq!(calls(&Principal::anyone()), 2);
+        assert_eq!(calls(&user("a", "A@example.org")), 3);
+        assert_eq!(calls(&user("b", "b@example.org")), 1);
+        assert_eq!(calls(&Principal::service_key()), 10);
+        let refused = limits.call(&Principal::anyone(), &one).unwrap_err();
+        assert_eq!((refused.limit, refused.most, refused.retry_after.as_secs()), (Limit::Calls, 2, 29));
+        assert_eq!(refused.to_string(), "this caller may make 2 tool calls a minute");
+        assert!(limits.selection(&Principal::anyone()).is_ok(), "calls are not messages");
+        assert_eq!(limits.selection(&Principal::anyone()).unwrap_err().limit, Limit::Selections);
+    }
+
+    #[test]
+    fn a_server_gets_what_it_takes() {
+        let settings = LimitSettings {
+            server_calls: 5,
+            server_exceptions: vec![("two".into(), 0)],
+            concurrent_calls: 2,
+            concurrent_exceptions: vec![("two".into(), 1)],
+            ..LimitSettings::default()
+        };
+        let limits = limits(settings.clone());
+        let (one, two, anyone) = (ServerName::from("one"), ServerName::from("two"), Principal::anyone());
+        let held: Vec<_> = (0..3).map(|_| limits.call(&anyone, &one)).collect();
+        assert_eq!(held.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
+        assert_eq!(held[2].as_ref().unwrap_err().limit, Limit::ConcurrentCalls);
+        limits.configure(&live(settings));
+        assert!(limits.call(&anyone, &one).is_err(), "calls under way count after a reload that changed nothing");
+        drop(held);
+        assert_eq!((0..10).filter(|_| limits.call(&anyone, &one).is_ok()).count(), 3, "what was refused was not taken");
+        assert_eq!(limits.call(&anyone, &one).unwrap_err().limit, Limit::ServerCalls);
+        assert_eq!((0..10).filter(|_| limits.call(&anyone, &two).is_ok()).count(), 10);
+        let first = limits.call(&anyone, &two);
+        assert!(first.is_ok() && limits.call(&anyone, &two).is_err());
+    }
+
+    #[test]
+    fn without_limits_nothing_is_counted() {
+        let limits = limits(LimitSettings::default());
+        assert!((0..1_000).all(|_| limits.call(&Principal::anyone(), &ServerName::from("one")).is_ok()));
+        assert!(limits.now.load().calls.known.is_none() && limits.now.load().selections.known.is_none());
+    }
+}

@@ -1,0 +1,352 @@
+//! The policy as administrators see and change it: the rules of the settings first, then those given over the API.
+//!
+//! A change is in the store before it is acknowledged, and in force for every call that begins after that.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::domain::access::policy::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleProblem, RuleSource, contradictions, warnings};
+use crate::domain::access::principal::{GroupTable, Principal, User};
+use crate::domain::catalog::hidden_text::visible;
+use crate::domain::catalog::tool::Tool;
+use crate::service::access::keys::Keys;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::ports::{Store, StoreError};
+use crate::settings::{LiveSettings, PolicySettings};
+
+/// Rules that can be given over the API.
+pub const MAX_RULES: usize = 1_000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    #[error("it has a form that this version does not read: {0}")]
+    Unreadable(String),
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<RuleProblem>),
+    #[error("{0}")]
+    Malformed(String),
+    #[error("the policy was changed meanwhile: version {0} holds now")]
+    Changed(u64),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What is given over the API, and kept in the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    /// `None`: what the settings say.
+    #[serde(default)]
+    default: Option<Effect>,
+    #[serde(default)]
+    rules: Vec<Value>,
+}
+
+/// The part that came over the API.
+#[derive(Clone, Debug, Default)]
+struct Given {
+    /// 0: none was ever given.
+    version: u64,
+    default: Option<Effect>,
+    rules: Vec<PlacedRule>,
+}
+
+/// The whole policy, for people.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyView {
+    /// Of what was given over the API; 0 where nothing was.
+    pub version: u64,
+    /// What was given over the API; `null`: the settings decide.
+    pub default: Option<Effect>,
+    /// What holds where no rule fits.
+    pub effective_default: Effect,
+    /// Of the settings file. They come first.
+    pub settings_rules: Vec<Rule>,
+    pub rules: Vec<Rule>,
+    pub warnings: Vec<RuleProblem>,
+}
+
+/// Whose rights are looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// `key:NAME`, `service-key`, `admin`, `anyone` or `user:ID`.
+    pub principal: String,
+    /// Of a user.
+    pub email: Option<String>,
+    pub groups: Vec<String>,
+    pub model: Option<String>,
+}
+
+/// A question: one of the two at least.
+#[derive(Clone, Debug, Default)]
+pub struct Check {
+    /// The published name of a tool, or `server/tool`. Without it: all tools.
+    pub tool: Option<String>,
+    /// Without it: everybody who is known.
+    pub principal: Option<Asked>,
+    /// What would be given over the API, in place of what was.
+    pub draft: Option<Value>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckAnswer {
+    pub decisions: Vec<CheckedDecision>,
+    pub warnings: Vec<RuleProblem>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct CheckedDecision {
+    pub principal: String,
+    /// The published name.
+    pub name: String,
+    pub server: String,
+    pub tool: String,
+    pub effect: Effect,
+    /// The rule that decides, if one does.
+    pub rule: Option<RulePlace>,
+    pub reason: String,
+}
+
+pub struct Policies {
+    current: Arc<CurrentCatalog>,
+    store: Arc<dyn Store>,
+    keys: Arc<Keys>,
+    parts: RwLock<Parts>,
+    /// One change at a time.
+    changing: tokio::sync::Mutex<()>,
+}
+
+struct Parts {
+    settings: PolicySettings,
+    groups: GroupTable,
+    given: Given,
+}
+
+impl Policies {
+    /// Puts the policy in force. Until then everything is allowed, so it comes before the first caller.
+    ///
+    /// # Errors
+    /// A policy that can't be read lets nobody in: [`PolicyError`].
+    pub async fn start(
+        current: Arc<CurrentCatalog>,
+        store: Arc<dyn Store>,
+        keys: Arc<Keys>,
+        live: &LiveSettings,
+    ) -> Result<Self, PolicyError> {
+        let given = stored(store.as_ref()).await?;
+        let parts = Parts { settings: live.policy.clone(), groups: live.groups.clone(), given };
+        for problem in contradictions(&parts.rules(&parts.given)) {
+            tracing::warn!("policy: {problem}; the first one holds");
+        }
+        current.set_policy(parts.policy(&parts.given));
+        Ok(Self { current, store, keys, parts: RwLock::new(parts), changing: tokio::sync::Mutex::default() })
+    }
+
+    /// Takes over changed settings.
+    pub fn configure(&self, live: &LiveSettings) {
+        let mut parts = self.parts.write();
+        parts.settings = live.policy.clone();
+        parts.groups = live.groups.clone();
+        for problem in contradictions(&parts.rules(&parts.given)) {
+            tracing::warn!("policy: {problem}; the first one holds");
+        }
+        self.current.set_policy(parts.policy(&parts.given));
+    }
+
+    #[must_use]
+    pub fn view(&self) -> PolicyView {
+        let parts = self.parts.read();
+        parts.view(&parts.given, &self.current)
+    }
+
+    /// Replaces what was given over the API. `expected`: only if this version still holds.
+    ///
+    /// # Errors
+    /// [`PolicyError`]; then nothing has changed.
+    pub async fn replace(&self, body: &Value, expected: Option<u64>) -> Result<PolicyView, PolicyError> {
+        let given = read(body)?;
+        let _one = self.changing.lock().await;
+        let version = {
+            let parts = self.parts.read();
+            let problems = contradictions(&parts.rules(&given));
+            if !problems.is_empty() {
+                return Err(PolicyError::Invalid(problems));
+            }
+            parts.given.version
+        };
+        if expected.is_some_and(|expected| expected != version) {
+            return Err(PolicyError::Changed(version));
+        }
+        let stored = Body { default: given.default, rules: given.rules.iter().map(|rule| to_value(&rule.rule)).collect() };
+        match self.store.save_policy(version, &to_value(&stored).to_string()).await? {
+            Some(version) => Ok(self.put_in_force(Given { version, ..given })),
+            // Somebody else changed it: what they gave holds, here too.
+            None => Err(PolicyError::Changed(self.put_in_force(self::stored(self.store.as_ref()).await?).version)),
+        }
+    }
+
+    fn put_in_force(&self, given: Given) -> PolicyView {
+        let mut parts = self.parts.write();
+        parts.given = given;
+        self.current.set_policy(parts.policy(&parts.given));
+        parts.view(&parts.given, &self.current)
+    }
+
+    /// Who may call what, and which rule says so. Changes nothing.
+    ///
+    /// # Errors
+    /// [`PolicyError`]
+    pub fn check(&self, check: &Check) -> Result<CheckAnswer, PolicyError> {
+        let parts = self.parts.read();
+        let draft = match &check.draft {
+            Some(body) => read(body)?,
+            None => parts.given.clone(),
+        };
+        let problems = contradictions(&parts.rules(&draft));
+        if check.draft.is_some() && !problems.is_empty() {
+            return Err(PolicyError::Invalid(problems));
+        }
+        let policy = parts.policy(&draft).with_toolsets(self.current.toolsets());
+        let catalog = self.current.snapshot();
+        let tools: Vec<&Arc<Tool>> = match &check.tool {
+            None => catalog.tools().iter().collect(),
+            Some(name) => {
+                let known = |tool: &&Arc<Tool>| tool.operation_id.as_str() == name || tool.id.to_string() == *name;
+                let found: Vec<&Arc<Tool>> = catalog.tools().iter().filter(known).collect();
+                if found.is_empty() {
+                    return Err(PolicyError::Malformed(format!("there is no tool `{name}`: write its published name, or server/tool")));
+                }
+                found
+            }
+        };
+        let principals = match &check.principal {
+            Some(asked) => vec![(asked.principal.clone(), self.principal(asked, &parts.groups)?)],
+            None if check.tool.is_none() => return Err(PolicyError::Malformed("ask for a tool, for a principal, or for both".to_owned())),
+            None => self.known_principals(&parts.groups),
+        };
+        let mut decisions = Vec::with_capacity(tools.len() * principals.len());
+        for (name, principal) in &principals {
+            let decided = policy.decisions(principal);
+            for tool in &tools {
+                let decision = decided.on(tool);
+                let of_server = principal.servers.contains(&tool.id.server);
+                let reached = of_server && policy.reaches(principal, tool);
+                let reason = match (reached, decision.rule) {
+                    (false, _) if !of_server => format!("the key does not reach {}", tool.id.server),
+                    (false, _) => "it is in no toolset that the key reaches or that the service shows".to_owned(),
+                    (true, Some(place)) => format!("{place} says {}", decision.effect.name()),
+                    (true, None) => format!("no rule fits; the default is {}", decision.effect.name()),
+                };
+                decisions.push(CheckedDecision {
+                    principal: name.clone(),
+                    name: tool.operation_id.to_string(),
+                    server: tool.id.server.to_string(),
+                    tool: visible(&tool.id.name),
+                    effect: if reached { decision.effect } else { Effect::Block },
+                    rule: decision.rule.filter(|_| reached),
+                    reason,
+                });
+            }
+        }
+        Ok(CheckAnswer { decisions, warnings: warnings(&policy, &catalog) })
+    }
+
+    fn principal(&self, asked: &Asked, table: &GroupTable) -> Result<Principal, PolicyError> {
+        let unknown = || {
+            let forms = "write key:NAME of an active key, user:ID, service-key, admin or anyone";
+            PolicyError::Malformed(format!("there is no principal `{}`: {forms}", asked.principal))
+        };
+        let principal = match asked.principal.split_once(':') {
+            Some(("key", name)) => {
+                let key = self.keys.active().into_iter().find(|key| key.name == name).ok_or_else(unknown)?;
+                Principal::api_key(&key)
+            }
+            Some(("user", id)) => {
+                // People are mostly known by their address, which rules take for their id.
+                let email = asked.email.clone().or_else(|| id.contains('@').then(|| id.to_owned()));
+                let user = User { id: id.to_owned(), email, name: None, groups: asked.groups.iter().cloned().collect() };
+                Principal::service_key().on_behalf_of(user, table)
+            }
+            None if asked.principal == "service-key" => Principal::service_key(),
+            None if asked.principal == "admin" => Principal::admin_key(),
+            None if asked.principal == "anyone" => Principal::anyone(),
+            _ => return Err(unknown()),
+        };
+        Ok(principal.with_model(asked.model.clone()))
+    }
+
+    /// Every key, everybody of each configured group, and somebody of none.
+    fn known_principals(&self, table: &GroupTable) -> Vec<(String, Principal)> {
+        let mut known = vec![
+            ("anyone".to_owned(), Principal::anyone()),
+            ("service-key".to_owned(), Principal::service_key()),
+            ("admin".to_owned(), Principal::admin_key()),
+        ];
+        known.extend(self.keys.active().iter().map(|key| (format!("key:{}", key.name), Principal::api_key(key))));
+        let user = |groups: &[&str]| {
+            let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+            Principal::service_key().on_behalf_of(User { id: "?".to_owned(), groups, ..User::default() }, &GroupTable::default())
+        };
+        known.push(("a user of no group".to_owned(), user(&[])));
+        known.extend(table.names().map(|group| (format!("a user of {group}"), user(&[group]))));
+        known
+    }
+}
+
+impl Parts {
+    fn rules(&self, given: &Given) -> Vec<PlacedRule> {
+        self.settings.rules.iter().chain(&given.rules).cloned().collect()
+    }
+
+    fn default(&self, given: &Given) -> Effect {
+        given.default.unwrap_or(self.settings.default)
+    }
+
+    fn policy(&self, given: &Given) -> Policy {
+        Policy::new(self.default(given), self.rules(given))
+    }
+
+    fn view(&self, given: &Given, current: &CurrentCatalog) -> PolicyView {
+        let rules = |rules: &[PlacedRule]| rules.iter().map(|rule| rule.rule.clone()).collect();
+        PolicyView {
+            version: given.version,
+            default: given.default,
+            effective_default: self.default(given),
+            settings_rules: rules(&self.settings.rules),
+            rules: rules(&given.rules),
+            warnings: warnings(&self.policy(given).with_toolsets(current.toolsets()), &current.snapshot()),
+        }
+    }
+}
+
+/// What was given last.
+async fn stored(store: &dyn Store) -> Result<Given, PolicyError> {
+    let Some(stored) = store.policy().await? else { return Ok(Given::default()) };
+    let body = serde_json::from_str(&stored.body).map_err(|error| PolicyError::Unreadable(error.to_string()))?;
+    let given = read(&body).map_err(|error| PolicyError::Unreadable(error.to_string()))?;
+    Ok(Given { version: stored.version, ..given })
+}
+
+/// Reads what is given over the API. All rules that are wrong are told together.
+fn read(body: &Value) -> Result<Given, PolicyError> {
+    let Body { default, rules } = Body::deserialize(body).map_err(|error| PolicyError::Malformed(error.to_string()))?;
+    if rules.len() > MAX_RULES {
+        return Err(PolicyError::Malformed(format!("there can be {MAX_RULES} rules at most")));
+    }
+    let (mut given, mut problems) = (Given { default, ..Given::default() }, Vec::new());
+    for (number, value) in (1..).zip(&rules) {
+        let place = RulePlace { source: RuleSource::Api, number };
+        match Rule::read(value) {
+            Ok(rule) => given.rules.push(PlacedRule { place, rule }),
+            Err(reason) => problems.push(RuleProblem { place, reason }),
+        }
+    }
+    if problems.is_empty() { Ok(given) } else { Err(PolicyError::Invalid(problems)) }
+}
+
+fn to_value(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}

@@ -1,0 +1,127 @@
+//! What a server is given of a caller in a call.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use secrecy::SecretString;
+use tokio::time::Instant;
+
+use crate::domain::access::principal::Principal;
+use crate::domain::access::secret::{OpenError, SecretName};
+use crate::domain::access::template::FillError;
+use crate::domain::catalog::tool::ServerName;
+use crate::service::access::secrets::{Secrets, Taken};
+use crate::service::ports::{Credentials, StoreError};
+
+/// Why a server can't be called for a caller.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    #[error(
+        "`{0}` is called in the name of a user, and this request names none: let Open WebUI say for whom it calls \
+         (ENABLE_FORWARD_USER_INFO_HEADERS=True there, a key that is trusted here)"
+    )]
+    NoUser(ServerName),
+    #[error(
+        "`{0}` takes secrets of a user or of a named key, and this request is of neither: send a key made with `toolsieve keys create`, or \
+         let a trusted key say for which user it calls"
+    )]
+    Nobody(ServerName),
+    #[error("`{0}` takes secrets of its users, and the service has no key to keep them: an administrator sets `secrets.key`")]
+    NoKey(ServerName),
+    #[error("`{server}` can't be called for you: {}", said(.server, .problems))]
+    Unfilled { server: ServerName, problems: Vec<CredentialProblem> },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CredentialProblem {
+    Fill(FillError),
+    Open(SecretName, OpenError),
+}
+
+/// What is wrong, and what to do about it.
+fn said(server: &ServerName, problems: &[CredentialProblem]) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    for problem in problems {
+        let text = match problem {
+            CredentialProblem::Fill(error @ FillError::NoSecret(name)) => {
+                format!("{error}; give it with PUT /v1/secrets/{server}/{name} and the body {{\"value\": \"…\"}}")
+            }
+            CredentialProblem::Fill(error @ FillError::Secret(name)) => {
+                format!("{error}; give another one with PUT /v1/secrets/{server}/{name}")
+            }
+            CredentialProblem::Fill(error @ (FillError::NoEmail | FillError::NoName)) => {
+                format!("{error}; the request has to say it (X-OpenWebUI-User-Email, X-OpenWebUI-User-Name, or the signed user)")
+            }
+            CredentialProblem::Fill(error) => error.to_string(),
+            CredentialProblem::Open(name, error) => format!(
+                "the secret `{name}` can't be read: {error}; give it again with PUT /v1/secrets/{server}/{name}, or let an administrator \
+                 look at secrets.former_keys"
+            ),
+        };
+        if !texts.contains(&text) {
+            texts.push(text);
+        }
+    }
+    texts.join(". ")
+}
+
+impl Secrets {
+    /// `None` where the server is given nothing of its callers.
+    ///
+    /// # Errors
+    /// [`CredentialError`]
+    pub async fn credentials(&self, caller: &Principal, server: &ServerName) -> Result<Option<Arc<Credentials>>, CredentialError> {
+        let taken = self.taken.load().get(server).filter(|taken| !taken.settings.is_empty()).cloned();
+        let Some(taken) = taken else { return Ok(None) };
+        if taken.settings.names_user() && caller.user_id().is_none() {
+            return Err(CredentialError::NoUser(server.clone()));
+        }
+        if !caller.is_somebody() {
+            return Err(CredentialError::Nobody(server.clone()));
+        }
+        let read_at = Instant::now();
+        let (secrets, mut problems) = self.opened(&taken, caller, server).await?;
+        let mut values = BTreeMap::new();
+        for (name, template) in &taken.settings.templates {
+            match template.fill(taken.place, caller, &secrets) {
+                Ok(value) => drop(values.insert(name.clone(), value)),
+                Err(errors) => problems.extend(errors.into_iter().map(CredentialProblem::Fill)),
+            }
+        }
+        if problems.is_empty() {
+            return Ok(Some(Arc::new(Credentials::new(values, read_at))));
+        }
+        // What can't be read is not also missing.
+        let unreadable: Vec<SecretName> = problems
+            .iter()
+            .filter_map(|problem| if let CredentialProblem::Open(name, _) = problem { Some(name.clone()) } else { None })
+            .collect();
+        problems.retain(|problem| !matches!(problem, CredentialProblem::Fill(FillError::NoSecret(name)) if unreadable.contains(name)));
+        Err(CredentialError::Unfilled { server: server.clone(), problems })
+    }
+
+    async fn opened(
+        &self,
+        taken: &Taken,
+        caller: &Principal,
+        server: &ServerName,
+    ) -> Result<(BTreeMap<SecretName, SecretString>, Vec<CredentialProblem>), CredentialError> {
+        let (mut values, mut problems) = (BTreeMap::new(), Vec::new());
+        if taken.secrets.is_empty() {
+            return Ok((values, problems));
+        }
+        let keys = self.keys.as_ref().ok_or_else(|| CredentialError::NoKey(server.clone()))?;
+        for secret in self.store.secrets(&caller.id).await? {
+            let name = secret.place.name.clone();
+            if secret.place.server == *server && taken.secrets.contains(&name) {
+                match keys.open(&secret) {
+                    Ok(value) => drop(values.insert(name, value)),
+                    Err(error) => problems.push(CredentialProblem::Open(name, error)),
+                }
+            }
+        }
+        Ok((values, problems))
+    }
+}

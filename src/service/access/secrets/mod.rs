@@ -1,0 +1,274 @@
+//! Secrets that callers keep here for MCP servers: given, told of, removed, and handed to the server in a call.
+//!
+//! A value goes in and never comes out again but to its server. A change is in the store before it is acknowledged, and
+//! connections that were made with the former value get no new call from then on.
+
+mod credentials;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+use secrecy::SecretString;
+
+pub use self::credentials::CredentialError;
+
+use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::access::secret::{NONCE_BYTES, OpenError, SealError, SealedSecret, SecretKeys, SecretName, SecretPlace};
+use crate::domain::access::template::{self, Place};
+use crate::domain::catalog::tool::ServerName;
+use crate::domain::text::similar::nearest_of_family;
+use crate::service::ports::{Parting, Store, StoreError, ToolServers};
+use crate::settings::{LiveSettings, PerUserSettings, TransportSettings};
+
+/// Longest secret in bytes. Keys of certificates are among the longest.
+pub const MAX_BYTES: usize = 16 << 10;
+
+/// What a secret is to its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretState {
+    Set,
+    /// A server takes it, and it was not given.
+    Missing,
+    /// The service has not the key any more that it was sealed with, or it is damaged.
+    Unreadable,
+}
+
+/// A secret as its owner is told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownSecret {
+    pub server: ServerName,
+    pub name: SecretName,
+    pub state: SecretState,
+    /// Whether the server, as it is configured, takes it.
+    pub is_taken: bool,
+    pub updated_at: Option<SystemTime>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    #[error(
+        "the service has no key to seal secrets with: an administrator sets `secrets.key` or TOOLSIEVE_SECRETS_KEY to what \
+         `toolsieve secrets new-key` prints"
+    )]
+    NoKey,
+    #[error(
+        "secrets belong to a user or to a named key, and this request is of neither: send a key made with `toolsieve keys create`, or let \
+         a trusted key say for which user it calls"
+    )]
+    Nobody,
+    #[error("there is no such server or secret")]
+    NotFound,
+    #[error("{0}")]
+    Invalid(String),
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What a configured server takes of callers.
+struct Taken {
+    settings: PerUserSettings,
+    secrets: BTreeSet<SecretName>,
+    place: Place,
+}
+
+pub struct Secrets {
+    store: Arc<dyn Store>,
+    servers: Arc<dyn ToolServers>,
+    /// `None`: nobody can keep secrets.
+    keys: Option<SecretKeys>,
+    taken: ArcSwap<HashMap<ServerName, Arc<Taken>>>,
+}
+
+impl Secrets {
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, servers: Arc<dyn ToolServers>, keys: Option<SecretKeys>, live: &LiveSettings) -> Self {
+        let secrets = Self { store, servers, keys, taken: ArcSwap::default() };
+        secrets.configure(live);
+        secrets
+    }
+
+    /// What servers take from now on.
+    pub fn configure(&self, live: &LiveSettings) {
+        let taken = live.servers.iter().map(|server| {
+            let is_process = matches!(server.transport, TransportSettings::Stdio { .. });
+            let place = if is_process { Place::Variable } else { Place::Header };
+            let taken = Taken { settings: server.per_user.clone(), secrets: server.per_user.secrets(), place };
+            (server.name.clone(), Arc::new(taken))
+        });
+        self.taken.store(Arc::new(taken.collect()));
+    }
+
+    /// The caller's own, and those that servers take which they may know of.
+    ///
+    /// # Errors
+    /// [`SecretError`]
+    pub async fn list(&self, caller: &Principal, may_know: impl Fn(&ServerName) -> bool) -> Result<Vec<KnownSecret>, SecretError> {
+        let owner = owner(caller)?;
+        let keys = self.keys()?;
+        let taken = self.taken.load_full();
+        let mut known = BTreeMap::new();
+        for secret in self.store.secrets(owner).await? {
+            let state = if keys.open(&secret).is_ok() { SecretState::Set } else { SecretState::Unreadable };
+            let SecretPlace { server, name, .. } = secret.place;
+            let is_taken = taken.get(&server).is_some_and(|taken| taken.secrets.contains(&name));
+            let updated_at = Some(secret.updated_at);
+            known.insert((server.clone(), name.clone()), KnownSecret { server, name, state, is_taken, updated_at });
+        }
+        for (server, taken) in taken.iter().filter(|(server, _)| may_know(server)) {
+            for name in &taken.secrets {
+                let missing = || KnownSecret {
+                    server: server.clone(),
+                    name: name.clone(),
+                    state: SecretState::Missing,
+                    is_taken: true,
+                    updated_at: None,
+                };
+                known.entry((server.clone(), name.clone())).or_insert_with(missing);
+            }
+        }
+        Ok(known.into_values().collect())
+    }
+
+    /// Keeps a value, in the place of a former one.
+    ///
+    /// # Errors
+    /// [`SecretError`]
+    pub async fn put(&self, caller: &Principal, server: &ServerName, name: &str, value: &SecretString) -> Result<SystemTime, SecretError> {
+        let owner = owner(caller)?.clone();
+        let keys = self.keys()?;
+        let taken = self.taken.load().get(server).cloned().ok_or(SecretError::NotFound)?;
+        let name = taken.name(server, name)?;
+        if !template::fits(value, taken.place) {
+            return Err(SecretError::Invalid(match taken.place {
+                Place::Header => {
+                    "the server gets it in a header, which carries ASCII alone, in one line and without spaces around it".to_owned()
+                }
+                Place::Variable => "the server gets it in a variable of its process, which carries no NUL".to_owned(),
+            }));
+        }
+        let now = SystemTime::now();
+        let place = SecretPlace { owner, server: server.clone(), name };
+        let secret = keys.seal(place, value, rand::random::<[u8; NONCE_BYTES]>(), now)?;
+        self.store.save_secret(&secret).await?;
+        self.servers.disconnect(&secret.place.owner, Some(server), Parting::AfterCalls);
+        if let Ok(Some(credentials)) = self.credentials(caller, server).await {
+            self.servers.introduce(server, &secret.place.owner, credentials);
+        }
+        Ok(now)
+    }
+
+    /// Removes one, also of a server that is not configured any more.
+    ///
+    /// # Errors
+    /// [`SecretError`]
+    pub async fn remove(&self, caller: &Principal, server: &ServerName, name: &str) -> Result<(), SecretError> {
+        let owner = owner(caller)?.clone();
+        let name = SecretName::new(name).ok_or(SecretError::NotFound)?;
+        let place = SecretPlace { owner, server: server.clone(), name };
+        if !self.store.remove_secret(&place).await? {
+            return Err(SecretError::NotFound);
+        }
+        self.servers.disconnect(&place.owner, Some(server), Parting::AtOnce);
+        Ok(())
+    }
+
+    /// Removes all of one owner, as when they are gone, and ends their connections; returns how many there were.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn forget(&self, owner: &PrincipalId) -> Result<u64, StoreError> {
+        let removed = self.store.remove_secrets(owner).await?;
+        self.disconnect(owner);
+        Ok(removed)
+    }
+
+    /// Ends the connections of an owner whose secrets are gone.
+    pub fn disconnect(&self, owner: &PrincipalId) {
+        self.servers.disconnect(owner, None, Parting::AtOnce);
+    }
+
+    /// Seals with the present key what former ones have sealed, and tells of what none opens.
+    pub async fn reseal(&self) {
+        let Some(keys) = &self.keys else { return };
+        let found = match self.store.secrets_of_other_keys(keys.present.id()).await {
+            Ok(found) => found,
+            Err(error) => return tracing::warn!(%error, "secrets of former keys were not looked for"),
+        };
+        let (mut resealed, mut unknown) = (0_usize, BTreeMap::<Arc<str>, usize>::new());
+        for secret in found {
+            match self.resealed(keys, &secret).await {
+                Ok(()) => resealed += 1,
+                Err(Unsealed::Open(OpenError::UnknownKey(key))) => *unknown.entry(key).or_default() += 1,
+                Err(Unsealed::Open(OpenError::Damaged)) => {
+                    tracing::warn!(server = %secret.place.server, "a secret is damaged: it has to be given again");
+                }
+                Err(Unsealed::Other(error)) => tracing::warn!(%error, "a secret keeps its former key"),
+            }
+        }
+        if resealed > 0 {
+            tracing::info!(secrets = resealed, "sealed with the present key: secrets.former_keys are not needed for them any more");
+        }
+        for (key, secrets) in unknown {
+            tracing::warn!(
+                key = &*key,
+                secrets,
+                "secrets can't be read: they were sealed with a key that is neither secrets.key nor among secrets.former_keys"
+            );
+        }
+    }
+
+    async fn resealed(&self, keys: &SecretKeys, secret: &SealedSecret) -> Result<(), Unsealed> {
+        let value = keys.open(secret)?;
+        let new = keys.seal(secret.place.clone(), &value, rand::random::<[u8; NONCE_BYTES]>(), secret.updated_at)?;
+        // Where it was changed meanwhile, it is sealed with the present key already.
+        self.store.reseal_secret(secret, &new).await?;
+        Ok(())
+    }
+
+    fn keys(&self) -> Result<&SecretKeys, SecretError> {
+        self.keys.as_ref().ok_or(SecretError::NoKey)
+    }
+}
+
+/// Why a secret keeps its former key.
+#[derive(Debug, thiserror::Error)]
+enum Unsealed {
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    #[error(transparent)]
+    Other(#[from] SecretError),
+}
+
+impl From<SealError> for Unsealed {
+    fn from(error: SealError) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+impl From<StoreError> for Unsealed {
+    fn from(error: StoreError) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+/// Whose secrets a caller's are.
+fn owner(caller: &Principal) -> Result<&PrincipalId, SecretError> {
+    if caller.is_somebody() { Ok(&caller.id) } else { Err(SecretError::Nobody) }
+}
+
+impl Taken {
+    /// A name that the server takes.
+    fn name(&self, server: &ServerName, name: &str) -> Result<SecretName, SecretError> {
+        let found = SecretName::new(name).filter(|name| self.secrets.contains(name));
+        found.ok_or_else(|| {
+            let taken: Vec<&str> = self.secrets.iter().map(SecretName::as_str).collect();
+            let takes = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
+            let hint = nearest_of_family(name, taken.into_iter()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            SecretError::Invalid(format!("the server `{server}` takes no secret of this name; it takes: {takes}{hint}"))
+        })
+    }
+}

@@ -1,0 +1,48 @@
+//! Tells the index of new tools the moment they are known, without waiting for what is being embedded.
+
+use std::collections::HashMap;
+
+use ahash::RandomState;
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::selection::relevance::SparseVector;
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::catalog::indexing::Indexing;
+use crate::service::ports::IndexDocument;
+
+/// The words of tools by their names and versions, so that only new ones are gone through.
+type Words = HashMap<(ToolId, Fingerprint), SparseVector, RandomState>;
+
+impl Indexing {
+    /// Follows the catalog and the policy until `stop`. Changes that come meanwhile are told together.
+    pub(super) async fn announce_changes(&self, stop: &CancellationToken) {
+        let mut changes = self.current.changes();
+        changes.mark_changed();
+        let mut words = Words::default();
+        loop {
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = stop.cancelled() => return,
+            }
+            let catalog = self.current.snapshot();
+            catalog.learn_texts(self.lexical.analyzer());
+            self.index.announce(self.documents(&catalog, &mut words));
+            // What waits, such as the index itself, comes in between.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn documents(&self, catalog: &Catalog, words: &mut Words) -> Vec<IndexDocument> {
+        let classes = self.current.classes();
+        let mut known = std::mem::take(words);
+        let documents = catalog.tools().iter().map(|tool| {
+            let key = (tool.id.clone(), tool.version);
+            let sparse = known.remove(&key).unwrap_or_else(|| self.lexical.document_vector(&tool.text()));
+            words.insert(key, sparse.clone());
+            IndexDocument { tool: tool.id.clone(), class: classes.of(tool).unwrap_or_default(), dense: Vec::new(), sparse }
+        });
+        documents.collect()
+    }
+}

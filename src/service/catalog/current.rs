@@ -1,0 +1,316 @@
+//! What is in force at the moment: the catalog, the policy, and the settings that can change while the service runs.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use ahash::RandomState;
+use arc_swap::ArcSwap;
+use moka::sync::Cache;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, watch};
+
+use crate::domain::access::policy::{Assignment, Decision, Effect, Policy, Toolsets};
+use crate::domain::access::principal::Principal;
+use crate::domain::access::visibility::{Classes, Scope, Visibility};
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::text::canonical::Fingerprint;
+use crate::settings::SelectionSettings;
+
+/// The section `[selection]` as it is now.
+pub type LiveSelection = Arc<ArcSwap<SelectionSettings>>;
+
+/// Bytes of the views of callers that are kept.
+const VIEWS: u64 = 32 << 20;
+/// What an entry takes beside its lists, about.
+const VIEW: usize = 256;
+/// What a server or a class takes in a view, about.
+const VIEW_ITEM: usize = 32;
+/// Names of former tools that are kept. A server that makes up new names without end fills them; later ones count as foreign.
+const MOST_FORMER: usize = 100_000;
+
+/// Holds the present [`Catalog`] and the present [`Policy`]. Readers take a snapshot and keep it for the whole use case; a
+/// change swaps in a new one and never touches theirs.
+pub struct CurrentCatalog {
+    now: ArcSwap<Now>,
+    changing: Mutex<()>,
+    /// Published names of tools that are not in the catalog any more.
+    former: RwLock<HashSet<OperationId, RandomState>>,
+    changes: watch::Sender<u64>,
+    /// Somebody waits for what has changed.
+    hurry: Notify,
+}
+
+/// Catalog, policy, and what the one makes of the other: swapped together, so that nobody sees new tools by old classes.
+struct Now {
+    catalog: Arc<Catalog>,
+    policy: Arc<Policy>,
+    assignment: Assignment,
+    views: Cache<Fingerprint, Visibility>,
+}
+
+impl Now {
+    fn new(catalog: Arc<Catalog>, policy: Arc<Policy>) -> Self {
+        let views = Cache::builder().weigher(|_, view| weight(view)).max_capacity(VIEWS).build();
+        Self { assignment: policy.assign(&catalog), catalog, policy, views }
+    }
+
+    fn visibility(&self, principal: &Principal) -> Visibility {
+        if self.policy.is_open_to(principal) {
+            let assigned = Arc::clone(&self.assignment.classes);
+            return Visibility { servers: principal.servers.clone(), classes: Scope::All, assigned };
+        }
+        let view = self.policy.view_of(principal);
+        if let Some(known) = self.views.get(&view) {
+            return known;
+        }
+        let visibility = Visibility {
+            servers: principal.servers.clone(),
+            classes: self.policy.visible(principal, &self.assignment),
+            assigned: Arc::clone(&self.assignment.classes),
+        };
+        self.views.insert(view, visibility.clone());
+        visibility
+    }
+}
+
+impl Default for CurrentCatalog {
+    fn default() -> Self {
+        let (changes, _) = watch::channel(0);
+        Self {
+            now: ArcSwap::from_pointee(Now::new(Arc::default(), Arc::default())),
+            changing: Mutex::default(),
+            former: RwLock::default(),
+            changes,
+            hurry: Notify::new(),
+        }
+    }
+}
+
+impl CurrentCatalog {
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<Catalog> {
+        Arc::clone(&self.now.load().catalog)
+    }
+
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.now.load().policy)
+    }
+
+    /// What a principal may see. The one place where that is decided.
+    #[must_use]
+    pub fn visibility(&self, principal: &Principal) -> Visibility {
+        self.now.load().visibility(principal)
+    }
+
+    /// What the policy says of a principal and a tool, and which rule says it.
+    #[must_use]
+    pub fn decision(&self, principal: &Principal, tool: &Tool) -> Decision {
+        self.policy().decisions(principal).on(tool)
+    }
+
+    /// Whether a principal may know of a server: sees one of its tools, or, as long as none is known, would by its name.
+    #[must_use]
+    pub fn shows_server(&self, principal: &Principal, name: &ServerName) -> bool {
+        let now = self.now.load();
+        match now.catalog.server(name.as_str()) {
+            Some(server) if !server.tools.is_empty() => now.visibility(principal).shows(server),
+            _ => {
+                let effect = || now.policy.decisions(principal).on_server(name).effect;
+                // Toolsets hold tools, and of this server none is known.
+                principal.within.is_empty() && principal.servers.contains(name) && (now.policy.is_open() || effect() == Effect::Allow)
+            }
+        }
+    }
+
+    /// Whether there is any tool for a principal.
+    #[must_use]
+    pub fn shows_anything(&self, principal: &Principal) -> bool {
+        let now = self.now.load();
+        let visibility = now.visibility(principal);
+        now.catalog.visible(&visibility).next().is_some()
+    }
+
+    /// The class of every tool, and the members of every toolset.
+    #[must_use]
+    pub fn classes(&self) -> Arc<Classes> {
+        Arc::clone(&self.now.load().assignment.classes)
+    }
+
+    /// The toolsets in force.
+    #[must_use]
+    pub fn toolsets(&self) -> Arc<Toolsets> {
+        Arc::clone(self.now.load().policy.toolsets())
+    }
+
+    /// Tells of every change of the catalog, of the policy and of the toolsets.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Says that somebody waits for the last change to be found.
+    pub fn hurry(&self) {
+        self.hurry.notify_one();
+    }
+
+    /// Resolves when somebody waits, once for each time.
+    pub async fn hurried(&self) {
+        self.hurry.notified().await;
+    }
+
+    pub fn swap(&self, catalog: Catalog) {
+        self.change(|now| {
+            let gone = now.catalog.tools().iter().map(|tool| &tool.operation_id);
+            self.remember(gone.filter(|name| catalog.operation_position(name.as_str()).is_none()).cloned());
+            Now::new(Arc::new(catalog), Arc::clone(&now.policy))
+        });
+    }
+
+    /// Takes these names for names of former tools. Those of the catalog come first wherever a name is looked up.
+    pub fn remember(&self, names: impl Iterator<Item = OperationId>) {
+        let mut former = self.former.write();
+        names.for_each(|name| {
+            if former.len() < MOST_FORMER {
+                former.insert(name);
+            }
+        });
+    }
+
+    /// Whether a tool had this published name that is not in the catalog now: its server was removed, does not list it any
+    /// more, or it is withheld. Clients may still have a document of before.
+    #[must_use]
+    pub fn is_former(&self, name: &str) -> bool {
+        self.former.read().contains(name)
+    }
+
+    /// From now on this policy holds, for every call that begins.
+    pub fn set_policy(&self, policy: Policy) {
+        self.change_policy(|now| policy.with_toolsets(Arc::clone(now.toolsets())));
+    }
+
+    /// From now on there are these toolsets, for every call that begins.
+    pub fn set_toolsets(&self, toolsets: Toolsets) {
+        self.change_policy(|now| Policy::new(now.default_effect(), now.rules().to_vec()).with_toolsets(Arc::new(toolsets)));
+    }
+
+    fn change_policy(&self, make: impl FnOnce(&Policy) -> Policy) {
+        let _one = self.changing.lock();
+        let now = self.now.load_full();
+        let policy = make(&now.policy);
+        if policy.version() != now.policy.version() {
+            self.put(Now::new(Arc::clone(&now.catalog), Arc::new(policy)));
+        }
+    }
+
+    fn change(&self, make: impl FnOnce(&Now) -> Now) {
+        let _one = self.changing.lock();
+        let new = make(&self.now.load());
+        self.put(new);
+    }
+
+    fn put(&self, new: Now) {
+        self.now.store(Arc::new(new));
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+/// The bytes of a view, about.
+fn weight(view: &Visibility) -> u32 {
+    fn count<T: Ord>(scope: &Scope<T>) -> usize {
+        match scope {
+            Scope::All => 0,
+            Scope::Only(values) => values.len(),
+        }
+    }
+    u32::try_from(VIEW + VIEW_ITEM * (count(&view.servers) + count(&view.classes))).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::{CurrentCatalog, VIEWS};
+    use crate::domain::access::policy::{Effect, Policy, Rule, RulePlace, RuleSource};
+    use crate::domain::access::principal::{GroupTable, Principal, User};
+    use crate::domain::access::visibility::Scope;
+    use crate::domain::catalog::catalog::{Catalog, CatalogServer, tool};
+    use crate::domain::catalog::tool::ServerName;
+
+    const TOOLS: usize = 300;
+
+    /// A tool for each group, as rules say it.
+    fn current(rules: &[serde_json::Value]) -> CurrentCatalog {
+        let server = ServerName::from("s");
+        let tools = (0..TOOLS).map(|number| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}}));
+        let tools = tools.map(|raw| Arc::new(tool(&server, &Arc::new(raw)).unwrap())).collect();
+        let current = CurrentCatalog::default();
+        let title = None;
+        let server = CatalogServer {
+            name: server,
+            title: title.clone(),
+            program: title.clone(),
+            version: title.clone(),
+            instructions: title,
+            tools,
+        };
+        current.swap(Catalog::new(vec![server]));
+        let placed = rules.iter().zip(1..).map(|(rule, number)| {
+            let rule: Rule = serde_json::from_value(rule.clone()).unwrap();
+            crate::domain::access::policy::PlacedRule { place: RulePlace { source: RuleSource::Api, number }, rule }
+        });
+        current.set_policy(Policy::new(Effect::Block, placed.collect()));
+        current
+    }
+
+    fn user(number: usize, model: &str) -> Principal {
+        let key = Principal { vouches: true, ..Principal::service_key() };
+        let user = User { id: format!("u{number}"), groups: BTreeSet::from([format!("g{number}"), "all".to_owned()]), ..User::default() };
+        key.on_behalf_of(user, &GroupTable::default()).with_model(Some(model.to_owned()))
+    }
+
+    fn kept(current: &CurrentCatalog) -> (u64, u64) {
+        let now = current.now.load();
+        now.views.run_pending_tasks();
+        (now.views.entry_count(), now.views.weighted_size())
+    }
+
+    #[test]
+    fn views_are_bounded_by_their_bytes() {
+        let mut rules: Vec<_> = (0..TOOLS)
+            .map(|number| json!({"effect": "allow", "tools": [format!("t{number}")], "groups": ["all"], "principals": ["user:*", format!("user:u{number}")]}))
+            .collect();
+        rules.push(json!({"effect": "block", "models": ["none"]}));
+        let current = current(&rules);
+        let entry = u64::try_from(super::VIEW + super::VIEW_ITEM * TOOLS).unwrap();
+        let callers = usize::try_from(VIEWS / entry).unwrap() + 500;
+        for number in 0..callers {
+            assert!(matches!(current.visibility(&user(number, "m")).classes, Scope::Only(classes) if classes.len() == TOOLS));
+        }
+        let (views, bytes) = kept(&current);
+        assert!(bytes <= VIEWS && views < callers as u64, "{views} views of {bytes} bytes");
+        assert!(bytes > VIEWS / 2, "{views} views of {bytes} bytes");
+    }
+
+    #[test]
+    fn what_no_rule_asks_for_makes_no_view_of_its_own() {
+        let rule = json!({"effect": "allow", "tools": ["t1"], "groups": ["all"]});
+        let ask = |current: &CurrentCatalog| (0..100).for_each(|number| drop(current.visibility(&user(0, &format!("model-{number}")))));
+        let by_group = current(std::slice::from_ref(&rule));
+        ask(&by_group);
+        assert_eq!(kept(&by_group).0, 1, "of a hundred models");
+        let by_model = current(&[rule, json!({"effect": "allow", "tools": ["t2"], "models": ["model-7"]})]);
+        ask(&by_model);
+        assert_eq!(kept(&by_model).0, 100);
+        let of = |model| match by_model.visibility(&user(0, model)).classes {
+            Scope::All => 0,
+            Scope::Only(classes) => classes.len(),
+        };
+        assert_eq!((of("model-7"), of("model-8")), (2, 1));
+    }
+}

@@ -1,0 +1,645 @@
+//! Holds the definitions of tools against those that were seen first, or approved last.
+//!
+//! What differs is flagged, or the tool is withheld from everybody until an administrator approves what it says now, by
+//! its fingerprint, so that nothing is approved that nobody looked at. What a server drops and brings back is held
+//! against what it was before. A tool that a known server adds is no change: it is listed as new, or withheld as well.
+//!
+//! What a server says of itself and its prompts are held against what they were in the same way, under keys that no tool has
+//! ([`crate::domain::catalog::definition`]). What is seen of them first counts as approved.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use ahash::RandomState;
+use parking_lot::RwLock;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::domain::catalog::definition::{
+    Difference, LISTED, NO_TOOL, PROMPTS_LISTED, SERVER_KEY, TOOLS_LISTED, definition_of, difference, prompt_key, prompt_of, skeleton,
+};
+use crate::domain::catalog::hidden_text::visible;
+use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::text::canonical::{self, Fingerprint};
+use crate::service::ports::{ServerListing, Store, StoreError, StoredDefinition};
+use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
+
+/// Places of a difference that the log names.
+const LOGGED_PLACES: usize = 5;
+/// Tools, or prompts, that are remembered of one server. One that always makes up new names must not fill the store.
+const MOST_KNOWN: usize = 100_000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApproveError {
+    #[error("there is no such tool")]
+    NotFound,
+    #[error("definitions are not compared: definitions.changes is \"off\"")]
+    Off,
+    #[error("the definition is another one by now: {0}")]
+    Changed(Fingerprint),
+    #[error("this is not the fingerprint of the tool; its definition has not changed and is {0}")]
+    WrongFingerprint(Fingerprint),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// How the definition of a tool stands to the one that it is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DefinitionState {
+    Same,
+    /// Its server was known before it, and nobody has approved it.
+    New,
+    /// It differs.
+    Changed,
+    /// It differs or is new, and nobody gets it.
+    Withheld,
+}
+
+/// How many tools stand how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DefinitionCounts {
+    /// Those that are withheld among them.
+    pub changed: usize,
+    pub withheld: usize,
+    pub new: usize,
+}
+
+pub struct Definitions {
+    store: Arc<dyn Store>,
+    state: RwLock<State>,
+    /// One change at a time.
+    approving: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    settings: DefinitionSettings,
+    /// Of every tool that was ever seen, of the servers and of their prompts.
+    known: HashMap<ServerName, HashMap<Arc<str>, StoredDefinition, RandomState>, RandomState>,
+    /// Of what servers list now.
+    present: HashMap<ServerName, Present, RandomState>,
+    /// The tools whose names are read as the same one.
+    alike: HashMap<String, BTreeSet<ToolId>, RandomState>,
+}
+
+#[derive(Default)]
+struct Present {
+    fingerprints: HashMap<Arc<str>, Fingerprint, RandomState>,
+    withheld: Vec<Arc<Tool>>,
+    /// The definitions of what is no tool, by their keys.
+    parts: HashMap<Arc<str>, Value, RandomState>,
+    /// What is not remembered: its server has listed too much before it.
+    beyond: HashSet<Arc<str>, RandomState>,
+    /// Whether its prompts were listed since the start.
+    knows_prompts: bool,
+}
+
+/// What a server lists together: what it does not list any more is gone.
+#[derive(Clone, Copy)]
+enum Kind {
+    Tools,
+    Server,
+    Prompts,
+}
+
+impl Kind {
+    fn has(self, key: &str) -> bool {
+        match self {
+            Self::Tools => !key.starts_with(NO_TOOL),
+            Self::Server => key == SERVER_KEY,
+            Self::Prompts => prompt_of(key).is_some(),
+        }
+    }
+
+    /// The key which says that a server has listed it once. What a server says of itself is never nothing.
+    fn listed(self) -> Option<&'static str> {
+        match self {
+            Self::Tools => Some(TOOLS_LISTED),
+            Self::Server => None,
+            Self::Prompts => Some(PROMPTS_LISTED),
+        }
+    }
+}
+
+/// Something that a server sent now.
+struct Seen<'a> {
+    key: Arc<str>,
+    raw: &'a Value,
+    fingerprint: Fingerprint,
+}
+
+impl<'a> Seen<'a> {
+    fn new(key: impl Into<Arc<str>>, raw: &'a Value) -> Self {
+        let key = key.into();
+        let fingerprint = canonical::fingerprint(&definition_of(&key, raw));
+        Self { key, raw, fingerprint }
+    }
+}
+
+/// What is said of a server, or of one of its prompts.
+#[derive(Debug, Serialize)]
+pub struct PartView {
+    /// `null`: nothing is compared.
+    pub state: Option<DefinitionState>,
+    /// What an approval names.
+    pub fingerprint: String,
+    /// What differs from what was approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
+}
+
+/// What is to be written down of a listing.
+#[derive(Default)]
+struct News<'a> {
+    added: Vec<(StoredDefinition, String)>,
+    changed: Vec<(ToolId, Fingerprint, &'a Value)>,
+    beyond: Vec<Arc<str>>,
+}
+
+impl Definitions {
+    /// Reads what is known.
+    ///
+    /// # Errors
+    /// [`StoreError`]: without it every change would look like the first definition.
+    pub async fn start(store: Arc<dyn Store>, settings: DefinitionSettings) -> Result<Self, StoreError> {
+        let mut state = State { settings, ..State::default() };
+        for stored in store.definitions().await? {
+            state.note_alike(&stored.tool);
+            state.known.entry(stored.tool.server.clone()).or_default().insert(Arc::clone(&stored.tool.name), stored);
+        }
+        Ok(Self { store, state: RwLock::new(state), approving: tokio::sync::Mutex::default() })
+    }
+
+    /// What changes lead to from now on. The catalog follows when it is told of the servers.
+    pub fn configure(&self, settings: DefinitionSettings) {
+        self.state.write().settings = settings;
+    }
+
+    /// Takes note of what a server lists. Differences are logged once.
+    pub async fn observe<'a>(&self, server: &ServerName, tools: impl Iterator<Item = &'a Arc<Value>>) {
+        if self.state.read().settings.changes == DefinitionChanges::Off {
+            self.state.write().present.remove(server);
+            return;
+        }
+        let seen = tools.filter_map(|raw| Some(Seen::new(raw.get("name")?.as_str()?, raw)));
+        let seen: Vec<Seen<'_>> = seen.filter(|seen| !seen.key.starts_with(NO_TOOL)).collect();
+        self.note(server, &seen, Kind::Tools).await;
+    }
+
+    /// Takes note of what a server says of itself.
+    pub async fn observe_server(&self, listing: &ServerListing) {
+        if self.state.read().settings.changes == DefinitionChanges::Off {
+            return;
+        }
+        let raw = json!({"title": listing.title, "program": listing.program, "instructions": listing.instructions});
+        self.note(&listing.server, &[Seen::new(SERVER_KEY, &raw)], Kind::Server).await;
+    }
+
+    /// Takes note of the prompts of a server.
+    pub async fn observe_prompts(&self, server: &ServerName, prompts: &[Value]) {
+        if self.state.read().settings.changes == DefinitionChanges::Off {
+            return;
+        }
+        let seen = prompts.iter().filter_map(|raw| Some(Seen::new(prompt_key(raw.get("name")?.as_str()?), raw)));
+        self.note(server, &seen.collect::<Vec<_>>(), Kind::Prompts).await;
+        self.state.write().present.entry(server.clone()).or_default().knows_prompts = true;
+    }
+
+    /// Whether it has to be looked what prompts a server has before one of them is handed on.
+    #[must_use]
+    pub fn misses_prompts(&self, server: &ServerName) -> bool {
+        let state = self.state.read();
+        state.withholds() && !state.present.get(server).is_some_and(|present| present.knows_prompts)
+    }
+
+    /// Whether nobody gets a prompt.
+    #[must_use]
+    pub fn withholds_prompt(&self, server: &ServerName, name: &str) -> bool {
+        self.is_withheld(&ToolId::new(server.clone(), prompt_key(name)))
+    }
+
+    /// `seen` is all of the kind that there is now.
+    async fn note(&self, server: &ServerName, seen: &[Seen<'_>], kind: Kind) {
+        let news = self.news(server, seen, kind);
+        if let Err(error) = self.store.add_definitions(&news.added).await {
+            tracing::warn!(%server, %error, "new definitions were not stored; they count as known until a restart");
+        }
+        let now = SystemTime::now();
+        for (tool, other, raw) in &news.changed {
+            self.log(tool, other, raw).await;
+            if let Err(error) = self.store.note_definition(tool, other, now).await {
+                tracing::warn!(tool = visible(&tool.to_string()), %error, "that its definition has changed was not stored; it is logged again after a restart");
+            }
+        }
+        let mut state = self.state.write();
+        for (stored, _) in &news.added {
+            state.log_new(stored);
+            state.note_alike(&stored.tool);
+        }
+        let known = state.known.entry(server.clone()).or_default();
+        for (stored, _) in news.added {
+            known.insert(Arc::clone(&stored.tool.name), stored);
+        }
+        for (tool, other, _) in &news.changed {
+            if let Some(stored) = known.get_mut(&tool.name) {
+                stored.noticed = Some((*other, now));
+            }
+        }
+        let present = state.present.entry(server.clone()).or_default();
+        if present.beyond.is_empty() && !news.beyond.is_empty() {
+            tracing::warn!(%server, most = MOST_KNOWN, "a server has listed too many names: more are not remembered");
+        }
+        present.beyond.retain(|key| !kind.has(key));
+        present.beyond.extend(news.beyond);
+        present.fingerprints.retain(|key, _| !kind.has(key));
+        present.parts.retain(|key, _| !kind.has(key));
+        for seen in seen {
+            present.fingerprints.insert(Arc::clone(&seen.key), seen.fingerprint);
+            if seen.key.starts_with(NO_TOOL) {
+                present.parts.insert(Arc::clone(&seen.key), definition_of(&seen.key, seen.raw));
+            }
+        }
+    }
+
+    fn news<'a>(&self, server: &ServerName, seen: &[Seen<'a>], kind: Kind) -> News<'a> {
+        let state = self.state.read();
+        let known = state.known.get(server);
+        // What is seen first of a kind is what was there when the server was configured.
+        let count = known.map_or(0, |known| known.keys().filter(|key| kind.has(key)).count());
+        let is_listed = kind.listed().is_some_and(|key| known.is_some_and(|known| known.contains_key(key)));
+        let is_known = is_listed || count > 0;
+        let (mut news, now) = (News::default(), SystemTime::now());
+        for Seen { key: name, raw, fingerprint } in seen {
+            let tool = || ToolId { server: server.clone(), name: Arc::clone(name) };
+            match known.and_then(|known| known.get(name)) {
+                None if count + news.added.len() >= MOST_KNOWN => news.beyond.push(Arc::clone(name)),
+                None => {
+                    let stored = StoredDefinition {
+                        tool: tool(),
+                        fingerprint: *fingerprint,
+                        is_new: is_known,
+                        first_seen: now,
+                        noticed: None,
+                        approved: None,
+                    };
+                    news.added.push((stored, definition_of(name, raw).to_string()));
+                }
+                Some(stored) if stored.fingerprint != *fingerprint => {
+                    if stored.noticed.is_none_or(|(noticed, _)| noticed != *fingerprint) {
+                        news.changed.push((tool(), *fingerprint, *raw));
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(key) = kind.listed().filter(|_| !is_listed) {
+            let nothing = json!({});
+            let stored = StoredDefinition {
+                tool: ToolId::new(server.clone(), key),
+                fingerprint: canonical::fingerprint(&nothing),
+                is_new: false,
+                first_seen: now,
+                noticed: None,
+                approved: None,
+            };
+            news.added.push((stored, nothing.to_string()));
+        }
+        news
+    }
+
+    async fn log(&self, tool: &ToolId, other: &Fingerprint, raw: &Value) {
+        let difference = self.difference(tool, raw).await.ok().flatten().unwrap_or_default();
+        let places: Vec<&str> = difference.changes.iter().take(LOGGED_PLACES).map(|change| change.pointer.as_str()).collect();
+        let more = (difference.changes.len() + difference.more).saturating_sub(places.len());
+        let places = places.join(", ");
+        let mode = self.state.read().settings.changes;
+        let tool = shown(tool);
+        if mode == DefinitionChanges::Quarantine {
+            tracing::warn!(tool, fingerprint = %other, places, more, "the definition of a tool has changed; it is withheld until it is approved");
+        } else {
+            tracing::warn!(tool, fingerprint = %other, places, more, "the definition of a tool has changed");
+        }
+    }
+
+    /// A server that is not configured any more lists nothing.
+    pub fn forget_present(&self, server: &ServerName) {
+        self.state.write().present.remove(server);
+    }
+
+    #[must_use]
+    pub fn is_withheld(&self, tool: &ToolId) -> bool {
+        self.state.read().of(tool) == Some(DefinitionState::Withheld)
+    }
+
+    /// Keeps the tools of a server that nobody gets, for administrators to look at.
+    pub fn withhold(&self, server: &ServerName, tools: Vec<Arc<Tool>>) {
+        let mut state = self.state.write();
+        if !tools.is_empty() || state.present.contains_key(server) {
+            state.present.entry(server.clone()).or_default().withheld = tools;
+        }
+    }
+
+    /// Those of one server.
+    #[must_use]
+    pub fn withheld_of(&self, server: &ServerName) -> Vec<Arc<Tool>> {
+        self.state.read().present.get(server).map(|present| present.withheld.clone()).unwrap_or_default()
+    }
+
+    /// All tools that nobody gets.
+    #[must_use]
+    pub fn withheld(&self) -> Vec<Arc<Tool>> {
+        self.state.read().present.values().flat_map(|present| &present.withheld).cloned().collect()
+    }
+
+    /// How this very tool stands; `None`: nothing is compared.
+    #[must_use]
+    pub fn state(&self, tool: &Tool) -> Option<DefinitionState> {
+        self.state.read().compare(&tool.id, &tool.definition)
+    }
+
+    /// Whether its server has added it, and nobody has approved it.
+    #[must_use]
+    pub fn is_new(&self, tool: &Tool) -> bool {
+        self.state.read().is_new(&tool.id, &tool.definition)
+    }
+
+    /// The published names of all tools that were ever seen.
+    #[must_use]
+    pub fn names(&self) -> Vec<OperationId> {
+        let state = self.state.read();
+        let tools = state.known.values().flat_map(HashMap::values).map(|stored| &stored.tool);
+        tools.filter(|tool| !tool.name.starts_with(NO_TOOL)).map(OperationId::of).collect()
+    }
+
+    /// What is known of the definition of a tool that was seen once.
+    #[must_use]
+    pub fn known(&self, tool: &ToolId) -> Option<StoredDefinition> {
+        self.state.read().known.get(&tool.server)?.get(&tool.name).filter(|known| !known.tool.name.starts_with(LISTED)).cloned()
+    }
+
+    #[must_use]
+    pub fn counts(&self) -> DefinitionCounts {
+        self.counts_of(|_| true)
+    }
+
+    /// Of one server.
+    #[must_use]
+    pub fn counts_of_server(&self, server: &ServerName) -> DefinitionCounts {
+        self.counts_of(|name| name == server)
+    }
+
+    fn counts_of(&self, is_meant: impl Fn(&ServerName) -> bool) -> DefinitionCounts {
+        let state = self.state.read();
+        let mut counts = DefinitionCounts::default();
+        for (server, present) in state.present.iter().filter(|(server, _)| is_meant(server)) {
+            for name in present.fingerprints.keys() {
+                match state.of(&ToolId { server: server.clone(), name: Arc::clone(name) }) {
+                    Some(DefinitionState::Changed) => counts.changed += 1,
+                    Some(DefinitionState::Withheld) => {
+                        counts.withheld += 1;
+                        let id = ToolId { server: server.clone(), name: Arc::clone(name) };
+                        let is_new = state.listed(&id).is_some_and(|now| state.is_new(&id, &now));
+                        *(if is_new { &mut counts.new } else { &mut counts.changed }) += 1;
+                    }
+                    Some(DefinitionState::New) => counts.new += 1,
+                    Some(DefinitionState::Same) | None => {}
+                }
+            }
+        }
+        counts
+    }
+
+    /// Forgets the definitions of tools that no server has listed since then, apart from approved ones; returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn forget_unseen_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        let _one = self.approving.lock().await;
+        let present: Vec<(ServerName, Vec<Arc<str>>)> = {
+            let state = self.state.read();
+            let names = |present: &Present| present.fingerprints.keys().cloned().collect();
+            state.present.iter().map(|(server, present)| (server.clone(), names(present))).collect()
+        };
+        let now = SystemTime::now();
+        for (server, tools) in &present {
+            self.store.note_definitions_seen(server, tools, now).await?;
+        }
+        let gone = self.store.forget_definitions_before(time).await?;
+        let mut state = self.state.write();
+        for tool in &gone {
+            state.forget(tool);
+        }
+        state.known.retain(|_, known| !known.is_empty());
+        Ok(gone.len() as u64)
+    }
+
+    /// What differs between the definition that a tool is held against and what its server sends; `None`: there is none.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn difference(&self, tool: &ToolId, raw: &Value) -> Result<Option<Difference>, StoreError> {
+        let Some(text) = self.store.definition(tool).await? else { return Ok(None) };
+        let before: Value = serde_json::from_str(&text).unwrap_or_default();
+        Ok(Some(difference(&before, &definition_of(&tool.name, raw))))
+    }
+
+    /// What a server says of itself as it was approved, where it says something else now and that is withheld.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn approved_server(&self, server: &ServerName) -> Result<Option<Value>, StoreError> {
+        let id = ToolId::new(server.clone(), SERVER_KEY);
+        if !self.is_withheld(&id) {
+            return Ok(None);
+        }
+        let text = self.store.definition(&id).await?.unwrap_or_default();
+        Ok(Some(serde_json::from_str(&text).unwrap_or_default()))
+    }
+
+    /// How a server, or one of its prompts, stands; `None`: it was not listed since the start, or nothing is compared.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn part(&self, server: &ServerName, prompt: Option<&str>) -> Result<Option<PartView>, StoreError> {
+        let id = part_id(server, prompt);
+        let (state, fingerprint, raw) = {
+            let known = self.state.read();
+            let Some(fingerprint) = known.listed(&id) else { return Ok(None) };
+            let raw = known.present.get(server).and_then(|present| present.parts.get(&id.name)).cloned().unwrap_or_default();
+            (known.of(&id), fingerprint, raw)
+        };
+        let differs = matches!(state, Some(DefinitionState::Changed | DefinitionState::Withheld));
+        let difference = if differs { self.difference(&id, &raw).await? } else { None };
+        Ok(Some(PartView { state, fingerprint: fingerprint.to_string(), difference }))
+    }
+
+    /// The prompts of a server that were listed since the start, by name.
+    #[must_use]
+    pub fn prompts(&self, server: &ServerName) -> BTreeSet<String> {
+        let state = self.state.read();
+        let keys = state.present.get(server).into_iter().flat_map(|present| present.parts.keys());
+        keys.filter_map(|key| prompt_of(key)).map(str::to_owned).collect()
+    }
+
+    /// Makes what a server, or one of its prompts, says now what it is held against.
+    ///
+    /// # Errors
+    /// [`ApproveError`]; then nothing has changed.
+    pub async fn approve_part(&self, server: &ServerName, prompt: Option<&str>, looked_at: &str) -> Result<(), ApproveError> {
+        let id = part_id(server, prompt);
+        let raw = self.state.read().present.get(server).and_then(|present| present.parts.get(&id.name)).cloned();
+        let _one = self.approving.lock().await;
+        if self.state.read().settings.changes == DefinitionChanges::Off {
+            return Err(ApproveError::Off);
+        }
+        self.approve_as(&id, &raw.ok_or(ApproveError::NotFound)?, looked_at).await
+    }
+
+    /// Makes what a tool says now what it is held against, if it is what was looked at.
+    ///
+    /// # Errors
+    /// [`ApproveError`]; then nothing has changed.
+    pub async fn approve(&self, tool: &Tool, looked_at: &str) -> Result<(), ApproveError> {
+        let _one = self.approving.lock().await;
+        if self.state.read().settings.changes == DefinitionChanges::Off {
+            return Err(ApproveError::Off);
+        }
+        // What is published may be a moment behind what the server lists.
+        let now = self.state.read().listed(&tool.id).unwrap_or(tool.definition);
+        if now != tool.definition {
+            return Err(ApproveError::Changed(now));
+        }
+        self.approve_as(&tool.id, &tool.raw, looked_at).await
+    }
+
+    async fn approve_as(&self, id: &ToolId, raw: &Value, looked_at: &str) -> Result<(), ApproveError> {
+        let body = definition_of(&id.name, raw);
+        let now = canonical::fingerprint(&body);
+        if !now.to_string().eq_ignore_ascii_case(looked_at.trim()) {
+            let is_changed = self.known(id).is_none_or(|known| known.fingerprint != now);
+            return Err(if is_changed { ApproveError::Changed(now) } else { ApproveError::WrongFingerprint(now) });
+        }
+        let at = SystemTime::now();
+        self.store.approve_definition(id, &now, &body.to_string(), at).await?;
+        let mut state = self.state.write();
+        let known = state.known.entry(id.server.clone()).or_default();
+        let first_seen = known.get(&id.name).map_or(at, |known| known.first_seen);
+        let stored = StoredDefinition { tool: id.clone(), fingerprint: now, is_new: false, first_seen, noticed: None, approved: Some(at) };
+        known.insert(Arc::clone(&id.name), stored);
+        Ok(())
+    }
+}
+
+fn part_id(server: &ServerName, prompt: Option<&str>) -> ToolId {
+    ToolId::new(server.clone(), prompt.map_or_else(|| SERVER_KEY.to_owned(), prompt_key))
+}
+
+/// What a key stands for, as people read it.
+fn shown(id: &ToolId) -> String {
+    match (&*id.name, prompt_of(&id.name)) {
+        (SERVER_KEY, _) => format!("{} (title and instructions)", id.server),
+        (_, Some(prompt)) => format!("{} (prompt {})", id.server, visible(prompt)),
+        _ => visible(&id.to_string()),
+    }
+}
+
+impl State {
+    fn note_alike(&mut self, tool: &ToolId) {
+        if !tool.name.starts_with(NO_TOOL) {
+            self.alike.entry(skeleton(&tool.name)).or_default().insert(tool.clone());
+        }
+    }
+
+    fn forget(&mut self, tool: &ToolId) {
+        if let Some(known) = self.known.get_mut(&tool.server) {
+            known.remove(&tool.name);
+        }
+        let read_as = skeleton(&tool.name);
+        if let Some(alike) = self.alike.get_mut(&read_as) {
+            alike.remove(tool);
+            if alike.is_empty() {
+                self.alike.remove(&read_as);
+            }
+        }
+    }
+
+    fn withholds(&self) -> bool {
+        self.settings.changes == DefinitionChanges::Quarantine || self.settings.new == NewDefinitions::Quarantine
+    }
+
+    fn is_beyond(&self, tool: &ToolId) -> bool {
+        self.present.get(&tool.server).is_some_and(|present| present.beyond.contains(&tool.name))
+    }
+
+    /// Says once of a tool that it is there now, and what it can be taken for.
+    fn log_new(&self, stored: &StoredDefinition) {
+        let tool = shown(&stored.tool);
+        let is_withheld = stored.is_new && self.settings.new == NewDefinitions::Quarantine;
+        if is_withheld {
+            tracing::warn!(tool, "a server has added this; it is withheld until it is approved");
+        }
+        if stored.tool.name.starts_with(NO_TOOL) {
+            return;
+        }
+        let alike = self.alike.get(&skeleton(&stored.tool.name)).into_iter().flatten();
+        if let Some(other) = alike.into_iter().find(|other| other.name != stored.tool.name) {
+            tracing::warn!(tool, looks_like = shown(other), "the names of two tools are read as the same one");
+        }
+    }
+
+    /// The definition that its server lists now.
+    fn listed(&self, tool: &ToolId) -> Option<Fingerprint> {
+        self.present.get(&tool.server)?.fingerprints.get(&tool.name).copied()
+    }
+
+    /// Whether a server has added it, and nobody has approved what it says.
+    fn is_new(&self, tool: &ToolId, now: &Fingerprint) -> bool {
+        let known = self.known.get(&tool.server).and_then(|known| known.get(&tool.name));
+        known.map_or_else(
+            || self.is_beyond(tool),
+            |known| known.is_new && (known.fingerprint == *now || self.settings.new == NewDefinitions::Quarantine),
+        )
+    }
+
+    fn of(&self, tool: &ToolId) -> Option<DefinitionState> {
+        self.compare(tool, &self.listed(tool)?)
+    }
+
+    fn compare(&self, tool: &ToolId, definition: &Fingerprint) -> Option<DefinitionState> {
+        let Some(known) = self.known.get(&tool.server).and_then(|known| known.get(&tool.name)) else {
+            // It may have been anything before.
+            return (self.withholds() && self.is_beyond(tool)).then_some(DefinitionState::Withheld);
+        };
+        Some(match (known.fingerprint == *definition, self.settings.changes) {
+            (_, DefinitionChanges::Off) => return None,
+            (_, _) if known.is_new && self.settings.new == NewDefinitions::Quarantine => DefinitionState::Withheld,
+            (true, _) if known.is_new => DefinitionState::New,
+            (true, _) => DefinitionState::Same,
+            (false, DefinitionChanges::Flag) => DefinitionState::Changed,
+            (false, DefinitionChanges::Quarantine) => DefinitionState::Withheld,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::State;
+    use crate::domain::catalog::tool::ToolId;
+
+    #[test]
+    fn with_a_tool_goes_what_its_name_is_read_as() {
+        let mut state = State::default();
+        let [one, other] = ["one", "other"].map(|server| ToolId::new(server, "send"));
+        state.note_alike(&one);
+        state.note_alike(&other);
+        state.forget(&one);
+        assert_eq!(state.alike.values().map(BTreeSet::len).collect::<Vec<_>>(), [1]);
+        state.forget(&other);
+        assert!(state.alike.is_empty());
+    }
+}

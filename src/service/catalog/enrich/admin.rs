@@ -1,0 +1,125 @@
+//! What is written about tools, for an admin to read and to change.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::domain::catalog::hidden_text::visible;
+use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::selection::enrichment::{Author, Enrichment, Written, key};
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::enrich::feed::EnrichmentFeed;
+use crate::service::catalog::enrich::in_force;
+use crate::service::ports::{Store, StoreError};
+
+pub struct EnrichmentAdmin {
+    pub current: Arc<CurrentCatalog>,
+    pub store: Arc<dyn Store>,
+    pub feed: Arc<EnrichmentFeed>,
+}
+
+/// What is written about one tool and in force.
+#[derive(Debug, Serialize)]
+pub struct Entry {
+    /// Under which the tool is published.
+    name: String,
+    server: String,
+    tool: String,
+    /// `model` or `admin`.
+    source: &'static str,
+    /// The language model that wrote it.
+    model: Option<String>,
+    context: String,
+    queries: Vec<String>,
+}
+
+/// A part of the list.
+#[derive(Debug, Serialize)]
+pub struct Page {
+    enrichment: Vec<Entry>,
+    /// About how many tools something is written.
+    total: usize,
+    /// How many tools there are.
+    tools: usize,
+    /// The offset of the next part, if there is one.
+    next: Option<usize>,
+}
+
+impl EnrichmentAdmin {
+    /// The tools about which something is written, in the order of their servers and names.
+    ///
+    /// # Errors
+    /// Those of the store, as everywhere here.
+    pub async fn list(&self, offset: usize, limit: usize) -> Result<Page, StoreError> {
+        let catalog = self.current.snapshot();
+        let mut written = in_force(&catalog, self.store.as_ref(), self.feed.model()).await?;
+        let all: Vec<(&Arc<Tool>, Written)> = catalog.tools().iter().filter_map(|tool| Some((tool, written.remove(&key(tool))?))).collect();
+        let total = all.len();
+        let end = offset.saturating_add(limit);
+        Ok(Page {
+            enrichment: all.into_iter().skip(offset).take(limit).map(|(tool, written)| entry(tool, written)).collect(),
+            total,
+            tools: catalog.tools().len(),
+            next: Some(end).filter(|end| *end < total),
+        })
+    }
+
+    /// `None`: there is no such tool, or nothing is written about it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn get(&self, id: &ToolId) -> Result<Option<Entry>, StoreError> {
+        let Some(tool) = self.tool(id) else { return Ok(None) };
+        Ok(self.written(&tool).await?.map(|written| entry(&tool, written)))
+    }
+
+    /// Writes as the admin, whose words go before every model's. `None`: there is no such tool.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn put(&self, id: &ToolId, enrichment: Enrichment) -> Result<Option<Entry>, StoreError> {
+        let Some(tool) = self.tool(id) else { return Ok(None) };
+        let written = Written { author: Author::Admin, enrichment };
+        self.store.save_enrichment(&key(&tool), &written).await?;
+        self.feed.publish();
+        Ok(Some(entry(&tool, written)))
+    }
+
+    /// Takes back what is in force: an admin's words, so that a model's count again, or else the model's, which is then
+    /// asked anew. Returns whether there was anything.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn remove(&self, id: &ToolId) -> Result<bool, StoreError> {
+        let Some(tool) = self.tool(id) else { return Ok(false) };
+        let Some(written) = self.written(&tool).await? else { return Ok(false) };
+        let removed = self.store.remove_enrichment(&key(&tool), &written.author).await?;
+        self.feed.publish();
+        Ok(removed)
+    }
+
+    fn tool(&self, id: &ToolId) -> Option<Arc<Tool>> {
+        self.current.snapshot().tool(id).cloned()
+    }
+
+    async fn written(&self, tool: &Tool) -> Result<Option<Written>, StoreError> {
+        let key = key(tool);
+        Ok(self.store.enrichments(self.feed.model(), &[key]).await?.remove(&key))
+    }
+}
+
+fn entry(tool: &Tool, Written { author, enrichment }: Written) -> Entry {
+    let (source, model) = match author {
+        Author::Admin => ("admin", None),
+        Author::Model(name) => ("model", Some(name)),
+    };
+    Entry {
+        name: tool.operation_id.as_str().to_owned(),
+        server: tool.id.server.to_string(),
+        tool: visible(&tool.id.name),
+        source,
+        model,
+        context: enrichment.context,
+        queries: enrichment.queries,
+    }
+}

@@ -1,0 +1,186 @@
+//! Has a language model write, once for each tool and in the background, what tools are searched by beside their own texts.
+//!
+//! It begins when the index is complete without it, asks about one tool at a time and stores each answer at once, so that
+//! a stop loses one answer at most. A model that fails is left alone for a while, twice as long after each failure. An
+//! answer that does not count is dropped, and its tool is not asked about again by this process.
+
+pub mod admin;
+pub mod feed;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::selection::enrichment::{Author, Brief, Enrichment, Written, key};
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::enrich::feed::EnrichmentFeed;
+use crate::service::ports::{EnrichError, Enricher, JudgeError, Store, StoreError};
+use crate::settings::llm::EnrichmentSettings;
+
+/// How long a model that failed is left alone: twice as long after each failure in a row.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+/// How often a tool may bring the model to fail, before it is left out: what is a tool's own fault has no other name.
+const ATTEMPTS: u32 = 5;
+/// The index is built whole, so it takes over what was written since then together.
+const LONGEST_UNPUBLISHED: Duration = Duration::from_mins(5);
+
+pub struct Enriching {
+    pub current: Arc<CurrentCatalog>,
+    pub store: Arc<dyn Store>,
+    pub enricher: Arc<dyn Enricher>,
+    pub settings: EnrichmentSettings,
+    pub feed: Arc<EnrichmentFeed>,
+}
+
+/// What this process knows of tools that brought nothing.
+#[derive(Default)]
+struct Refused {
+    failures: HashMap<Fingerprint, u32>,
+    given_up: HashSet<Fingerprint>,
+}
+
+/// What is written about the tools of a catalog and in force, by their keys.
+///
+/// # Errors
+/// Those of the store.
+pub async fn in_force(catalog: &Catalog, store: &dyn Store, model: Option<&str>) -> Result<HashMap<Fingerprint, Written>, StoreError> {
+    let keys: Vec<Fingerprint> = catalog.tools().iter().map(|tool| key(tool)).collect();
+    store.enrichments(model, &keys).await
+}
+
+impl Enriching {
+    /// Follows the index until `stop`.
+    pub async fn follow(&self, stop: CancellationToken) {
+        let work = async {
+            let mut completions = self.feed.completions();
+            let mut refused = Refused::default();
+            while completions.changed().await.is_ok() {
+                if let Err(error) = self.write_missing(&mut refused).await {
+                    tracing::warn!(%error, "tools are not enriched until the index changes");
+                }
+            }
+        };
+        stop.run_until_cancelled(work).await;
+    }
+
+    /// Asks about every tool about which nothing is written.
+    async fn write_missing(&self, refused: &mut Refused) -> Result<(), StoreError> {
+        let catalog = self.current.snapshot();
+        let written = in_force(&catalog, self.store.as_ref(), self.feed.model()).await?;
+        let is_missing = |tool: &&Arc<Tool>| !written.contains_key(&key(tool)) && !refused.given_up.contains(&key(tool));
+        let mut queue: VecDeque<Arc<Tool>> = catalog.tools().iter().filter(is_missing).cloned().collect();
+        if queue.is_empty() {
+            return Ok(());
+        }
+        let model = self.settings.endpoint.model.as_str();
+        tracing::info!(tools = queue.len(), model, "a language model is asked what tools are for");
+        let mut pace = interval(Duration::from_mins(1) / u32::try_from(self.settings.per_minute).unwrap_or(u32::MAX).max(1));
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut pause, mut done, mut unpublished) = (FIRST_PAUSE, 0_usize, None);
+        while let Some(tool) = queue.pop_front() {
+            if !self.is_wanted(&tool).await? {
+                continue;
+            }
+            pace.tick().await;
+            match self.ask(&tool).await {
+                Ok(enrichment) => {
+                    self.save(&tool, enrichment).await;
+                    (pause, done) = (FIRST_PAUSE, done + 1);
+                    unpublished.get_or_insert_with(Instant::now);
+                }
+                Err(EnrichError::Answer(problem)) => {
+                    tracing::warn!(tool = %tool.id, %problem, "what a language model wrote about a tool is dropped");
+                    refused.given_up.insert(key(&tool));
+                    pause = FIRST_PAUSE;
+                }
+                Err(EnrichError::Model(error)) => {
+                    tracing::warn!(tool = %tool.id, %error, retry_in_s = pause.as_secs(), "a language model wrote nothing");
+                    if refused.again(key(&tool), error) {
+                        queue.push_back(tool);
+                    }
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+            if unpublished.is_some_and(|since: Instant| since.elapsed() >= LONGEST_UNPUBLISHED) {
+                unpublished = None;
+                self.feed.publish();
+            }
+        }
+        if unpublished.is_some() {
+            self.feed.publish();
+        }
+        tracing::info!(tools = done, model, "a language model has said what tools are for");
+        Ok(())
+    }
+
+    /// Whether the tool is still there and nobody has written about it meanwhile.
+    async fn is_wanted(&self, tool: &Tool) -> Result<bool, StoreError> {
+        let key = key(tool);
+        let is_there = self.current.snapshot().tool(&tool.id).is_some_and(|known| known.fingerprint == tool.fingerprint);
+        Ok(is_there && self.store.enrichments(self.feed.model(), &[key]).await?.is_empty())
+    }
+
+    async fn ask(&self, tool: &Tool) -> Result<Enrichment, EnrichError> {
+        let brief = Brief::new(tool, self.settings.queries);
+        timeout(self.settings.timeout, self.enricher.enrich(&brief)).await.unwrap_or(Err(JudgeError::Timeout.into()))
+    }
+
+    /// Tries until it is stored: it was paid for.
+    async fn save(&self, tool: &Tool, enrichment: Enrichment) {
+        let written = Written { author: Author::Model(self.settings.endpoint.model.clone()), enrichment };
+        let mut pause = FIRST_PAUSE;
+        while let Err(error) = self.store.save_enrichment(&key(tool), &written).await {
+            log_unsaved(&tool.id, &error, pause);
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+fn log_unsaved(tool: &ToolId, error: &StoreError, pause: Duration) {
+    tracing::warn!(%tool, %error, retry_in_s = pause.as_secs(), "what a language model wrote about a tool is not stored yet");
+}
+
+impl Refused {
+    /// Whether the tool is asked about again after this failure. A wrong key, too many requests and a model that is
+    /// away say nothing about the tool.
+    fn again(&mut self, key: Fingerprint, error: JudgeError) -> bool {
+        if matches!(error, JudgeError::Unauthorized | JudgeError::RateLimited | JudgeError::Unreachable) {
+            return true;
+        }
+        let failures = self.failures.entry(key).or_default();
+        *failures += 1;
+        if *failures < ATTEMPTS {
+            return true;
+        }
+        self.given_up.insert(key);
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ATTEMPTS, Refused};
+    use crate::domain::text::canonical::Fingerprint;
+    use crate::service::ports::JudgeError;
+
+    #[test]
+    fn a_tool_that_makes_the_model_fail_is_left_out_at_last() {
+        let mut refused = Refused::default();
+        let (one, two) = (Fingerprint::of_text("one"), Fingerprint::of_text("two"));
+        for _ in 1..ATTEMPTS {
+            assert!(refused.again(one, JudgeError::Timeout));
+        }
+        assert!(refused.again(one, JudgeError::RateLimited), "not the tool's fault");
+        assert!(!refused.again(one, JudgeError::Refused(400)));
+        assert!(refused.given_up.contains(&one) && refused.again(two, JudgeError::Timeout));
+    }
+}

@@ -1,0 +1,321 @@
+//! Keeps the index up with the catalog: first lexically, then with vectors.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::catalog::catalog::{Catalog, CatalogServer};
+use crate::domain::catalog::tool::Tool;
+use crate::domain::selection::enrichment::{Written, key};
+use crate::domain::selection::relevance::{self, Gate, LexicalModel};
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::enrich::feed::EnrichmentFeed;
+use crate::service::catalog::enrich::in_force;
+use crate::service::ports::{Embedder, IndexContents, IndexDocument, IndexServer, Store, StoreError, ToolIndex, recovered};
+
+/// Told how far embedding is: done, total.
+pub type OnProgress = Arc<dyn Fn(usize, usize) + Send + Sync>;
+
+/// Texts embedded between two writes to the store.
+const EMBED_BATCH: usize = 128;
+/// Listings that follow each other within this time make one index update.
+const SETTLE: Duration = Duration::from_millis(500);
+/// However many listings follow each other, the index is not older than this.
+const LONGEST_SETTLE: Duration = Duration::from_secs(3);
+/// When an update that failed is tried again: twice as long after each failure.
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const LONGEST_RETRY: Duration = Duration::from_mins(10);
+/// How often unused vectors and token counts are looked for.
+const SWEEP: Duration = Duration::from_hours(6);
+
+/// Keeps the index up with the catalog.
+pub struct Indexing {
+    pub current: Arc<CurrentCatalog>,
+    pub store: Arc<dyn Store>,
+    pub index: Arc<dyn ToolIndex>,
+    pub embedder: Arc<dyn Embedder>,
+    pub lexical: LexicalModel,
+    pub on_progress: OnProgress,
+    /// Says when something was written about tools, and hears when it is searched.
+    pub enrichment: Arc<EnrichmentFeed>,
+    /// How long vectors and token counts are kept that no tool needs.
+    pub unused_retention: Duration,
+}
+
+impl Indexing {
+    /// Follows the catalog until `stop`: what is new is announced at once, and the index brought up to it as fast as can be.
+    pub async fn follow(&self, stop: CancellationToken) {
+        tokio::join!(self.announce_changes(&stop), self.index_changes(stop.clone()));
+    }
+
+    async fn index_changes(&self, stop: CancellationToken) {
+        let mut changes = self.current.changes();
+        changes.mark_changed();
+        let mut pause = FIRST_RETRY;
+        let mut sweep = tokio::time::interval(SWEEP);
+        sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first one comes with the first complete update.
+        sweep.reset();
+        let mut is_first = true;
+        let mut recoveries = self.embedder.recoveries();
+        let mut writings = self.enrichment.writings();
+        loop {
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                written = writings.changed() => if written.is_err() { return },
+                () = self.index.needs_contents() => {}
+                () = recovered(&mut recoveries) => {}
+                _ = sweep.tick() => {
+                    self.forget_unused(&self.current.snapshot()).await;
+                    continue;
+                }
+                () = stop.cancelled() => return,
+            }
+            // Where nothing can be found yet, what is there already goes first.
+            if self.index.state().documents > 0 {
+                tokio::select! {
+                    () = settled(&mut changes) => {}
+                    () = self.current.hurried() => {}
+                    () = stop.cancelled() => return,
+                }
+            }
+            changes.mark_unchanged();
+            writings.mark_unchanged();
+            let catalog = self.current.snapshot();
+            tokio::select! {
+                complete = self.update(&catalog) => if complete {
+                    pause = FIRST_RETRY;
+                    if std::mem::take(&mut is_first) {
+                        self.forget_unused(&catalog).await;
+                    }
+                    if catalog.version() == self.current.snapshot().version() {
+                        self.enrichment.complete();
+                    }
+                } else {
+                    tracing::info!(retry_in_s = pause.as_secs(), "the index is updated again later");
+                    tokio::select! {
+                        () = tokio::time::sleep(pause) => {}
+                        () = self.index.needs_contents() => {}
+                        () = recovered(&mut recoveries) => {}
+                        () = stop.cancelled() => return,
+                    }
+                    changes.mark_changed();
+                    pause = (pause * 2).min(LONGEST_RETRY);
+                },
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Makes the index hold this catalog: first what is known, then with every vector. Returns whether it
+    /// does, completely.
+    pub async fn update(&self, catalog: &Catalog) -> bool {
+        if catalog.tools().is_empty() && self.index.state().documents == 0 {
+            return true;
+        }
+        catalog.learn_texts(self.lexical.analyzer());
+        let passages = Passages::of(catalog, &self.written(catalog).await);
+        let wanted: Vec<Fingerprint> = passages.texts().map(|text| Fingerprint::of_text(text)).collect();
+        let mut vectors = self.store.vectors(self.embedder.model(), &wanted).await.unwrap_or_else(|error| {
+            tracing::warn!(error = %error, "stored vectors could not be read; the tools are embedded again");
+            HashMap::new()
+        });
+        let dimension = self.embedder.dimension();
+        if dimension > 0 {
+            // The same name may stand for another model now.
+            vectors.retain(|_, vector| vector.len() == dimension);
+        }
+        let mut seen = HashSet::new();
+        let missing: Vec<(Fingerprint, String)> = passages
+            .texts()
+            .map(|text| (Fingerprint::of_text(text), text.clone()))
+            .filter(|(hash, _)| !vectors.contains_key(hash) && seen.insert(*hash))
+            .collect();
+        let mut complete = true;
+        if !missing.is_empty() {
+            // Searchable by their words at once, by their meaning as soon as the vectors are there.
+            self.replace(&passages, &vectors).await;
+            match self.embed(missing, &mut vectors).await {
+                Embedded::All => {}
+                Embedded::Some => complete = false,
+                // Its update follows at once, and finds what was embedded in the store.
+                Embedded::UntilChange => return true,
+            }
+        }
+        self.replace(&passages, &vectors).await && complete
+    }
+
+    /// Forgets the vectors and token counts that were not needed for long.
+    async fn forget_unused(&self, catalog: &Catalog) {
+        let passages = Passages::of(catalog, &self.written(catalog).await);
+        let texts = passages.texts().map(|text| Fingerprint::of_text(text));
+        let texts: Vec<Fingerprint> = texts.chain(Gate::example_texts().map(Fingerprint::of_text)).collect();
+        let definitions = catalog.tools().iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string());
+        let definitions: Vec<Fingerprint> = definitions.map(|definition| Fingerprint::of_text(&definition)).collect();
+        let since = SystemTime::now().checked_sub(self.unused_retention).unwrap_or(SystemTime::UNIX_EPOCH);
+        match self.store.forget_unused(self.embedder.model(), &texts, &definitions, since).await {
+            Ok(0) => {}
+            Ok(rows) => tracing::info!(rows, "vectors and token counts of tools that are gone were removed"),
+            Err(error) => tracing::warn!(error = %error, "unused vectors and token counts were not removed"),
+        }
+        let tools: Vec<Fingerprint> = catalog.tools().iter().map(|tool| key(tool)).collect();
+        match self.store.forget_unused_enrichments(self.enrichment.model(), &tools, since).await {
+            Ok(0) => {}
+            Ok(rows) => tracing::info!(rows, "what was written about tools that are gone was removed"),
+            Err(error) => tracing::warn!(error = %error, "what was written about tools that are gone was not removed"),
+        }
+    }
+
+    /// What tools are found by beside their own texts.
+    async fn written(&self, catalog: &Catalog) -> HashMap<Fingerprint, Written> {
+        in_force(catalog, self.store.as_ref(), self.enrichment.model()).await.unwrap_or_else(|error| {
+            tracing::warn!(error = %error, "what is written about tools could not be read; they are found by their own texts");
+            HashMap::new()
+        })
+    }
+
+    async fn embed(&self, missing: Vec<(Fingerprint, String)>, vectors: &mut HashMap<Fingerprint, Arc<[f32]>>) -> Embedded {
+        let total = missing.len();
+        let mut done = 0;
+        let mut outcome = Embedded::All;
+        let version = self.current.snapshot().version();
+        (self.on_progress)(done, total);
+        for batch in missing.chunks(EMBED_BATCH) {
+            let texts = batch.iter().map(|(_, text)| text.clone()).collect();
+            match self.embedder.embed_passages(texts).await {
+                Ok(embedded) => {
+                    let embedded: Vec<(Fingerprint, Arc<[f32]>)> = batch.iter().map(|(hash, _)| *hash).zip(embedded).collect();
+                    if let Err(error) = self.store.save_vectors(self.embedder.model(), &embedded).await {
+                        tracing::warn!(error = %error, "vectors were not stored; the next start embeds these tools again");
+                    }
+                    vectors.extend(embedded);
+                }
+                Err(error) => {
+                    outcome = Embedded::Some;
+                    tracing::warn!(error = %error, texts = batch.len(), "tools were not embedded; they are found by their words only");
+                }
+            }
+            done += batch.len();
+            (self.on_progress)(done, total);
+            // New tools must not wait until all of these are embedded.
+            if done < total && self.current.snapshot().version() != version {
+                return Embedded::UntilChange;
+            }
+        }
+        outcome
+    }
+
+    async fn replace(&self, passages: &Passages<'_>, vectors: &HashMap<Fingerprint, Arc<[f32]>>) -> bool {
+        let known = |text: &String| vectors.get(&Fingerprint::of_text(text)).cloned();
+        let classes = self.current.policy().assign(self.current.snapshot().as_ref()).classes;
+        let class = |tool: &Tool| classes.of(tool).unwrap_or_default();
+        let documents = passages
+            .tools
+            .iter()
+            .map(|(tool, texts)| IndexDocument {
+                tool: tool.id.clone(),
+                class: class(tool),
+                dense: texts.iter().filter_map(known).collect(),
+                sparse: self.lexical.document_vector(&tool.text()),
+            })
+            .collect();
+        let servers = passages
+            .servers
+            .iter()
+            .map(|(server, text)| IndexServer {
+                server: server.name.clone(),
+                classes: server.tools.iter().map(|tool| class(tool)).collect(),
+                dense: known(text).into_iter().collect(),
+            })
+            .collect();
+        // An endpoint that was not reached yet has not said how long its vectors are, those that it made before do.
+        let known = || vectors.values().next().map_or(0, |vector| vector.len());
+        let dimension = Some(self.embedder.dimension()).filter(|dimension| *dimension > 0).unwrap_or_else(known);
+        let contents = IndexContents { model: self.embedder.model().into(), dimension, documents, servers };
+        match self.index.replace(contents).await {
+            Ok(()) => {
+                let state = self.index.state();
+                tracing::info!(tools = state.documents, embedded = state.embedded, "index is up to date");
+                true
+            }
+            Err(error) => {
+                tracing::error!(error = %error, "the index was not updated; searches see the tools of before");
+                false
+            }
+        }
+    }
+}
+
+/// What came of embedding.
+enum Embedded {
+    All,
+    /// The rest has to be tried again.
+    Some,
+    /// The catalog changed meanwhile.
+    UntilChange,
+}
+
+/// Waits until the catalog has not changed for a while: at a start servers come in one after the other.
+async fn settled(changes: &mut watch::Receiver<u64>) {
+    let latest = Instant::now() + LONGEST_SETTLE;
+    while let Ok(Ok(())) = timeout_at(latest.min(Instant::now() + SETTLE), changes.changed()).await {}
+}
+
+/// How many tools have all their vectors in the store.
+///
+/// # Errors
+/// Those of the store.
+pub async fn embedded(catalog: &Catalog, store: &dyn Store, model: &str) -> Result<usize, StoreError> {
+    let hashes = |tool: &Tool| passages(tool).iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
+    let tools: Vec<Vec<Fingerprint>> = catalog.tools().iter().map(|tool| hashes(tool)).collect();
+    let known = store.vectors(model, &tools.concat()).await?;
+    Ok(tools.iter().filter(|texts| texts.iter().all(|text| known.contains_key(text))).count())
+}
+
+/// What is embedded of a tool.
+#[must_use]
+pub fn passages(tool: &Tool) -> Vec<String> {
+    relevance::passages(&tool.text())
+}
+
+/// What is embedded of a catalog.
+struct Passages<'a> {
+    tools: Vec<(&'a Arc<Tool>, Vec<String>)>,
+    /// Those that have tools.
+    servers: Vec<(&'a CatalogServer, String)>,
+}
+
+impl<'a> Passages<'a> {
+    /// Of a tool its own texts first, then what was written about it.
+    fn of(catalog: &'a Catalog, written: &HashMap<Fingerprint, Written>) -> Self {
+        let texts = |tool: &Tool| {
+            let mut texts = passages(tool);
+            texts.extend(written.get(&key(tool)).into_iter().flat_map(|written| written.enrichment.passages(tool)));
+            texts
+        };
+        let servers = catalog.servers().iter().filter(|server| !server.tools.is_empty());
+        Self {
+            tools: catalog.tools().iter().map(|tool| (tool, texts(tool))).collect(),
+            servers: servers.map(|server| (server, relevance::server_passage(&server_text(server)))).collect(),
+        }
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        let servers = self.servers.iter().map(|(_, text)| text);
+        self.tools.iter().flat_map(|(_, texts)| texts).chain(servers)
+    }
+}
+
+fn server_text(server: &CatalogServer) -> relevance::ServerText<'_> {
+    relevance::ServerText {
+        name: server.name.as_str(),
+        title: server.title.as_deref(),
+        instructions: server.instructions.as_deref(),
+        tools: server.tools.iter().map(|tool| &*tool.label).collect(),
+    }
+}

@@ -1,0 +1,343 @@
+//! Keeps the catalog and the index up with the servers.
+//!
+//! What a server lists becomes tools (only changed ones are made anew), a new catalog is swapped in, the listing is
+//! stored as the last good one, and the index follows in the background: first lexically, then with vectors.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+use crate::domain::catalog::catalog::{self, Catalog, CatalogServer, ServerListing};
+use crate::domain::catalog::hidden_text::HiddenText;
+use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::shorten;
+use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::text::canonical::{self, Fingerprint};
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::definitions::Definitions;
+use crate::service::catalog::rebuild::Rebuild;
+use crate::service::catalog::tool_facts::Facts;
+use crate::service::ports::{ServerEvent, Store};
+use crate::service::supervision::Supervised;
+use crate::settings::servers::ServerSettings;
+
+/// Counts cl100k tokens of several texts at once. Given by the composition root; blocking, CPU-bound.
+pub type CountTokens = Arc<dyn Fn(&[String]) -> Vec<u32> + Send + Sync>;
+
+/// The configured servers, each with the tools that the user has disabled.
+pub type Configured = BTreeMap<ServerName, BTreeSet<String>>;
+
+/// What the catalog is to hold of these servers.
+#[must_use]
+pub fn configured(servers: &[ServerSettings]) -> Arc<Configured> {
+    Arc::new(servers.iter().map(|server| (server.name.clone(), server.disabled_tools.iter().cloned().collect())).collect())
+}
+
+/// What tools are made of beside what their servers say.
+pub struct Beside {
+    pub facts: Arc<Facts>,
+    pub definitions: Arc<Definitions>,
+    /// Servers whose tools are to be made anew.
+    pub rebuilds: mpsc::Receiver<Rebuild>,
+}
+
+pub struct Refresh {
+    current: Arc<CurrentCatalog>,
+    store: Arc<dyn Store>,
+    count_tokens: CountTokens,
+    changes: watch::Receiver<Arc<Configured>>,
+    beside: Beside,
+    /// What the catalog goes by now.
+    configured: Arc<Configured>,
+    /// Definitions of more tokens are shortened.
+    tool_tokens: Option<u32>,
+    /// The last listing of every configured server, with what is disabled.
+    listings: BTreeMap<ServerName, ServerListing>,
+}
+
+impl Refresh {
+    #[must_use]
+    pub fn new(
+        current: Arc<CurrentCatalog>,
+        store: Arc<dyn Store>,
+        count_tokens: CountTokens,
+        mut changes: watch::Receiver<Arc<Configured>>,
+        beside: Beside,
+    ) -> Self {
+        let configured = Arc::clone(&changes.borrow_and_update());
+        Self { current, store, count_tokens, changes, beside, configured, tool_tokens: None, listings: BTreeMap::new() }
+    }
+
+    /// Definitions of more tokens are shortened.
+    #[must_use]
+    pub fn with_tool_tokens(mut self, tool_tokens: Option<u32>) -> Self {
+        self.tool_tokens = tool_tokens;
+        self
+    }
+
+    /// Publishes the last good listings of the servers that are still configured. Returns how many there were.
+    pub async fn load_last_good(&mut self) -> usize {
+        let listings = match self.store.listings().await {
+            Ok(listings) => listings,
+            Err(error) => {
+                tracing::warn!(error = %error, "the last good catalog could not be read; it is built from the servers");
+                return 0;
+            }
+        };
+        let (known, gone): (Vec<_>, Vec<_>) = listings.into_iter().partition(|listing| self.configured.contains_key(&listing.server));
+        for listing in gone {
+            self.forget(&listing.server).await;
+        }
+        let mut servers = Vec::new();
+        for listing in &known {
+            servers.push(self.server(listing, None).await);
+        }
+        if !servers.is_empty() {
+            self.publish(servers);
+        }
+        self.listings = known.into_iter().map(|listing| (listing.server.clone(), listing)).collect();
+        self.listings.len()
+    }
+
+    /// Follows the servers, and what is configured of them, until their stream of events ends.
+    pub async fn follow(&mut self, mut events: mpsc::Receiver<ServerEvent>) {
+        let mut part = Supervised::new("catalog");
+        while part.panicked(self.follow_events(&mut events)).await {}
+    }
+
+    async fn follow_events(&mut self, events: &mut mpsc::Receiver<ServerEvent>) {
+        let mut changes = self.changes.clone();
+        let mut is_live = true;
+        loop {
+            let event = tokio::select! {
+                // What was taken out of the configuration goes before any news.
+                biased;
+                changed = changes.changed(), if is_live => {
+                    is_live = changed.is_ok();
+                    let configured = Arc::clone(&changes.borrow_and_update());
+                    self.reconfigure(configured).await;
+                    continue;
+                }
+                // Somebody waits for it.
+                Some(Rebuild { server, done }) = self.beside.rebuilds.recv() => {
+                    self.rebuild(&server).await;
+                    let _ = done.send(());
+                    continue;
+                }
+                event = events.recv() => event,
+            };
+            match event {
+                Some(ServerEvent::Listed(listing)) => self.listed(listing).await,
+                Some(ServerEvent::Failed { server, reason }) => {
+                    let kept = self.current.snapshot().server(server.as_str()).map_or(0, |known| known.tools.len());
+                    tracing::warn!(%server, reason, kept_tools = kept, "server is not available; retrying");
+                }
+                Some(ServerEvent::Removed { server }) => {
+                    self.listings.remove(&server);
+                    self.beside.definitions.forget_present(&server);
+                    self.swap(&server, None);
+                    self.forget(&server).await;
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// One new catalog for all that has changed.
+    async fn reconfigure(&mut self, configured: Arc<Configured>) {
+        self.configured = configured;
+        let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut self.listings).into_iter().partition(|(name, _)| self.configured.contains_key(name));
+        let snapshot = self.current.snapshot();
+        let mut servers = Vec::new();
+        for (name, listing) in &kept {
+            servers.push(self.server(listing, snapshot.server(name.as_str())).await);
+        }
+        self.listings = kept;
+        self.publish(servers);
+        for name in gone.keys() {
+            self.beside.definitions.forget_present(name);
+            self.forget(name).await;
+        }
+    }
+
+    async fn listed(&mut self, listing: ServerListing) {
+        // The last words of a server that was taken out.
+        let Some(disabled) = self.configured.get(&listing.server) else { return };
+        for skipped in listing.skipped.iter().filter(|skipped| !disabled.contains(&skipped.tool)) {
+            tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
+        }
+        let snapshot = self.current.snapshot();
+        let server = self.server(&listing, snapshot.server(listing.server.as_str())).await;
+        tracing::info!(server = %listing.server, tools = server.tools.len(), "server listed");
+        self.swap(&listing.server, Some(server));
+        if let Err(error) = self.store.save_listing(&listing).await {
+            tracing::warn!(server = %listing.server, error = %error, "the listing was not stored; the next start waits for the server");
+        }
+        self.listings.insert(listing.server.clone(), listing);
+    }
+
+    /// Makes a server's tools anew, as far as something beside what it says has changed.
+    async fn rebuild(&self, name: &ServerName) {
+        let Some(listing) = self.listings.get(name) else { return };
+        let snapshot = self.current.snapshot();
+        let server = self.server(listing, snapshot.server(name.as_str())).await;
+        self.swap(name, Some(server));
+        self.current.hurry();
+    }
+
+    fn swap(&self, name: &ServerName, server: Option<CatalogServer>) {
+        let mut servers: Vec<CatalogServer> =
+            self.current.snapshot().servers().iter().filter(|known| known.name != *name).cloned().collect();
+        servers.extend(server);
+        self.publish(servers);
+    }
+
+    fn publish(&self, servers: Vec<CatalogServer>) {
+        let catalog = Catalog::new(servers);
+        if catalog.version() == self.current.snapshot().version() {
+            return;
+        }
+        self.current.swap(catalog);
+    }
+
+    async fn forget(&self, server: &ServerName) {
+        if let Err(error) = self.store.remove_listing(server).await {
+            tracing::warn!(%server, error = %error, "the stored listing of a removed server is still there");
+        }
+    }
+
+    /// Makes a server's tools, taking over those that did not change and leaving out those that are disabled or withheld.
+    async fn server(&self, listing: &ServerListing, known: Option<&CatalogServer>) -> CatalogServer {
+        let definitions = &self.beside.definitions;
+        definitions.observe(&listing.server, listing.enabled(self.configured.get(&listing.server))).await;
+        let withheld = definitions.withheld_of(&listing.server);
+        let known_tools = || known.into_iter().flat_map(|server| &server.tools).chain(&withheld);
+        let by_fingerprint: HashMap<&Fingerprint, &Arc<Tool>> = known_tools().map(|tool| (&tool.fingerprint, tool)).collect();
+        // Of a listing that was seen before, nothing is hashed again.
+        let by_address: HashMap<usize, &Arc<Tool>> = known_tools().map(|tool| (address(&tool.raw), tool)).collect();
+        let book = self.beside.facts.book();
+        let mut tools = Vec::with_capacity(listing.tools.len());
+        let mut new = Vec::new();
+        for raw in listing.enabled(self.configured.get(&listing.server)) {
+            let former = by_address.get(&address(raw)).or_else(|| by_fingerprint.get(&canonical::fingerprint(raw)));
+            if let Some(tool) = former
+                && book.overlay(&tool.id, &tool.operation_id, &ToolFacts::of(&tool.raw)).version(&tool.fingerprint) == tool.version
+            {
+                tools.push(Arc::clone(tool));
+                continue;
+            }
+            match catalog::tool(&listing.server, raw) {
+                Ok(tool) => {
+                    if former.is_none() {
+                        log_hidden(&tool.id.to_string(), &tool.hidden);
+                    }
+                    let overlay = book.overlay(&tool.id, &tool.operation_id, &tool.facts);
+                    new.push(tool.with(&overlay));
+                }
+                Err(skipped) => {
+                    tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
+                }
+            }
+        }
+        self.count_tokens(&mut new).await;
+        if let Some(budget) = self.tool_tokens {
+            new = self.shortened(new, budget).await;
+        }
+        tools.extend(new.into_iter().map(Arc::new));
+        let (withheld, tools): (Vec<_>, Vec<_>) = tools.into_iter().partition(|tool| definitions.is_withheld(&tool.id));
+        definitions.withhold(&listing.server, withheld);
+        definitions.observe_server(listing).await;
+        let (server, hidden) = CatalogServer::of(&self.approved(listing).await, tools);
+        if known.is_none_or(|known| known.instructions != server.instructions || known.title != server.title) {
+            log_hidden(listing.server.as_str(), &hidden);
+        }
+        server
+    }
+
+    /// What a server says of itself: as it was approved, where what it says now is withheld.
+    async fn approved(&self, listing: &ServerListing) -> ServerListing {
+        let now = ServerListing {
+            server: listing.server.clone(),
+            title: listing.title.clone(),
+            program: listing.program.clone(),
+            version: listing.version.clone(),
+            instructions: listing.instructions.clone(),
+            tools: Vec::new(),
+            skipped: Vec::new(),
+        };
+        let text = |approved: &Value, member: &str| approved.get(member).and_then(Value::as_str).map(str::to_owned);
+        match self.beside.definitions.approved_server(&listing.server).await {
+            Ok(None) => now,
+            Ok(Some(approved)) => ServerListing {
+                title: text(&approved, "title"),
+                program: text(&approved, "program"),
+                instructions: text(&approved, "instructions"),
+                ..now
+            },
+            Err(error) => {
+                tracing::warn!(server = %listing.server, %error, "what was approved of the server could not be read; its title and instructions are left out");
+                ServerListing { title: None, program: None, instructions: None, ..now }
+            }
+        }
+    }
+
+    async fn shortened(&self, mut tools: Vec<Tool>, budget: u32) -> Vec<Tool> {
+        let (within, mut long): (Vec<Tool>, Vec<Tool>) = tools.drain(..).partition(|tool| tool.tokens <= budget);
+        tools = within;
+        let count = Arc::clone(&self.count_tokens);
+        let long = tokio::task::spawn_blocking(move || {
+            shorten::shorten(&mut long, budget, &*count);
+            long
+        });
+        tools.extend(long.await.unwrap_or_default());
+        tools
+    }
+
+    async fn count_tokens(&self, tools: &mut [Tool]) {
+        let definitions = tools.iter().map(|tool| Tool::function(&tool.operation_id, &tool.description, &tool.input).to_string()).collect();
+        for (tool, count) in tools.iter_mut().zip(self.tokens(definitions).await) {
+            tool.tokens = count;
+        }
+    }
+
+    /// The tokens of each definition: from the store where it is known, counted otherwise.
+    async fn tokens(&self, definitions: Vec<String>) -> Vec<u32> {
+        if definitions.is_empty() {
+            return Vec::new();
+        }
+        let hashes: Vec<Fingerprint> = definitions.iter().map(|definition| Fingerprint::of_text(definition)).collect();
+        let mut counts = self.store.token_counts(&hashes).await.unwrap_or_else(|error| {
+            tracing::warn!(error = %error, "stored token counts could not be read; they are counted again");
+            HashMap::new()
+        });
+        let (missing, texts): (Vec<Fingerprint>, Vec<String>) =
+            hashes.iter().copied().zip(definitions).filter(|(hash, _)| !counts.contains_key(hash)).unzip();
+        if !texts.is_empty() {
+            let count = Arc::clone(&self.count_tokens);
+            let counted = tokio::task::spawn_blocking(move || count(&texts)).await.unwrap_or_default();
+            let counted: Vec<(Fingerprint, u32)> = missing.into_iter().zip(counted).collect();
+            if let Err(error) = self.store.save_token_counts(&counted).await {
+                tracing::warn!(error = %error, "token counts were not stored");
+            }
+            counts.extend(counted);
+        }
+        hashes.iter().map(|hash| counts.get(hash).copied().unwrap_or_default()).collect()
+    }
+}
+
+/// What tells a listed tool from every other one while both are there.
+fn address(raw: &Arc<Value>) -> usize {
+    Arc::as_ptr(raw).addr()
+}
+
+/// Says what hidden characters there are, and not what they say.
+fn log_hidden(what: &str, hidden: &[HiddenText]) {
+    if hidden.is_empty() {
+        return;
+    }
+    let places: Vec<String> = hidden.iter().map(|hidden| format!("{}: {}", hidden.pointer, hidden.code_points.join(" "))).collect();
+    tracing::warn!(of = what, places = places.join("; "), "hidden characters in a definition are not shown to models");
+}

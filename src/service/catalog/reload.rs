@@ -1,0 +1,219 @@
+//! Takes over a changed configuration while the service runs: all of it that can change, or nothing.
+//!
+//! A configuration with a problem leaves everything as it was; the problems are in the log and in `/readyz` until a
+//! sound one comes. The log names servers and keys, never a value.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::catalog::refresh::{Configured, configured};
+use crate::service::ports::{ServerChange, ServerChangeKind, ToolServers};
+use crate::service::supervision::Supervised;
+use crate::settings::{LiveSettings, Settings, SettingsErrors, Sources};
+
+/// Why the configuration is read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// Somebody asked for it.
+    Request,
+    /// Something happened to a file. It need not have another content.
+    Files,
+}
+
+/// What `/readyz` shows of the last reload.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum ReloadState {
+    /// What was read at the start is in force.
+    #[default]
+    None,
+    Applied {
+        #[serde(serialize_with = "rfc_3339")]
+        at: SystemTime,
+        /// Keys whose new values wait for a restart.
+        needs_restart: Vec<String>,
+    },
+    /// What was in force before still is.
+    Failed {
+        #[serde(serialize_with = "rfc_3339")]
+        at: SystemTime,
+        problems: Vec<String>,
+    },
+}
+
+impl ReloadState {
+    /// Leaves only whether it succeeded, and when.
+    pub fn hide_details(&mut self) {
+        match self {
+            Self::None => {}
+            Self::Applied { needs_restart, .. } => needs_restart.clear(),
+            Self::Failed { problems, .. } => problems.clear(),
+        }
+    }
+}
+
+/// Hands settings that can change to the use cases that go by them. Given by the composition root.
+pub type Apply = Box<dyn Fn(&LiveSettings) + Send + Sync>;
+
+pub struct Reload {
+    sources: Sources,
+    started_with: BTreeMap<String, Fingerprint>,
+    servers: Arc<dyn ToolServers>,
+    catalog: watch::Sender<Arc<Configured>>,
+    apply: Apply,
+    state: watch::Sender<ReloadState>,
+    /// What was taken over or refused last. Held while that goes on, so that two never mix.
+    last: Mutex<Last>,
+}
+
+struct Last {
+    keys: BTreeMap<String, Fingerprint>,
+    problems: Vec<String>,
+}
+
+impl Reload {
+    /// `settings` are in force; `catalog` is told which servers are.
+    #[must_use]
+    pub fn new(settings: &Settings, servers: Arc<dyn ToolServers>, catalog: watch::Sender<Arc<Configured>>, apply: Apply) -> Self {
+        Self {
+            sources: settings.sources.clone(),
+            started_with: settings.keys.clone(),
+            servers,
+            catalog,
+            apply,
+            state: watch::Sender::default(),
+            last: Mutex::new(Last { keys: settings.keys.clone(), problems: Vec::new() }),
+        }
+    }
+
+    #[must_use]
+    pub fn state(&self) -> ReloadState {
+        self.state.borrow().clone()
+    }
+
+    /// Reloads whenever it is asked to, until `stop`.
+    pub async fn follow(&self, mut triggers: mpsc::Receiver<Trigger>, stop: CancellationToken) {
+        let mut part = Supervised::new("reload");
+        while part.panicked(self.follow_triggers(&mut triggers, &stop)).await {}
+    }
+
+    async fn follow_triggers(&self, triggers: &mut mpsc::Receiver<Trigger>, stop: &CancellationToken) {
+        loop {
+            let trigger = tokio::select! {
+                trigger = triggers.recv() => trigger,
+                () = stop.cancelled() => return,
+            };
+            match trigger {
+                Some(trigger) => self.reload(trigger).await,
+                None => return,
+            }
+        }
+    }
+
+    /// Reads every source again and takes over what has changed.
+    pub async fn reload(&self, trigger: Trigger) {
+        let mut last = self.last.lock().await;
+        let sources = self.sources.clone();
+        let Ok(loaded) = tokio::task::spawn_blocking(move || Settings::load(&sources)).await else { return };
+        match loaded {
+            Ok((settings, warnings)) => {
+                let has_failed = !std::mem::take(&mut last.problems).is_empty();
+                let changes = self.servers.configure(settings.live.servers.clone());
+                let keys = changed(&last.keys, &settings.keys);
+                let is_same = keys.is_empty() && changes.iter().all(|change| change.kind == ServerChangeKind::Unchanged);
+                if is_same && !has_failed && trigger == Trigger::Files {
+                    return;
+                }
+                for warning in warnings {
+                    tracing::warn!("{warning}");
+                }
+                self.take_over(settings, &mut last, &changes, &keys);
+            }
+            Err(errors) => self.refuse(&errors, &mut last, trigger),
+        }
+    }
+
+    fn take_over(&self, settings: Settings, last: &mut Last, changes: &[ServerChange], keys: &[String]) {
+        let needs_restart = settings.needing_restart(&self.started_with);
+        (self.apply)(&settings.live);
+        self.catalog.send_replace(configured(&settings.live.servers));
+        last.keys = settings.keys;
+        log(changes, keys);
+        if !needs_restart.is_empty() {
+            tracing::warn!(keys = needs_restart.join(", "), "changed settings wait for a restart");
+        }
+        self.state.send_replace(ReloadState::Applied { at: SystemTime::now(), needs_restart });
+    }
+
+    fn refuse(&self, errors: &SettingsErrors, last: &mut Last, trigger: Trigger) {
+        let problems: Vec<String> = errors.problems.iter().map(ToString::to_string).collect();
+        // An event of a file that is still as wrong as it was is no news.
+        if trigger == Trigger::Files && last.problems == problems {
+            return;
+        }
+        tracing::error!("the configuration was not reloaded, everything stays as it was: {errors}");
+        last.problems.clone_from(&problems);
+        self.state.send_replace(ReloadState::Failed { at: SystemTime::now(), problems });
+    }
+}
+
+/// Keys whose values differ.
+fn changed(before: &BTreeMap<String, Fingerprint>, now: &BTreeMap<String, Fingerprint>) -> Vec<String> {
+    now.iter().filter(|(key, value)| before.get(*key) != Some(value)).map(|(key, _)| key.clone()).collect()
+}
+
+/// Writes the plan down.
+fn log(changes: &[ServerChange], keys: &[String]) {
+    for ServerChange { server, kind } in changes {
+        if let ServerChangeKind::Changed { keys, reconnects } = kind {
+            let keys = keys.join(", ");
+            if *reconnects {
+                tracing::info!(%server, keys, "server changed: it is connected anew");
+            } else {
+                tracing::info!(%server, keys, "server changed: its connection stays");
+            }
+        }
+    }
+    let names = |is_meant: fn(&ServerChangeKind) -> bool| {
+        let names: Vec<&str> = changes.iter().filter(|change| is_meant(&change.kind)).map(|change| change.server.as_str()).collect();
+        names.join(", ")
+    };
+    tracing::info!(
+        added = names(|kind| *kind == ServerChangeKind::Added),
+        removed = names(|kind| *kind == ServerChangeKind::Removed),
+        changed = names(|kind| matches!(kind, ServerChangeKind::Changed { .. })),
+        unchanged = names(|kind| *kind == ServerChangeKind::Unchanged),
+        settings = keys.join(", "),
+        "configuration reloaded"
+    );
+}
+
+fn rfc_3339<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    let at = Timestamp::try_from(*at).unwrap_or_default();
+    serializer.collect_str(&format_args!("{at:.0}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use serde_json::json;
+
+    use super::ReloadState;
+
+    #[test]
+    fn a_state_says_when_in_universal_time() {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_792_000_000_700);
+        let failed = ReloadState::Failed { at, problems: vec!["mcp.json: a".into()] };
+        let expected = json!({"state": "failed", "at": "2026-10-14T17:46:40Z", "problems": ["mcp.json: a"]});
+        assert_eq!(serde_json::to_value(failed).unwrap(), expected);
+        assert_eq!(serde_json::to_value(ReloadState::None).unwrap(), json!({"state": "none"}));
+    }
+}

@@ -1,0 +1,155 @@
+//! Whether the service is ready, and the state of each part.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::sync::Mutex;
+
+use crate::domain::catalog::tool::ServerName;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::definitions::{DefinitionCounts, Definitions};
+use crate::service::catalog::reload::{Reload, ReloadState};
+use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, Store, ToolIndex, ToolServers};
+
+/// After this time the service is ready with what it has.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A store that takes longer to answer is as good as none.
+const STORE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long what the store answered is good enough for strangers, who may ask as often as they like.
+const STORE_KNOWN: Duration = Duration::from_millis(250);
+
+pub struct Status {
+    pub current: Arc<CurrentCatalog>,
+    pub servers: Arc<dyn ToolServers>,
+    pub index: Arc<dyn ToolIndex>,
+    pub store: Arc<dyn Store>,
+    pub embedder: Arc<dyn Embedder>,
+    pub reload: Arc<Reload>,
+    pub definitions: Arc<Definitions>,
+    pub started: Instant,
+    /// Whether a last good catalog was loaded at start, or the service was ready before: it stays so.
+    pub was_ready: AtomicBool,
+    /// What the store answered last to a stranger's question.
+    pub told: Mutex<Option<(Instant, StoreState)>>,
+}
+
+/// The body of `/readyz`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Readiness {
+    pub ready: bool,
+    pub tools: usize,
+    pub servers: Vec<ServerState>,
+    pub index: IndexView,
+    pub store: StoreState,
+    pub embedder: EmbedderState,
+    pub reload: ReloadState,
+    /// Tools whose definitions changed or that were added; for administrators.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub definitions: Option<DefinitionCounts>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum StoreState {
+    Ready,
+    /// What is known is kept in memory.
+    Failed {
+        error: String,
+    },
+}
+
+/// How far the index is with the tools of the catalog. What it lacks is found by its words.
+#[derive(Clone, Debug, Serialize)]
+pub struct IndexView {
+    pub state: Indexed,
+    #[serde(flatten)]
+    pub holds: IndexState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Indexed {
+    /// It is being built: it holds other tools than the catalog.
+    Building,
+    /// It holds all tools, and not all have vectors.
+    Embedding,
+    /// All tools are found by their meaning.
+    Complete,
+}
+
+impl IndexView {
+    fn of(holds: IndexState, tools: usize) -> Self {
+        let state = match (holds.documents == tools, holds.embedded == tools) {
+            (true, true) => Indexed::Complete,
+            (true, false) => Indexed::Embedding,
+            (false, _) => Indexed::Building,
+        };
+        Self { state, holds }
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct EmbedderState {
+    pub model: String,
+    /// 0 while an endpoint has not said it.
+    pub dimension: usize,
+    /// Why messages and tools can't be embedded now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl Status {
+    #[must_use]
+    pub fn is_configured(&self, server: &ServerName) -> bool {
+        self.servers.states().iter().any(|state| state.server == *server)
+    }
+
+    /// `for_stranger`: whether a state of the store will do that is a moment old.
+    pub async fn readiness(&self, for_stranger: bool) -> Readiness {
+        let servers = self.servers.states();
+        let attempted = servers.iter().all(|state| state.phase != ServerPhase::Starting);
+        // A server that answered is ready once its tools are in the catalog, not a moment before.
+        let catalog = self.current.snapshot();
+        let taken_over =
+            servers.iter().all(|state| state.phase != ServerPhase::Connected || catalog.server(state.server.as_str()).is_some());
+        let ready = self.was_ready.load(Ordering::Relaxed) || (attempted && taken_over) || self.started.elapsed() >= PATIENCE;
+        if ready {
+            self.was_ready.store(true, Ordering::Relaxed);
+        }
+        Readiness {
+            ready,
+            tools: catalog.tools().len(),
+            servers,
+            index: IndexView::of(self.index.state(), catalog.tools().len()),
+            store: if for_stranger { self.recent_store().await } else { self.store().await },
+            embedder: self.embedder(),
+            reload: self.reload.state(),
+            definitions: Some(self.definitions.counts()),
+        }
+    }
+
+    fn embedder(&self) -> EmbedderState {
+        let embedder = &self.embedder;
+        EmbedderState { model: embedder.model().to_owned(), dimension: embedder.dimension(), error: embedder.fault() }
+    }
+
+    async fn recent_store(&self) -> StoreState {
+        let mut told = self.told.lock().await;
+        if let Some((_, state)) = told.as_ref().filter(|(at, _)| at.elapsed() < STORE_KNOWN) {
+            return state.clone();
+        }
+        let state = self.store().await;
+        *told = Some((Instant::now(), state.clone()));
+        state
+    }
+
+    async fn store(&self) -> StoreState {
+        match tokio::time::timeout(STORE_PATIENCE, self.store.check()).await {
+            Ok(Ok(())) => StoreState::Ready,
+            Ok(Err(error)) => StoreState::Failed { error: error.to_string() },
+            Err(_) => StoreState::Failed { error: format!("the store does not answer within {} s", STORE_PATIENCE.as_secs()) },
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! The tools and servers as administrators see them: everybody's, those too that are withheld or away, and what is known
+//! about them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use crate::domain::access::tool_facts::{FactBook, TagSource, WrittenFacts};
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::definition::{Difference, skeleton};
+use crate::domain::catalog::hidden_text::{HiddenText, visible};
+use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::texts::Twins;
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::text::analysis::Analyzer;
+use crate::domain::text::similar::nearest_of_family;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::definitions::{ApproveError, DefinitionCounts, DefinitionState, Definitions, PartView};
+use crate::service::catalog::rebuild::Rebuilds;
+use crate::service::catalog::tool_facts::{Facts, FactsError};
+use crate::service::ports::{ServerPhase, Store, StoreError, ToolServers};
+
+pub struct ToolAdmin {
+    pub current: Arc<CurrentCatalog>,
+    pub facts: Arc<Facts>,
+    pub definitions: Arc<Definitions>,
+    pub rebuilds: Rebuilds,
+    pub servers: Arc<dyn ToolServers>,
+    pub store: Arc<dyn Store>,
+}
+
+/// Which tools are wanted; what is `None` does not matter.
+#[derive(Clone, Debug, Default)]
+pub struct ToolFilter {
+    pub server: Option<String>,
+    pub tag: Option<String>,
+    pub pinned: Option<bool>,
+    /// Whether the definition differs from the one that it is held against.
+    pub changed: Option<bool>,
+    pub new: Option<bool>,
+    /// Stands in its names, its title, its description or its synonyms, in whichever case.
+    pub text: Option<String>,
+}
+
+/// A part of the list.
+#[derive(Debug, Serialize)]
+pub struct ToolPage {
+    /// In the order of servers and tools.
+    pub tools: Vec<ToolView>,
+    pub total: usize,
+    /// The offset of the next part, if there is one.
+    pub next: Option<usize>,
+}
+
+/// One tool.
+#[derive(Debug, Serialize)]
+pub struct ToolView {
+    pub server: String,
+    /// As its server calls it.
+    pub tool: String,
+    /// Whether it is published. Not if it is withheld, or if its server does not list it now.
+    pub published: bool,
+    /// Under which name it is published.
+    pub name: Option<String>,
+    pub title: Option<String>,
+    /// As it is published.
+    pub description: Option<String>,
+    pub tokens: Option<u32>,
+    pub tags: Vec<TagView>,
+    pub synonyms: Vec<String>,
+    /// By an admin. Those of `selection.pinned` are not told here.
+    pub pinned: bool,
+    /// What an admin wrote.
+    pub written: Option<WrittenFacts>,
+    /// Of what an admin wrote; 0: nothing ever.
+    pub version: u64,
+    pub definition: DefinitionView,
+    /// Characters that models are not shown.
+    pub hidden_text: Vec<HiddenText>,
+    /// What differs from the definition that it is held against. Only of a single tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
+    /// As its server sent it. Only of a single tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Arc<Value>>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct TagView {
+    pub tag: String,
+    pub source: TagSource,
+}
+
+#[derive(Debug, Serialize)]
+pub struct DefinitionView {
+    /// `null`: its server does not list it now, or nothing is compared.
+    pub state: Option<DefinitionState>,
+    /// Whether its server added it later, and nobody has approved it.
+    #[serde(skip)]
+    is_new: bool,
+    /// Of what its server sends now: what an approval names.
+    pub fingerprint: Option<String>,
+    #[serde(serialize_with = "rfc_3339")]
+    pub first_seen: Option<SystemTime>,
+    /// When another definition was seen first.
+    #[serde(serialize_with = "rfc_3339")]
+    pub changed_at: Option<SystemTime>,
+    #[serde(serialize_with = "rfc_3339")]
+    pub approved_at: Option<SystemTime>,
+}
+
+/// Tools of different servers that do the same, in nearly the same words.
+#[derive(Debug, Serialize)]
+pub struct Duplicates {
+    pub groups: Vec<DuplicateGroup>,
+    /// Tools whose names differ and are read as the same one: by hidden characters, or by letters that look alike.
+    pub lookalikes: Vec<Vec<LookalikeTool>>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct LookalikeTool {
+    pub server: String,
+    /// With every character that is hidden or not ASCII as `\u{200b}`.
+    pub tool: String,
+    pub name: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct DuplicateGroup {
+    /// Whether all have one name on their servers.
+    pub same_name: bool,
+    /// Whether all have one description and one input schema.
+    pub same_definition: bool,
+    pub tools: Vec<DuplicateTool>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct DuplicateTool {
+    pub server: String,
+    pub tool: String,
+    pub name: String,
+    pub summary: String,
+}
+
+/// What a server says of itself and of its prompts, and how that stands to what was approved.
+#[derive(Debug, Serialize)]
+pub struct ServerDefinitionView {
+    pub server: ServerName,
+    /// Of its title and instructions.
+    pub definition: Option<PartView>,
+    /// Those that were listed since the start.
+    pub prompts: BTreeMap<String, PartView>,
+}
+
+/// One server.
+#[derive(Debug, Serialize)]
+pub struct ServerView {
+    pub server: ServerName,
+    pub phase: ServerPhase,
+    /// How it calls itself.
+    pub title: Option<String>,
+    pub version: Option<String>,
+    /// Of MCP, as it was agreed on.
+    pub protocol: Option<String>,
+    /// Published ones.
+    pub tools: usize,
+    /// cl100k tokens of their definitions together.
+    pub tokens: u64,
+    #[serde(flatten)]
+    pub definitions: DefinitionCounts,
+    #[serde(serialize_with = "rfc_3339")]
+    pub listed_at: Option<SystemTime>,
+    /// Why the last attempt failed.
+    pub error: Option<String>,
+}
+
+impl ToolAdmin {
+    /// Checks that servers of these names are configured.
+    ///
+    /// # Errors
+    /// All that are not, and what was probably meant.
+    pub fn check_servers<'a>(&self, names: impl IntoIterator<Item = &'a ServerName>) -> Result<(), String> {
+        let states = self.servers.states();
+        let known = || states.iter().map(|state| state.server.as_str());
+        let unknown = names.into_iter().filter(|name| !known().any(|known| known == name.as_str()));
+        let problems: Vec<String> = unknown
+            .map(|name| {
+                let meant = nearest_of_family(name.as_str(), known()).map(|known| format!("; did you mean `{known}`?"));
+                format!("there is no server `{name}`{}", meant.unwrap_or_default())
+            })
+            .collect();
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+
+    #[must_use]
+    pub fn list(&self, filter: &ToolFilter, offset: usize, limit: usize) -> ToolPage {
+        let (book, tools) = (self.facts.book(), self.tools());
+        let mut ids: BTreeSet<&ToolId> = tools.keys().collect();
+        ids.extend(book.written.keys());
+        let text = filter.text.as_ref().map(|text| text.to_lowercase());
+        let is_meant = |view: &ToolView| {
+            let withheld = view.definition.state == Some(DefinitionState::Withheld) && !view.definition.is_new;
+            let changed = withheld || view.definition.state == Some(DefinitionState::Changed);
+            filter.server.as_ref().is_none_or(|server| *server == view.server)
+                && filter.tag.as_ref().is_none_or(|tag| view.tags.iter().any(|known| known.tag == *tag))
+                && filter.pinned.is_none_or(|pinned| pinned == view.pinned)
+                && filter.changed.is_none_or(|wanted| wanted == changed)
+                && filter.new.is_none_or(|wanted| wanted == view.definition.is_new)
+                && text.as_ref().is_none_or(|text| view.holds(text))
+        };
+        let views = ids.into_iter().map(|id| self.view(id, tools.get(id), &book));
+        let found: Vec<ToolView> = views.filter(is_meant).collect();
+        let (total, end) = (found.len(), offset.saturating_add(limit));
+        ToolPage { tools: found.into_iter().skip(offset).take(limit).collect(), total, next: Some(end).filter(|end| *end < total) }
+    }
+
+    /// Everything about one tool; `None`: it was never seen, and nothing is written about it.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn show(&self, id: &ToolId) -> Result<Option<ToolView>, StoreError> {
+        let tool = self.tool(id);
+        if tool.is_none() && self.facts.version(id) == 0 && self.definitions.known(id).is_none() {
+            return Ok(None);
+        }
+        let mut view = self.view(id, tool.as_ref(), &self.facts.book());
+        if let Some(tool) = &tool {
+            if matches!(view.definition.state, Some(DefinitionState::Changed | DefinitionState::Withheld)) {
+                view.difference = self.definitions.difference(id, &tool.raw).await?;
+            }
+            view.raw = Some(Arc::clone(&tool.raw));
+        }
+        Ok(Some(view))
+    }
+
+    /// Writes about a tool, or takes back what was written; see [`Facts::replace`].
+    ///
+    /// # Errors
+    /// [`FactsError`]; then nothing has changed.
+    pub async fn write(&self, id: &ToolId, facts: Option<WrittenFacts>, expected: Option<u64>) -> Result<ToolView, FactsError> {
+        let is_written = self.facts.book().written.contains_key(id);
+        let is_known = is_written || (facts.is_some() && (self.tool(id).is_some() || self.definitions.known(id).is_some()));
+        if !is_known {
+            return Err(FactsError::NotFound);
+        }
+        self.facts.replace(id, facts, expected).await?;
+        self.changed(id).await.ok_or(FactsError::NotFound)
+    }
+
+    /// Approves what a tool says now; see [`Definitions::approve`].
+    ///
+    /// # Errors
+    /// [`ApproveError`]; then nothing has changed.
+    pub async fn approve(&self, id: &ToolId, looked_at: &str) -> Result<ToolView, ApproveError> {
+        let tool = self.tool(id).ok_or(ApproveError::NotFound)?;
+        self.definitions.approve(&tool, looked_at).await?;
+        self.rebuilds.of(&id.server).await;
+        self.changed(id).await.ok_or(ApproveError::NotFound)
+    }
+
+    /// A tool after a change, which has succeeded whatever can be read now.
+    async fn changed(&self, id: &ToolId) -> Option<ToolView> {
+        self.show(id).await.unwrap_or_else(|error| {
+            tracing::warn!(tool = %id, %error, "the difference of a definition could not be read");
+            Some(self.view(id, self.tool(id).as_ref(), &self.facts.book()))
+        })
+    }
+
+    /// What a server says of itself, and its prompts; `None`: there is no such server.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn server_definition(&self, server: &ServerName) -> Result<Option<ServerDefinitionView>, StoreError> {
+        if !self.servers.states().iter().any(|state| state.server == *server) {
+            return Ok(None);
+        }
+        let mut prompts = BTreeMap::new();
+        for prompt in self.definitions.prompts(server) {
+            if let Some(view) = self.definitions.part(server, Some(&prompt)).await? {
+                prompts.insert(visible(&prompt), view);
+            }
+        }
+        Ok(Some(ServerDefinitionView { server: server.clone(), definition: self.definitions.part(server, None).await?, prompts }))
+    }
+
+    /// Approves what a server says of itself now, or one of its prompts.
+    ///
+    /// # Errors
+    /// [`ApproveError`]; then nothing has changed.
+    pub async fn approve_server(
+        &self,
+        server: &ServerName,
+        prompt: Option<&str>,
+        looked_at: &str,
+    ) -> Result<ServerDefinitionView, ApproveError> {
+        // The list shows names with what they hide spelled out.
+        let prompts = self.definitions.prompts(server);
+        let own = prompt.map(|prompt| prompts.iter().find(|known| visible(known) == prompt).map_or(prompt, String::as_str));
+        self.definitions.approve_part(server, own, looked_at).await?;
+        self.rebuilds.of(server).await;
+        self.server_definition(server).await?.ok_or(ApproveError::NotFound)
+    }
+
+    /// Looks at the words of all tools: a tenth of a second for thousands of them.
+    #[must_use]
+    pub fn duplicates(&self) -> Duplicates {
+        let catalog = self.current.snapshot();
+        match catalog.texts() {
+            Some(texts) => duplicates(&catalog, &texts.twins),
+            None => duplicates(&catalog, &Twins::of(&Analyzer::default(), catalog.tools().iter().map(|tool| tool.text()))),
+        }
+    }
+
+    /// All configured servers.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn servers(&self) -> Result<Vec<ServerView>, StoreError> {
+        let (catalog, listed) = (self.current.snapshot(), self.store.listing_times().await?);
+        let view = |state: crate::service::ports::ServerState| {
+            let server = catalog.server(state.server.as_str());
+            let tools = server.map(|server| server.tools.as_slice()).unwrap_or_default();
+            ServerView {
+                title: server.and_then(|server| server.title.clone()),
+                version: server.and_then(|server| server.version.clone()),
+                tools: tools.len(),
+                tokens: tools.iter().map(|tool| u64::from(tool.tokens)).sum(),
+                definitions: self.definitions.counts_of_server(&state.server),
+                listed_at: listed.get(&state.server).copied(),
+                phase: state.phase,
+                protocol: state.protocol,
+                error: state.error,
+                server: state.server,
+            }
+        };
+        Ok(self.servers.states().into_iter().map(view).collect())
+    }
+
+    /// Those that are published and those that are withheld.
+    fn tools(&self) -> BTreeMap<ToolId, Listed> {
+        let catalog = self.current.snapshot();
+        let withheld = self.definitions.withheld().into_iter().map(|tool| (tool.id.clone(), Listed { tool, published: false }));
+        let published = catalog.tools().iter().map(|tool| (tool.id.clone(), Listed { tool: Arc::clone(tool), published: true }));
+        withheld.chain(published).collect()
+    }
+
+    fn tool(&self, id: &ToolId) -> Option<Listed> {
+        let published = self.current.snapshot().tool(id).map(|tool| Listed { tool: Arc::clone(tool), published: true });
+        let withheld = || self.definitions.withheld().into_iter().find(|tool| tool.id == *id).map(|tool| Listed { tool, published: false });
+        published.or_else(withheld)
+    }
+
+    fn view(&self, id: &ToolId, listed: Option<&Listed>, book: &FactBook) -> ToolView {
+        let known = self.definitions.known(id);
+        let state = listed.and_then(|listed| self.definitions.state(listed));
+        let changed = matches!(state, Some(DefinitionState::Changed | DefinitionState::Withheld));
+        let written = book.written.get(id).cloned();
+        let tool = listed.map(|listed| &listed.tool);
+        ToolView {
+            server: id.server.to_string(),
+            tool: visible(&id.name),
+            published: listed.is_some_and(|listed| listed.published),
+            name: tool.map(|tool| tool.operation_id.to_string()),
+            title: tool.and_then(|tool| tool.title.clone()),
+            description: tool.map(|tool| tool.description.clone()),
+            tokens: tool.map(|tool| tool.tokens),
+            tags: tool.map(|tool| tags(tool, book)).unwrap_or_default(),
+            synonyms: written.as_ref().map(|written| written.synonyms.clone()).unwrap_or_default(),
+            pinned: written.as_ref().is_some_and(|written| written.pinned),
+            written,
+            version: self.facts.version(id),
+            definition: DefinitionView {
+                state,
+                is_new: state.is_some() && listed.is_some_and(|listed| self.definitions.is_new(listed)),
+                fingerprint: tool.map(|tool| tool.definition.to_string()),
+                first_seen: known.as_ref().map(|known| known.first_seen),
+                changed_at: known.as_ref().filter(|_| changed).and_then(|known| Some(known.noticed?.1)),
+                approved_at: known.and_then(|known| known.approved),
+            },
+            hidden_text: tool.map(|tool| tool.hidden.clone()).unwrap_or_default(),
+            difference: None,
+            raw: None,
+        }
+    }
+}
+
+/// A tool that its server lists now.
+struct Listed {
+    tool: Arc<Tool>,
+    published: bool,
+}
+
+impl std::ops::Deref for Listed {
+    type Target = Tool;
+
+    fn deref(&self) -> &Tool {
+        &self.tool
+    }
+}
+
+impl ToolView {
+    /// `text` is in lower case.
+    fn holds(&self, text: &str) -> bool {
+        let texts = [Some(&self.tool), self.name.as_ref(), self.title.as_ref(), self.description.as_ref()];
+        texts.into_iter().flatten().chain(&self.synonyms).any(|part| part.to_lowercase().contains(text))
+    }
+}
+
+/// Each tag once, with the first source that gives it.
+fn tags(tool: &Tool, book: &FactBook) -> Vec<TagView> {
+    let own = ToolFacts::of(&tool.raw);
+    let all = own.tags().map(|tag| (tag, TagSource::Tool)).chain(book.tags(&tool.id, &tool.operation_id, &own));
+    let mut tags: Vec<TagView> = Vec::new();
+    for (tag, source) in all {
+        if tags.iter().all(|known| known.tag != tag) {
+            tags.push(TagView { tag: tag.to_owned(), source });
+        }
+    }
+    tags
+}
+
+/// The groups of near duplicates in a catalog, in its order.
+#[must_use]
+pub fn duplicates(catalog: &Catalog, twins: &Twins) -> Duplicates {
+    let mut groups: BTreeMap<u32, Vec<&Arc<Tool>>> = BTreeMap::new();
+    for (place, tool) in (0..).zip(catalog.tools()) {
+        groups.entry(twins.group(place)).or_default().push(tool);
+    }
+    let groups = groups.into_values().filter(|tools| tools.len() > 1).map(|tools| {
+        let first = tools[0];
+        DuplicateGroup {
+            same_name: tools.iter().all(|tool| tool.id.name == first.id.name),
+            same_definition: tools.iter().all(|tool| tool.description == first.description && tool.input.source == first.input.source),
+            tools: tools.iter().map(|tool| duplicate(tool)).collect(),
+        }
+    });
+    Duplicates { groups: groups.collect(), lookalikes: lookalikes(catalog) }
+}
+
+fn lookalikes(catalog: &Catalog) -> Vec<Vec<LookalikeTool>> {
+    let mut groups: BTreeMap<String, Vec<&Arc<Tool>>> = BTreeMap::new();
+    for tool in catalog.tools() {
+        groups.entry(skeleton(&tool.id.name)).or_default().push(tool);
+    }
+    let groups = groups.into_values().filter(|tools| tools.iter().any(|tool| tool.id.name != tools[0].id.name));
+    let spelled = |letter: char| match letter {
+        letter if letter.is_ascii() => visible(letter.encode_utf8(&mut [0; 4])),
+        letter => letter.escape_unicode().to_string(),
+    };
+    let of = |tool: &Arc<Tool>| LookalikeTool {
+        server: tool.id.server.to_string(),
+        tool: tool.id.name.chars().map(spelled).collect(),
+        name: tool.operation_id.to_string(),
+    };
+    groups.map(|tools| tools.into_iter().map(of).collect()).collect()
+}
+
+fn duplicate(tool: &Tool) -> DuplicateTool {
+    DuplicateTool {
+        server: tool.id.server.to_string(),
+        tool: tool.label.to_string(),
+        name: tool.operation_id.to_string(),
+        summary: tool.summary().to_owned(),
+    }
+}
+
+/// To the second, in universal time.
+#[expect(clippy::ref_option, reason = "as serde calls it")]
+fn rfc_3339<S: Serializer>(at: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
+    match at {
+        Some(at) => serializer.collect_str(&format_args!("{:.0}", jiff::Timestamp::try_from(*at).unwrap_or_default())),
+        None => serializer.serialize_none(),
+    }
+}

@@ -1,0 +1,138 @@
+//! What admins write about tools, and the tags that settings give them.
+//!
+//! A change is in the store before it is acknowledged, and in force for every request that comes after that.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+use parking_lot::RwLock;
+
+use crate::domain::access::policy::Tagging;
+use crate::domain::access::tool_facts::{FactBook, FactsProblem, WrittenFacts};
+use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::service::catalog::rebuild::Rebuilds;
+use crate::service::ports::{Store, StoreError, StoredToolFacts};
+use crate::settings::LiveSettings;
+
+#[derive(Debug, thiserror::Error)]
+pub enum FactsError {
+    #[error("there is no such tool, and nothing is written about one")]
+    NotFound,
+    #[error(transparent)]
+    Invalid(#[from] FactsProblem),
+    #[error("what is written about the tool was changed meanwhile: version {0} holds now")]
+    Changed(u64),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+pub struct Facts {
+    store: Arc<dyn Store>,
+    rebuilds: Rebuilds,
+    book: ArcSwap<FactBook>,
+    /// Of tools about which something is written, or was.
+    versions: RwLock<HashMap<ToolId, u64>>,
+    /// One change at a time.
+    changing: tokio::sync::Mutex<()>,
+}
+
+impl Facts {
+    /// Reads what was written.
+    ///
+    /// # Errors
+    /// [`StoreError`]: without it tools would lose the tags that rules go by.
+    pub async fn start(store: Arc<dyn Store>, rebuilds: Rebuilds, live: &LiveSettings) -> Result<Self, StoreError> {
+        let stored = store.tool_facts().await?;
+        let versions = stored.iter().map(|stored| (stored.tool.clone(), stored.version)).collect();
+        let written = stored.into_iter().filter_map(|stored| Some((stored.tool, stored.facts?))).collect();
+        let book = FactBook { written, ..of_settings(live) };
+        Ok(Self {
+            store,
+            rebuilds,
+            book: ArcSwap::from_pointee(book),
+            versions: RwLock::new(versions),
+            changing: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Takes over changed settings. The catalog follows when it is told of the servers.
+    pub fn configure(&self, live: &LiveSettings) {
+        self.book.rcu(|book| FactBook { written: book.written.clone(), ..of_settings(live) });
+    }
+
+    #[must_use]
+    pub fn book(&self) -> Arc<FactBook> {
+        self.book.load_full()
+    }
+
+    /// 0: nothing was ever written about the tool.
+    #[must_use]
+    pub fn version(&self, tool: &ToolId) -> u64 {
+        self.versions.read().get(tool).copied().unwrap_or_default()
+    }
+
+    /// Replaces what is written about a tool, or takes it back. `expected`: only if this version still holds.
+    ///
+    /// # Errors
+    /// [`FactsError`]; then nothing has changed.
+    pub async fn replace(&self, tool: &ToolId, facts: Option<WrittenFacts>, expected: Option<u64>) -> Result<(), FactsError> {
+        let facts = facts.map(WrittenFacts::checked).transpose()?;
+        let changed = {
+            let _one = self.changing.lock().await;
+            let version = self.version(tool);
+            if expected.is_some_and(|expected| expected != version) {
+                return Err(FactsError::Changed(version));
+            }
+            if let Some(version) = self.store.save_tool_facts(tool, version, facts.as_ref()).await? {
+                self.take(StoredToolFacts { tool: tool.clone(), version, facts });
+                Ok(())
+            } else {
+                // Somebody else wrote: what they wrote holds, here too.
+                let stored = self.store.tool_facts().await?;
+                stored.into_iter().filter(|stored| stored.tool == *tool).for_each(|stored| self.take(stored));
+                Err(FactsError::Changed(self.version(tool)))
+            }
+        };
+        self.rebuilds.of(&tool.server).await;
+        changed
+    }
+
+    /// Forgets that something was taken back before then; returns of how many tools.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn forget_taken_back_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        let _one = self.changing.lock().await;
+        let gone = self.store.forget_tool_facts_before(time).await?;
+        let mut versions = self.versions.write();
+        for tool in &gone {
+            versions.remove(tool);
+        }
+        Ok(gone.len() as u64)
+    }
+
+    fn take(&self, StoredToolFacts { tool, version, facts }: StoredToolFacts) {
+        self.versions.write().insert(tool.clone(), version);
+        self.book.rcu(|book| {
+            let mut book = FactBook::clone(book);
+            match &facts {
+                Some(facts) => book.written.insert(tool.clone(), facts.clone()),
+                None => book.written.remove(&tool),
+            };
+            book
+        });
+    }
+}
+
+/// What settings say of tools.
+#[must_use]
+pub fn of_settings(live: &LiveSettings) -> FactBook {
+    let servers = live.servers.iter().filter(|server| !server.tags.is_empty());
+    FactBook {
+        tagging: Arc::new(Tagging::new(&live.tags)),
+        servers: servers.map(|server| (ServerName::clone(&server.name), server.tags.clone())).collect(),
+        ..FactBook::default()
+    }
+}

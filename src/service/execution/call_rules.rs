@@ -1,0 +1,44 @@
+//! What holds for the calls of each server. Can be replaced while calls are under way.
+
+use std::collections::HashMap;
+
+use arc_swap::ArcSwap;
+
+use crate::domain::catalog::tool::ServerName;
+use crate::settings::{CallSettings, ServerSettings, Validation};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Policy {
+    pub(super) validation: Validation,
+    /// Above it the text of a result is cut; `None`: never.
+    pub(super) max_text_bytes: Option<usize>,
+    /// Whether objects and lists become texts without blanks.
+    pub(super) compact_results: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Policies(ArcSwap<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    default: Policy,
+    servers: HashMap<ServerName, Policy>,
+}
+
+impl Policies {
+    pub(super) fn replace(&self, calls: &CallSettings, servers: &[ServerSettings]) {
+        let default = Policy { validation: calls.validation, max_text_bytes: calls.max_text_bytes, compact_results: calls.compact_results };
+        let of = |server: &ServerSettings| Policy {
+            validation: server.validation,
+            max_text_bytes: server.max_text_bytes,
+            compact_results: server.compact_results,
+        };
+        let servers = servers.iter().map(|server| (server.name.clone(), of(server))).collect();
+        self.0.store(Table { default, servers }.into());
+    }
+
+    pub(super) fn of(&self, server: &ServerName) -> Policy {
+        let table = self.0.load();
+        table.servers.get(server).copied().unwrap_or(table.default)
+    }
+}

@@ -1,0 +1,233 @@
+//! Sessions of MCP clients of the older era: who has one, who is told what in it, and how many there may be.
+//!
+//! A session holds no tools and permits nothing: each request asks the policy anew. It is a mailbox for what the service has to
+//! say by itself, the names of what its client has loaded, and what it is subscribed to, in memory alone. There is none before its caller was let in, and it is there for that caller and that address only.
+
+mod session;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ahash::RandomState;
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub use self::session::{Abilities, Listening, McpAddress, McpSession, McpSessionId, Running};
+use crate::domain::access::api_key::Presented;
+use crate::domain::access::principal::Principal;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::publishing::publish::{Place, Publish};
+use crate::service::supervision::Supervised;
+use crate::settings::McpSettings;
+
+/// How often sessions are looked through for those that nobody uses.
+const REAPING: Duration = Duration::from_secs(30);
+/// Changes that come together are told once.
+const TOGETHER: Duration = Duration::from_millis(100);
+
+pub struct McpSessions {
+    current: Arc<CurrentCatalog>,
+    settings: McpSettings,
+    sessions: Mutex<HashMap<McpSessionId, Arc<McpSession>, RandomState>>,
+    hasher: RandomState,
+    stopping: CancellationToken,
+}
+
+impl McpSessions {
+    /// Starts to forget what nobody uses, and to tell of changed lists, until `stop`. Then all sessions end.
+    #[must_use]
+    pub fn start(current: Arc<CurrentCatalog>, settings: McpSettings, stop: CancellationToken) -> (Arc<Self>, JoinHandle<()>) {
+        let stopping = stop.clone();
+        let sessions = Arc::new(Self { current, settings, sessions: Mutex::default(), hasher: RandomState::new(), stopping });
+        let keeper = Arc::clone(&sessions);
+        let keeping = tokio::spawn(async move {
+            let mut part = Supervised::new("MCP sessions");
+            stop.run_until_cancelled(async { while part.panicked(keeper.keep()).await {} }).await;
+            let ended: Vec<_> = keeper.sessions.lock().drain().collect();
+            for (_, session) in ended {
+                session.end();
+            }
+        });
+        (sessions, keeping)
+    }
+
+    /// Whether clients get sessions at all.
+    #[must_use]
+    pub fn are_given(&self) -> bool {
+        self.settings.sessions
+    }
+
+    /// Begins a session, or none: where there shall be none, and where there are too many that are in use.
+    pub fn open(&self, caller: &Arc<Principal>, address: McpAddress, abilities: Abilities) -> Option<Arc<McpSession>> {
+        if !self.settings.sessions {
+            return None;
+        }
+        self.begin(caller, address, abilities)
+    }
+
+    /// What a client of the newer era has for as long as one of its streams is open: a session whose id nobody is told. `None` where there
+    /// are too many that are in use.
+    #[must_use]
+    pub fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, address: McpAddress) -> Option<OpenStream> {
+        let session = self.begin(caller, address, Abilities::default())?;
+        self.note_listed(&session);
+        Some(OpenStream { session, sessions: Arc::clone(self) })
+    }
+
+    fn begin(&self, caller: &Arc<Principal>, address: McpAddress, abilities: Abilities) -> Option<Arc<McpSession>> {
+        let mut sessions = self.sessions.lock();
+        if self.stopping.is_cancelled() {
+            return None;
+        }
+        if sessions.values().filter(|session| session.is_of(caller)).count() >= self.settings.per_caller {
+            let own = sessions.values().filter(|session| session.is_of(caller));
+            let unused = own.filter_map(|session| Some((session.unused_for()?, session.id().clone()))).max_by_key(|(unused, _)| *unused);
+            let (_, oldest) = unused?;
+            sessions.remove(&oldest);
+        } else if sessions.len() >= self.settings.total {
+            self.reap(&mut sessions);
+            if sessions.len() >= self.settings.total {
+                return None;
+            }
+        }
+        let session = Arc::new(McpSession::new(caller, address, abilities));
+        sessions.insert(session.id().clone(), Arc::clone(&session));
+        Some(session)
+    }
+
+    /// The session of this id, if it is this caller's and was begun at this address.
+    pub fn find(&self, id: &str, caller: &Arc<Principal>, address: &McpAddress) -> Option<Arc<McpSession>> {
+        let session = self.sessions.lock().get(id).cloned()?;
+        if !session.is_of(caller) || session.address().path != address.path {
+            return None;
+        }
+        session.used_by(caller);
+        Some(session)
+    }
+
+    /// Ends a session: its streams and its subscriptions end, and its requests are cancelled.
+    pub fn close(&self, session: &McpSession) {
+        let ended = self.sessions.lock().remove(session.id());
+        session.end();
+        drop(ended);
+    }
+
+    /// Ends the sessions of callers whom a key let in that is not good any more.
+    pub fn close_without(&self, is_good: impl Fn(&Presented) -> bool) {
+        for session in self.all() {
+            if session.viewer().key.as_ref().is_some_and(|key| !is_good(key)) {
+                self.close(&session);
+            }
+        }
+    }
+
+    /// Notes that the client has now fetched its list.
+    pub fn note_listed(&self, session: &McpSession) {
+        session.set_listed(self.list(&session.viewer(), session.address()));
+    }
+
+    /// Tells all clients that listen that their lists have changed.
+    pub fn tell_all(&self) {
+        self.tell_where(|_| true);
+    }
+
+    /// Tells the clients of a place.
+    pub fn tell_place(&self, place: &Place) {
+        self.tell_where(|session| *session.address().place == *place);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.sessions.lock().len()
+    }
+
+    fn tell_where(&self, condition: impl Fn(&McpSession) -> bool) {
+        for session in self.all().iter().filter(|session| condition(session)) {
+            session.tell_list_changed();
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<McpSession>> {
+        self.sessions.lock().values().cloned().collect()
+    }
+
+    async fn keep(&self) {
+        let mut changes = self.current.changes();
+        let mut reaping = tokio::time::interval(REAPING.min(self.settings.idle));
+        loop {
+            tokio::select! {
+                _ = reaping.tick() => self.reap(&mut self.sessions.lock()),
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    tokio::time::sleep(TOGETHER).await;
+                    changes.mark_unchanged();
+                    self.tell_of_changes().await;
+                }
+            }
+        }
+    }
+
+    fn reap(&self, sessions: &mut HashMap<McpSessionId, Arc<McpSession>, RandomState>) {
+        sessions.retain(|_, session| session.unused_for().is_none_or(|unused| unused < self.settings.idle));
+    }
+
+    /// Tells those whose list is another one than they fetched. One that does not listen now is told when it does.
+    async fn tell_of_changes(&self) {
+        for session in self.all().iter().filter(|session| !session.is_idle()) {
+            self.tell_if_changed(session);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Tells the client if its list is another one than it fetched.
+    pub fn tell_if_changed(&self, session: &McpSession) {
+        let Some(listed) = session.listed() else { return };
+        let now = self.list(&session.viewer(), session.address());
+        if now != listed && session.tell_list_changed() {
+            session.set_listed(now);
+        }
+    }
+
+    /// A hash of what is listed for this caller at this address.
+    fn list(&self, viewer: &Principal, address: &McpAddress) -> u64 {
+        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(viewer));
+        let mut hasher = self.hasher.build_hasher();
+        if address.server.is_none() {
+            for tool in Publish::meta_tools(&catalog, &visibility, address.mode) {
+                (tool.name, &tool.description).hash(&mut hasher);
+            }
+        }
+        for tool in catalog.visible(&visibility).filter(|tool| address.shows(tool, &visibility)) {
+            (&tool.operation_id, tool.version.as_bytes()).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// An open stream of a client of the newer era. Its session ends with it.
+pub struct OpenStream {
+    session: Arc<McpSession>,
+    sessions: Arc<McpSessions>,
+}
+
+impl OpenStream {
+    #[must_use]
+    pub fn session(&self) -> &Arc<McpSession> {
+        &self.session
+    }
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.sessions.close(&self.session);
+    }
+}
+
+#[cfg(test)]
+mod tests;

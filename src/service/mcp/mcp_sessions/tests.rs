@@ -1,0 +1,194 @@
+//! Sessions are their callers', end, and are told what is new.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::{Abilities, McpAddress, McpSessions};
+use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::toolsets::mode::Mode;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::mcp::mcp_news::News;
+use crate::settings::{McpSettings, WaitingSettings};
+
+fn caller(name: &str) -> Arc<Principal> {
+    Arc::new(Principal { id: PrincipalId::of_key(name), ..Principal::anyone() })
+}
+
+fn at(path: &str) -> McpAddress {
+    McpAddress { place: Arc::default(), server: None, path: path.into(), mode: Mode::Full }
+}
+
+fn settings(idle: Duration, per_caller: usize, total: usize) -> McpSettings {
+    let waiting = WaitingSettings { answer: Duration::from_mins(1), per_caller: 1, total: 1 };
+    McpSettings {
+        sessions: true,
+        idle,
+        per_caller,
+        total,
+        subscriptions: 1,
+        subscriptions_per_caller: 1,
+        elicitation: true,
+        sampling: true,
+        waiting,
+    }
+}
+
+fn sessions(per_caller: usize, total: usize) -> Arc<McpSessions> {
+    let settings = settings(Duration::from_hours(1), per_caller, total);
+    McpSessions::start(Arc::new(CurrentCatalog::default()), settings, CancellationToken::new()).0
+}
+
+#[tokio::test]
+async fn a_session_is_its_callers_at_its_address() {
+    let sessions = sessions(10, 10);
+    let (one, other) = (caller("one"), caller("other"));
+    let session = sessions.open(&one, at("/mcp"), Abilities::default()).unwrap();
+    let id = session.id().as_str().to_owned();
+    assert!(sessions.find(&id, &one, &at("/mcp")).is_some());
+    assert!(sessions.find(&id, &other, &at("/mcp")).is_none());
+    assert!(sessions.find(&id, &one, &at("/mcp?mode=meta")).is_none());
+    assert!(sessions.find("no", &one, &at("/mcp")).is_none());
+    let mut stream = session.listen();
+    sessions.close(&session);
+    assert!(sessions.find(&id, &one, &at("/mcp")).is_none());
+    assert_eq!(stream.next().await, None, "its stream has ended");
+    assert_eq!(session.listen().next().await, None, "no other one begins");
+}
+
+#[tokio::test]
+async fn over_the_cap_the_oldest_idle_one_of_the_same_caller_goes() {
+    let sessions = sessions(2, 3);
+    let (one, other) = (caller("one"), caller("other"));
+    let open = |caller: &Arc<Principal>| sessions.open(caller, at("/mcp"), Abilities::default());
+    let first = open(&one).unwrap();
+    let _streaming = first.listen();
+    let second = open(&one).unwrap();
+    let third = open(&one).unwrap();
+    let is_there = |id: &super::McpSessionId| sessions.find(id.as_str(), &one, &at("/mcp")).is_some();
+    assert!(is_there(first.id()) && !is_there(second.id()) && is_there(third.id()), "the one with a stream is in use");
+    let _working = third.begin("1");
+    assert!(open(&one).is_none(), "both are in use");
+    assert!(open(&other).is_some());
+    assert!(open(&other).is_none() && open(&caller("third")).is_none(), "nobody else's goes");
+    assert_eq!(sessions.count(), 3);
+}
+
+#[tokio::test]
+async fn what_nobody_uses_is_forgotten() {
+    let settings = settings(Duration::from_nanos(1), 9, 9);
+    let sessions = McpSessions::start(Arc::new(CurrentCatalog::default()), settings, CancellationToken::new()).0;
+    let open = || sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+    let (listening, working, idle) = (open(), open(), open());
+    let (stream, work) = (listening.listen(), working.begin("1"));
+    sessions.reap(&mut sessions.sessions.lock());
+    assert!(sessions.find(idle.id().as_str(), &caller("one"), &at("/mcp")).is_none());
+    assert_eq!(sessions.count(), 2);
+    drop((stream, work));
+    sessions.reap(&mut sessions.sessions.lock());
+    assert_eq!(sessions.count(), 0);
+}
+
+#[tokio::test]
+async fn a_request_is_cancelled_by_its_id_and_nothing_else() {
+    let sessions = sessions(1, 1);
+    let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+    let (number, text) = (session.begin("1"), session.begin("\"1\""));
+    session.cancel("\"1\"");
+    session.cancel("2");
+    assert!(text.cancelled.is_cancelled() && !number.cancelled.is_cancelled());
+    drop((number, text));
+    assert!(session.is_idle());
+}
+
+#[tokio::test]
+async fn a_question_is_answered_once_and_only_where_it_can_be() {
+    let sessions = sessions(1, 1);
+    let abilities = Abilities::read(&json!({"elicitation": {}, "roots": {}}));
+    assert_eq!(abilities, Abilities { forms: true, ..Abilities::default() });
+    assert_eq!(
+        Abilities::read(&json!({"elicitation": {"url": {}}, "sampling": {}})),
+        Abilities { forms: false, addresses: true, sampling: true }
+    );
+    let session = sessions.open(&caller("one"), at("/mcp"), abilities).unwrap();
+    assert!(session.answers("elicitation/create", &json!({})) && !session.answers("sampling/createMessage", &json!({})));
+    assert!(!session.answers("elicitation/create", &json!({"mode": "url"})) && !session.answers("roots/list", &json!({})));
+    let (id, answered) = session.ask();
+    session.settle("\"toolsieve-9\"", json!({}));
+    session.settle(&format!("\"{id}\""), json!({"result": 1}));
+    session.settle(&format!("\"{id}\""), json!({"result": 2}));
+    assert_eq!(answered.await.unwrap(), json!({"result": 1}));
+    let (_, unanswered) = session.ask();
+    sessions.close(&session);
+    assert!(unanswered.await.is_err(), "nobody waits for ever");
+}
+
+#[tokio::test]
+async fn notes_come_from_the_level_on_that_was_asked_for() {
+    let session = sessions(1, 1).open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+    let wants = |level: &str| session.wants_note(&json!({"level": level, "data": "x"}));
+    assert!(!wants("emergency"), "none was asked for");
+    assert!(session.want_notes("warning") && !session.want_notes("loud"));
+    assert!(!wants("notice") && wants("warning") && wants("alert") && !wants("loud"));
+}
+
+#[tokio::test]
+async fn what_is_said_reaches_the_newest_stream() {
+    let sessions = sessions(1, 1);
+    let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+    assert!(!session.tell_list_changed(), "nobody listens");
+    let mut former = session.listen();
+    let mut newest = session.listen();
+    sessions.tell_all();
+    assert_eq!(newest.next().await, Some(News::Tools));
+    drop(newest);
+    assert!(session.tell_list_changed());
+    assert_eq!(former.next().await, Some(News::Tools));
+}
+
+#[tokio::test]
+async fn what_nobody_heard_waits_and_is_told_once() {
+    let sessions = sessions(1, 1);
+    let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+    let updated = |number: usize| News::Updated(format!("test://{number}").into());
+    for number in (0..50).chain(0..50) {
+        assert!(!session.tell(updated(number)));
+    }
+    let mut stream = session.listen();
+    for number in 0..50 {
+        assert_eq!(stream.next().await, Some(updated(number)), "more than a mailbox holds");
+    }
+    session.tell(News::Resources);
+    assert_eq!(stream.next().await, Some(News::Resources));
+}
+
+#[tokio::test]
+async fn a_stream_is_a_session_for_its_time() {
+    let sessions = sessions(1, 1);
+    let stream = sessions.open_stream(&caller("one"), at("/mcp")).unwrap();
+    let mut listening = stream.session().listen();
+    assert!(sessions.open_stream(&caller("one"), at("/mcp")).is_none(), "it is in use");
+    drop(stream);
+    assert_eq!((listening.next().await, sessions.count()), (None, 0));
+    assert!(sessions.open(&caller("one"), at("/mcp"), Abilities::default()).is_some());
+}
+
+#[tokio::test]
+async fn all_ends_at_the_stop() {
+    let stop = CancellationToken::new();
+    let (sessions, keeping) =
+        McpSessions::start(Arc::new(CurrentCatalog::default()), settings(Duration::from_hours(1), 9, 9), stop.clone());
+    let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
+    let mut stream = session.listen();
+    stop.cancel();
+    keeping.await.unwrap();
+    assert_eq!(stream.next().await, None, "though a request still holds the session");
+    assert!(sessions.open(&caller("one"), at("/mcp"), Abilities::default()).is_none());
+}
+
+#[test]
+fn an_id_is_not_printed() {
+    assert_eq!(format!("{:?}", super::McpSessionId::random()), "McpSessionId(…)");
+}

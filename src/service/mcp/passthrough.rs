@@ -1,0 +1,342 @@
+//! What servers have beside tools, handed on: prompts, resources, completion.
+//!
+//! The policy knows tools. A server of which a caller sees no tool is not there for it, with all that it has; of one of which it
+//! sees a tool it sees all prompts and resources. A server without any tool is seen where the policy allows its name.
+
+mod reads;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use moka::future::Cache;
+use parking_lot::Mutex;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::domain::access::principal::Principal;
+use crate::domain::access::visibility::Visibility;
+use crate::domain::catalog::catalog::CatalogServer;
+use crate::domain::catalog::hidden_text::strip;
+use crate::domain::catalog::tool::ServerName;
+use crate::domain::toolsets::mode::Mode;
+use crate::service::access::limits::{CallPermit, Limited, Limits};
+use crate::service::access::secrets::{CredentialError, Secrets};
+use crate::service::caller::{Caller, Told};
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::definitions::Definitions;
+use crate::service::mcp::passthrough::reads::Read;
+use crate::service::mcp::waiting_calls::WaitError;
+use crate::service::ports::{Asked, AskedKind, CallContext, CallError, Offers, ToolServers};
+use crate::service::publishing::publish::Place;
+use crate::service::records::audit::Audit;
+
+/// How long the list of a server is taken for what it is.
+const FRESH: Duration = Duration::from_mins(1);
+/// Lists that are kept.
+const KEPT: u64 = 1_000;
+/// How long a list may take, all its pages.
+const LISTING: Duration = Duration::from_secs(10);
+const PAGES: usize = 50;
+/// Entries of one server's list.
+const ENTRIES: usize = 10_000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// There is no such server for this caller.
+    #[error("there is no such thing")]
+    NotFound,
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
+    #[error(transparent)]
+    Limited(#[from] Limited),
+    #[error(transparent)]
+    Waiting(#[from] WaitError),
+}
+
+/// The member by which the entries of a list are asked for.
+#[must_use]
+pub fn member_of_name(list: AskedKind) -> &'static str {
+    match list {
+        AskedKind::Prompts => "name",
+        AskedKind::ResourceTemplates => "uriTemplate",
+        _ => "uri",
+    }
+}
+
+/// Who asks, and where.
+#[derive(Clone)]
+pub struct View {
+    pub caller: Caller,
+    pub place: Arc<Place>,
+    /// The one server that is spoken to.
+    pub server: Option<ServerName>,
+}
+
+pub struct Passthrough {
+    current: Arc<CurrentCatalog>,
+    servers: Arc<dyn ToolServers>,
+    secrets: Arc<Secrets>,
+    limits: Arc<Limits>,
+    /// Of servers that list the same to everybody.
+    lists: Cache<(ServerName, AskedKind), Arc<Vec<Value>>>,
+    /// How often a list was forgotten: what was fetched before is not kept.
+    forgotten: Mutex<HashMap<(ServerName, AskedKind), u64>>,
+    /// What servers call entries whose names hide characters, by the names without those.
+    spelled: Mutex<HashMap<(ServerName, AskedKind), HashMap<String, String>>>,
+    audit: Audit,
+    /// What prompts are held against.
+    definitions: Arc<Definitions>,
+}
+
+impl Passthrough {
+    #[must_use]
+    pub fn new(
+        current: Arc<CurrentCatalog>,
+        servers: Arc<dyn ToolServers>,
+        secrets: Arc<Secrets>,
+        limits: Arc<Limits>,
+        audit: Audit,
+        definitions: Arc<Definitions>,
+    ) -> Self {
+        let lists = Cache::builder().max_capacity(KEPT).time_to_live(FRESH).build();
+        Self { current, servers, secrets, limits, lists, forgotten: Mutex::default(), spelled: Mutex::default(), audit, definitions }
+    }
+
+    /// The servers that are there for a caller, in the order of their names.
+    #[must_use]
+    pub fn servers(&self, view: &View) -> Vec<ServerName> {
+        self.servers_for(&view.caller.principal, &view.place, view.server.as_ref())
+    }
+
+    /// The same for a caller at a place, and the one server that is spoken to there.
+    #[must_use]
+    pub fn servers_for(&self, principal: &Principal, place: &Place, only: Option<&ServerName>) -> Vec<ServerName> {
+        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
+        let is_there =
+            |server: &&CatalogServer| only.is_none_or(|only| *only == server.name) && self.is_there(server, principal, place, &visibility);
+        catalog.servers().iter().filter(is_there).map(|server| server.name.clone()).collect()
+    }
+
+    /// Whether a server is there for a caller at a place.
+    #[must_use]
+    pub fn sees(&self, principal: &Principal, place: &Place, only: Option<&ServerName>, server: &ServerName) -> bool {
+        if only.is_some_and(|only| only != server) {
+            return false;
+        }
+        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
+        catalog.server(server.as_str()).is_some_and(|server| self.is_there(server, principal, place, &visibility))
+    }
+
+    fn is_there(&self, server: &CatalogServer, principal: &Principal, place: &Place, visibility: &Visibility) -> bool {
+        let shows = || match place {
+            Place::Whole => server.tools.is_empty() || server.tools.iter().any(|tool| visibility.allows(tool)),
+            place => server.tools.iter().any(|tool| visibility.allows(tool) && place.shows(tool, visibility, Mode::Full)),
+        };
+        self.current.shows_server(principal, &server.name) && shows()
+    }
+
+    /// All servers, whoever asks.
+    #[must_use]
+    pub fn all_servers(&self) -> Vec<ServerName> {
+        self.current.snapshot().servers().iter().map(|server| server.name.clone()).collect()
+    }
+
+    /// What the servers have together that are there for a caller.
+    #[must_use]
+    pub fn offers(&self, view: &View) -> Offers {
+        self.servers(view).iter().map(|server| self.servers.offers(server)).fold(Offers::default(), |all, one| Offers {
+            prompts: all.prompts || one.prompts,
+            resources: all.resources || one.resources,
+            completions: all.completions || one.completions,
+            subscriptions: all.subscriptions || one.subscriptions,
+        })
+    }
+
+    /// Has these lists of a server fetched anew.
+    pub async fn forget(&self, server: &ServerName, lists: &[AskedKind]) {
+        for what in lists {
+            let key = (server.clone(), *what);
+            *self.forgotten.lock().entry(key.clone()).or_default() += 1;
+            self.lists.invalidate(&key).await;
+        }
+    }
+
+    fn times_forgotten(&self, key: &(ServerName, AskedKind)) -> u64 {
+        self.forgotten.lock().get(key).copied().unwrap_or_default()
+    }
+
+    /// The entries of all servers, by server. One that can't be asked has none.
+    pub async fn list(&self, what: AskedKind, view: &View) -> Vec<(ServerName, Arc<Vec<Value>>)> {
+        let servers = self.servers(view).into_iter().filter(|server| self.servers.offers(server).have(what));
+        let listed = servers.map(async |server| {
+            let entries = self.list_one(&server, what, &view.caller).await;
+            if let Err(error) = &entries {
+                let error = if let PassError::Call(error) = error { error.without_words() } else { error.to_string() };
+                tracing::info!(%server, method = what.method(), error, "left out of a list");
+            }
+            (server, entries.unwrap_or_default())
+        });
+        let listed = join_all(listed).await;
+        listed.into_iter().map(|(server, entries)| self.without_withheld(server, what, entries)).collect()
+    }
+
+    fn without_withheld(&self, server: ServerName, what: AskedKind, mut entries: Arc<Vec<Value>>) -> (ServerName, Arc<Vec<Value>>) {
+        let name = |entry: &Value| entry.get("name").and_then(Value::as_str).map(str::to_owned);
+        let is_withheld = |entry: &Value| name(entry).is_some_and(|name| self.definitions.withholds_prompt(&server, &name));
+        if what == AskedKind::Prompts && entries.iter().any(is_withheld) {
+            entries = Arc::new(entries.iter().filter(|entry| !is_withheld(entry)).cloned().collect());
+        }
+        (server, entries)
+    }
+
+    /// Whether nobody gets what is asked for, because what the server says of it is another thing than what was approved.
+    async fn is_withheld(&self, server: &ServerName, asked: &Asked, caller: &Caller) -> Result<bool, PassError> {
+        let name = match asked.what {
+            AskedKind::Prompt => asked.params.get("name"),
+            AskedKind::Completion => asked.params.pointer("/ref/name"),
+            _ => None,
+        };
+        let Some(name) = name.and_then(Value::as_str) else { return Ok(false) };
+        if self.definitions.misses_prompts(server) && self.servers.offers(server).prompts {
+            self.list_one(server, AskedKind::Prompts, caller).await?;
+        }
+        Ok(self.definitions.withholds_prompt(server, name))
+    }
+
+    async fn list_one(&self, server: &ServerName, what: AskedKind, caller: &Caller) -> Result<Arc<Vec<Value>>, PassError> {
+        let credentials = self.secrets.credentials(&caller.principal, server).await?;
+        let is_shared = credentials.is_none() && !self.servers.forwards_headers(server);
+        let key = (server.clone(), what);
+        if is_shared && let Some(known) = self.lists.get(&key).await {
+            return Ok(known);
+        }
+        let member = match what {
+            AskedKind::Prompts => "prompts",
+            AskedKind::ResourceTemplates => "resourceTemplates",
+            _ => "resources",
+        };
+        let forgotten = self.times_forgotten(&key);
+        let context = CallContext {
+            headers: self.headers(server, caller),
+            credentials,
+            deadline: Some(Instant::now() + LISTING),
+            ..CallContext::new(Arc::clone(&caller.principal))
+        };
+        let (mut entries, mut cursor) = (Vec::new(), None::<Value>);
+        for _ in 0..PAGES {
+            let params = cursor.take().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
+            let page = self.servers.ask(server, Asked { what, params }, context.clone()).await?;
+            let mut page: Value = serde_json::from_str(page.get()).unwrap_or_default();
+            if let Some(Value::Array(more)) = page.get_mut(member).map(Value::take) {
+                entries.extend(more);
+            }
+            cursor = page.get_mut("nextCursor").map(Value::take).filter(Value::is_string);
+            if cursor.is_none() || entries.len() > ENTRIES {
+                break;
+            }
+        }
+        entries.truncate(ENTRIES);
+        self.note_spelling(&key, member_of_name(what), &entries);
+        if what == AskedKind::Prompts {
+            self.definitions.observe_prompts(server, &entries).await;
+        }
+        let entries = Arc::new(entries);
+        if is_shared && self.times_forgotten(&key) == forgotten {
+            self.lists.insert(key, Arc::clone(&entries)).await;
+        }
+        Ok(entries)
+    }
+
+    fn note_spelling(&self, key: &(ServerName, AskedKind), member: &str, entries: &[Value]) {
+        let names = || entries.iter().filter_map(|entry| entry.get(member)?.as_str());
+        let known: HashSet<&str> = names().collect();
+        let stripped = names().filter_map(|name| Some((strip(name)?.0, name.to_owned())));
+        // A name that somebody has as it stands is that one's.
+        let spelled: HashMap<String, String> = stripped.filter(|(shown, _)| !known.contains(shown.as_str())).collect();
+        let mut all = self.spelled.lock();
+        if spelled.is_empty() {
+            all.remove(key);
+        } else {
+            all.insert(key.clone(), spelled);
+        }
+    }
+
+    /// What a server calls the entry of a list that is shown under this name.
+    #[must_use]
+    pub fn own_name(&self, server: &ServerName, list: AskedKind, shown: &str) -> String {
+        let spelled = self.spelled.lock();
+        let own = spelled.get(&(server.clone(), list)).and_then(|names| names.get(shown));
+        own.map_or(shown, String::as_str).to_owned()
+    }
+
+    /// Asks one server, if it is there for the caller. Where `told` has a round, a question may come in place of a result. Reads are
+    /// written down.
+    ///
+    /// # Errors
+    /// [`PassError`]
+    pub async fn ask(&self, server: &ServerName, asked: Asked, view: &View, told: Told) -> Result<Box<RawValue>, PassError> {
+        let mut read = Read::begin(&self.audit, server, &asked, &view.caller.principal);
+        let result = match self.enter(server, view) {
+            Ok(_permit) => match self.is_withheld(server, &asked, &view.caller).await {
+                Ok(false) => self.send(server, asked, &view.caller, told).await,
+                Ok(true) => Err(PassError::NotFound),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        if let Some(read) = &mut read {
+            read.ended(&result, self.knows(server));
+        }
+        result
+    }
+
+    /// Writes down that a prompt or a resource of a server was asked for that is not there for the caller.
+    pub fn note_denial(&self, server: &ServerName, asked: &Asked, principal: &Principal) {
+        if let Some(mut read) = Read::begin(&self.audit, server, asked, principal) {
+            read.ended(&Err(PassError::NotFound), self.knows(server));
+        }
+    }
+
+    fn knows(&self, server: &ServerName) -> bool {
+        self.current.snapshot().server(server.as_str()).is_some()
+    }
+
+    /// What lets a caller ask a server something, as long as it is kept.
+    ///
+    /// # Errors
+    /// [`PassError::NotFound`], [`PassError::Limited`]
+    pub fn enter(&self, server: &ServerName, view: &View) -> Result<CallPermit, PassError> {
+        let principal = &view.caller.principal;
+        if !self.sees(principal, &view.place, view.server.as_ref(), server) {
+            return Err(PassError::NotFound);
+        }
+        Ok(self.limits.call(principal, server)?)
+    }
+
+    /// Whether a server is asked in the same way for everybody.
+    pub async fn is_shared(&self, server: &ServerName, principal: &Principal) -> bool {
+        !self.servers.forwards_headers(server) && matches!(self.secrets.credentials(principal, server).await, Ok(None))
+    }
+
+    async fn send(&self, server: &ServerName, asked: Asked, caller: &Caller, told: Told) -> Result<Box<RawValue>, PassError> {
+        let context = CallContext {
+            principal: Arc::clone(&caller.principal),
+            headers: self.headers(server, caller),
+            credentials: self.secrets.credentials(&caller.principal, server).await?,
+            deadline: None,
+            progress: told.progress,
+            said: told.said,
+            round: told.round,
+        };
+        Ok(self.servers.ask(server, asked, context).await?)
+    }
+
+    fn headers(&self, server: &ServerName, caller: &Caller) -> Arc<http::HeaderMap> {
+        if self.servers.forwards_headers(server) { Arc::clone(&caller.headers) } else { Arc::default() }
+    }
+}

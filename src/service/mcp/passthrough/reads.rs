@@ -1,0 +1,121 @@
+//! Who got which prompt and read which resource, for the audit log. Never arguments or contents.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::domain::access::policy::Effect;
+use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::ServerName;
+use crate::domain::execution::outcome;
+use crate::service::mcp::passthrough::PassError;
+use crate::service::ports::{Asked, AskedKind, AuditAction, AuditEntry, CallOutcome};
+use crate::service::records::audit::Audit;
+
+/// Characters of a name that are kept.
+const LONGEST_SUBJECT: usize = 500;
+
+/// Writes a read down when it ends, and when its caller went away before that.
+pub(super) struct Read<'a> {
+    audit: &'a Audit,
+    /// `None`: there is nothing to write down.
+    entry: Option<AuditEntry>,
+    started: Instant,
+}
+
+impl<'a> Read<'a> {
+    /// `None` for what is no read.
+    pub(super) fn begin(audit: &'a Audit, server: &ServerName, asked: &Asked, principal: &Principal) -> Option<Self> {
+        let (action, member) = match asked.what {
+            AskedKind::Prompt => (AuditAction::PromptGet, "name"),
+            AskedKind::Resource => (AuditAction::ResourceRead, "uri"),
+            _ => return None,
+        };
+        let name = asked.params.get(member).and_then(Value::as_str).unwrap_or_default();
+        let subject = if action == AuditAction::ResourceRead { address(name) } else { name.chars().take(LONGEST_SUBJECT).collect() };
+        let entry = AuditEntry {
+            at: SystemTime::now(),
+            principal: principal.id.as_str().to_owned(),
+            action,
+            tool: None,
+            server: Some(server.clone()),
+            subject: Some(subject),
+            decision: Effect::Allow,
+            rule: None,
+            outcome: Some(CallOutcome::Cancelled),
+            took: Duration::ZERO,
+            bytes: None,
+        };
+        Some(Self { audit, entry: Some(entry), started: Instant::now() })
+    }
+
+    /// `is_known`: whether there is such a server at all. Of one that nobody has, nothing is written down.
+    pub(super) fn ended(&mut self, result: &Result<Box<RawValue>, PassError>, is_known: bool) {
+        let Some(entry) = &mut self.entry else { return };
+        entry.outcome = match result {
+            Ok(result) => {
+                entry.bytes = Some(result.get().len() as u64);
+                Some(if outcome::is_question(result.get()) { CallOutcome::InputRequired } else { CallOutcome::Success })
+            }
+            Err(PassError::NotFound) if !is_known => {
+                self.entry = None;
+                return;
+            }
+            Err(PassError::NotFound) => {
+                entry.decision = Effect::Block;
+                None
+            }
+            Err(PassError::Call(_) | PassError::Waiting(_)) => Some(CallOutcome::Failed),
+            Err(PassError::Credentials(_)) => Some(CallOutcome::Rejected),
+            Err(PassError::Limited(_)) => Some(CallOutcome::Limited),
+        };
+    }
+}
+
+impl Drop for Read<'_> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            let took = if entry.outcome.is_some() { self.started.elapsed() } else { Duration::ZERO };
+            self.audit.record(AuditEntry { took, ..entry });
+        }
+    }
+}
+
+/// The address of a resource without what may be a secret in it: user and password, query and fragment; of `data:` nothing but that.
+fn address(uri: &str) -> String {
+    let end = uri.find(['?', '#']).unwrap_or(uri.len());
+    let uri = &uri[..end];
+    let without_user = |rest: &str| {
+        let authority = rest.find('/').unwrap_or(rest.len());
+        let user = rest[..authority].rfind('@').map_or(0, |at| at + 1);
+        rest[user..].to_owned()
+    };
+    let shown = match uri.split_once(':') {
+        Some((scheme, _)) if scheme.eq_ignore_ascii_case("data") => "data:".to_owned(),
+        Some((scheme, rest)) if rest.starts_with("//") => format!("{scheme}://{}", without_user(&rest[2..])),
+        _ => uri.to_owned(),
+    };
+    shown.chars().take(LONGEST_SUBJECT).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST_SUBJECT, address};
+
+    #[test]
+    fn an_address_is_written_down_without_what_may_be_secret() {
+        for (uri, shown) in [
+            ("file:///a/b.txt", "file:///a/b.txt"),
+            ("https://anna:secret@example.org/a@b?token=1#x", "https://example.org/a@b"),
+            ("https://example.org#secret?x", "https://example.org"),
+            ("custom:thing?key=1", "custom:thing"),
+            ("data:text/plain;base64,c2VjcmV0", "data:"),
+            ("no address", "no address"),
+            ("", ""),
+        ] {
+            assert_eq!(address(uri), shown);
+        }
+        assert_eq!(address(&"é".repeat(10_000)).chars().count(), LONGEST_SUBJECT);
+    }
+}

@@ -1,0 +1,434 @@
+//! Calls that wait for an answer of a client without a session.
+//!
+//! A client of the newer era is asked in the answer to its request, and answers with another one (MCP specification 2026-07-28,
+//! "Multi Round-Trip Requests"). A server of the older era knows nothing of that: it asks on its connection, in the middle of a call that
+//! is under way. So the call itself waits here until the client comes again, names it by a state that nobody can guess, and is the
+//! same caller with the same request at the same address. It is in this process alone, for a bounded time, and there are only so many.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::future::ready;
+use std::sync::{Arc, Weak};
+
+use futures::future::BoxFuture;
+use indexmap::IndexMap;
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::service::mcp::mcp_sessions::Abilities;
+use crate::service::ports::{Refusal, Said, ServerQuestion};
+use crate::settings::WaitingSettings;
+
+/// What states of ours begin with. Those of servers go to their servers.
+const OURS: &str = "toolsieve-";
+/// Questions of one call that wait at a time.
+const QUESTIONS: usize = 16;
+const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_REQUEST: i64 = -32600;
+
+/// Whose call it is, and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub owner: PrincipalId,
+    /// Where it was made: path and mode.
+    pub address: Arc<str>,
+    pub subject: Subject,
+}
+
+/// What a call is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    Tool(ToolId),
+    Prompt(ServerName, String),
+    Resource(ServerName, String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// No call waits under this state for this caller.
+    #[error(
+        "nothing waits here for this `requestState`: it was answered before, its time is up, or it is another request's or another \
+         process's. Make the request again without it"
+    )]
+    Unknown,
+    #[error("{most} calls {of} wait for answers already, and there are no more at a time")]
+    TooMany { most: usize, of: &'static str },
+}
+
+/// What became of a call.
+#[derive(Debug)]
+pub enum Turn<T> {
+    Finished(T),
+    /// Its server has asked something: `InputRequiredResult`.
+    Asked(Value),
+}
+
+/// A call at work, and what its server wants to know.
+pub struct OpenCall<T> {
+    work: Work<T>,
+    /// `None`: nobody can be asked, or the server will not ask any more.
+    said: Option<mpsc::Receiver<Said>>,
+    abilities: Abilities,
+    asked: IndexMap<String, ServerQuestion>,
+    /// How many there have been.
+    questions: u64,
+}
+
+enum Work<T> {
+    /// As long as nothing was asked, it runs in its request.
+    Here(BoxFuture<'static, T>),
+    Apart(AbortOnDropHandle<T>),
+}
+
+impl<T: Send + 'static> OpenCall<T> {
+    /// `said`: where it is told what the server says; `abilities`: what the client can answer.
+    #[must_use]
+    pub fn new(call: BoxFuture<'static, T>, said: Option<mpsc::Receiver<Said>>, abilities: Abilities) -> Self {
+        Self { work: Work::Here(call), said, abilities, asked: IndexMap::new(), questions: 0 }
+    }
+
+    /// What it ended with, or `None` as soon as its server waits for an answer.
+    async fn next(&mut self) -> Option<T> {
+        loop {
+            let waits = !self.asked.is_empty();
+            tokio::select! {
+                biased;
+                done = self.work.done() => return Some(done),
+                next = hear(&mut self.said) => match next {
+                    Some(Said::Question(question)) => self.take(question),
+                    Some(Said::Note(_)) => {}
+                    None => self.said = None,
+                },
+                () = ready(()), if waits => return None,
+            }
+        }
+    }
+
+    fn take(&mut self, mut question: ServerQuestion) {
+        let refusal = if !self.abilities.answer(&question.method, &question.params) {
+            Refusal { code: METHOD_NOT_FOUND, message: "the client that called can't answer this".to_owned() }
+        } else if self.asked.len() >= QUESTIONS {
+            Refusal { code: INVALID_REQUEST, message: "too many questions wait for an answer".to_owned() }
+        } else {
+            // Its numbers are those of the other connection.
+            if let Some(params) = question.params.as_object_mut() {
+                params.remove("_meta");
+            }
+            self.questions += 1;
+            self.asked.insert(format!("question-{}", self.questions), question);
+            return;
+        };
+        let _ = question.answer.send(Err(refusal));
+    }
+
+    /// Hands answers on, by the keys of their questions. What answers none, or is no result, is passed over.
+    fn answer(&mut self, responses: BTreeMap<String, Value>) {
+        for (key, response) in responses.into_iter().filter(|(_, response)| response.is_object()) {
+            if let Some(question) = self.asked.shift_remove(&key) {
+                let _ = question.answer.send(Ok(response));
+            }
+        }
+    }
+
+    fn set_apart(self) -> Self {
+        let work = match self.work {
+            Work::Here(call) => Work::Apart(AbortOnDropHandle::new(tokio::spawn(call))),
+            apart @ Work::Apart(_) => apart,
+        };
+        Self { work, ..self }
+    }
+
+    fn requests(&self) -> Map<String, Value> {
+        let request = |question: &ServerQuestion| json!({"method": question.method, "params": question.params});
+        self.asked.iter().map(|(key, question)| (key.clone(), request(question))).collect()
+    }
+}
+
+impl<T> Work<T> {
+    async fn done(&mut self) -> T {
+        let failed = match self {
+            Self::Here(call) => return call.await,
+            Self::Apart(task) => match task.await {
+                Ok(done) => return done,
+                Err(failed) => failed,
+            },
+        };
+        match failed.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The process ends.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+async fn hear(said: &mut Option<mpsc::Receiver<Said>>) -> Option<Said> {
+    match said {
+        Some(said) => said.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Names a call that waits; whoever does not have it can't guess it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct StateId(String);
+
+impl StateId {
+    fn random() -> Self {
+        Self(format!("{OURS}{:032x}", rand::random::<u128>()))
+    }
+}
+
+impl fmt::Debug for StateId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("StateId(…)")
+    }
+}
+
+struct Waiting<T> {
+    holder: Holder,
+    call: OpenCall<T>,
+    _time: AbortOnDropHandle<()>,
+}
+
+/// The calls that wait in this process.
+pub struct WaitingCalls<T> {
+    settings: WaitingSettings,
+    stop: CancellationToken,
+    calls: Mutex<HashMap<StateId, Waiting<T>>>,
+}
+
+impl<T: Send + 'static> WaitingCalls<T> {
+    /// None waits any more after `stop`.
+    #[must_use]
+    pub fn new(settings: WaitingSettings, stop: CancellationToken) -> Arc<Self> {
+        Arc::new(Self { settings, stop, calls: Mutex::default() })
+    }
+
+    /// Whether such a state is one of ours, and no server's.
+    #[must_use]
+    pub fn gives(state: &str) -> bool {
+        state.starts_with(OURS)
+    }
+
+    /// Runs a call until it ends, or its server asks something.
+    ///
+    /// # Errors
+    /// [`WaitError::TooMany`], with which the call is cancelled.
+    pub async fn begin(self: &Arc<Self>, holder: Holder, mut call: OpenCall<T>) -> Result<Turn<T>, WaitError> {
+        match call.next().await {
+            Some(done) => Ok(Turn::Finished(done)),
+            None => self.keep(holder, call).map(Turn::Asked),
+        }
+    }
+
+    /// Goes on with a call that waits. What it was not answered is asked again.
+    ///
+    /// # Errors
+    /// [`WaitError::Unknown`] where there is none of this state for this holder.
+    pub async fn go_on(self: &Arc<Self>, state: &str, holder: Holder, responses: BTreeMap<String, Value>) -> Result<Turn<T>, WaitError> {
+        let mut call = self.take(state, &holder)?;
+        call.answer(responses);
+        self.begin(holder, call).await
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.calls.lock().len()
+    }
+
+    fn keep(self: &Arc<Self>, holder: Holder, call: OpenCall<T>) -> Result<Value, WaitError> {
+        let mut calls = self.calls.lock();
+        let WaitingSettings { per_caller, total, .. } = self.settings;
+        if calls.values().filter(|waiting| waiting.holder.owner == holder.owner).count() >= per_caller {
+            return Err(WaitError::TooMany { most: per_caller, of: "of this caller" });
+        }
+        if calls.len() >= total {
+            return Err(WaitError::TooMany { most: total, of: "of all callers together" });
+        }
+        let id = StateId::random();
+        let question = json!({"resultType": "input_required", "inputRequests": call.requests(), "requestState": id.0});
+        // Whatever its server does now, nobody polls it here.
+        let call = call.set_apart();
+        let time = AbortOnDropHandle::new(tokio::spawn(self.give_up(id.clone())));
+        calls.insert(id, Waiting { holder, call, _time: time });
+        Ok(question)
+    }
+
+    /// Forgets a call when its time is up, which cancels it.
+    fn give_up(self: &Arc<Self>, id: StateId) -> impl Future<Output = ()> + Send + use<T> {
+        let (calls, answer, stop): (Weak<Self>, _, _) = (Arc::downgrade(self), self.settings.answer, self.stop.clone());
+        async move {
+            stop.run_until_cancelled(sleep(answer)).await;
+            let Some(calls) = calls.upgrade() else { return };
+            let forgotten = calls.calls.lock().remove(&id);
+            drop(forgotten);
+        }
+    }
+
+    fn take(&self, state: &str, holder: &Holder) -> Result<OpenCall<T>, WaitError> {
+        let id = StateId(state.to_owned());
+        let mut calls = self.calls.lock();
+        if calls.get(&id).is_none_or(|waiting| waiting.holder != *holder) {
+            return Err(WaitError::Unknown);
+        }
+        calls.remove(&id).map(|waiting| waiting.call).ok_or(WaitError::Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use futures::FutureExt as _;
+    use serde_json::{Value, json};
+    use tokio::sync::{mpsc, oneshot};
+    use tokio_util::sync::CancellationToken;
+
+    use super::{Holder, OpenCall, StateId, Subject, Turn, WaitError, WaitingCalls};
+    use crate::domain::access::principal::PrincipalId;
+    use crate::domain::catalog::tool::ToolId;
+    use crate::service::mcp::mcp_sessions::Abilities;
+    use crate::service::ports::{Refusal, Said, ServerQuestion};
+    use crate::settings::WaitingSettings;
+
+    type Answer = Result<Value, Refusal>;
+
+    fn waiting_calls(per_caller: usize, total: usize, answer: Duration) -> Arc<WaitingCalls<Vec<Answer>>> {
+        WaitingCalls::new(WaitingSettings { answer, per_caller, total }, CancellationToken::new())
+    }
+
+    fn holder(name: &str) -> Holder {
+        Holder { owner: PrincipalId::of_key(name), address: "/mcp".into(), subject: Subject::Tool(ToolId::new("a", "b")) }
+    }
+
+    /// A call whose server asks these questions, one after another, and tells what it was answered.
+    fn asking(methods: &'static [&'static str]) -> OpenCall<Vec<Answer>> {
+        let (said, heard) = mpsc::channel(4);
+        let call = async move {
+            let mut answers = Vec::new();
+            for method in methods {
+                let (answer, answered) = oneshot::channel();
+                let params = json!({"message": "?", "_meta": {"progressToken": 1}});
+                said.send(Said::Question(ServerQuestion { method: (*method).to_owned(), params, answer })).await.unwrap();
+                answers.push(answered.await.unwrap());
+            }
+            answers
+        };
+        OpenCall::new(call.boxed(), Some(heard), Abilities { forms: true, ..Abilities::default() })
+    }
+
+    fn asked<T>(turn: Result<Turn<T>, WaitError>) -> (String, Value) {
+        let Ok(Turn::Asked(mut question)) = turn else { panic!("it was not asked") };
+        assert_eq!(question["resultType"], "input_required");
+        (question["requestState"].as_str().unwrap().to_owned(), question["inputRequests"].take())
+    }
+
+    fn accepted(key: &str) -> BTreeMap<String, Value> {
+        BTreeMap::from([(key.to_owned(), json!({"action": "accept"}))])
+    }
+
+    #[tokio::test]
+    async fn each_question_is_a_round_and_the_last_answer_brings_the_result() {
+        let calls = waiting_calls(9, 9, Duration::from_mins(1));
+        let one = || holder("one");
+        let call = asking(&["elicitation/create", "sampling/createMessage", "elicitation/create"]);
+        let (first, questions) = asked(calls.begin(one(), call).await);
+        assert_eq!(questions, json!({"question-1": {"method": "elicitation/create", "params": {"message": "?"}}}));
+        assert!(WaitingCalls::<()>::gives(&first) && !WaitingCalls::<()>::gives("a server's"));
+        let (second, questions) = asked(calls.go_on(&first, one(), accepted("question-1")).await);
+        assert_eq!(questions.as_object().unwrap().keys().collect::<Vec<_>>(), ["question-2"], "what it can't answer it is not asked");
+        assert_ne!(first, second);
+        let again = calls.go_on(&first, one(), accepted("question-1")).await;
+        assert_eq!(again.unwrap_err(), WaitError::Unknown, "a state is good for one answer");
+        let Ok(Turn::Finished(answers)) = calls.go_on(&second, one(), accepted("question-2")).await else { panic!("it goes on") };
+        let answers: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+        assert_eq!((answers, calls.count()), (vec![true, false, true], 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_answered_is_asked_again() {
+        let calls = waiting_calls(9, 9, Duration::from_mins(1));
+        let (mut state, mut questions) = asked(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
+        let not_a_result = BTreeMap::from([("question-1".to_owned(), json!(12345))]);
+        for wrong in [accepted("something"), BTreeMap::new(), not_a_result] {
+            let (next, same) = asked(calls.go_on(&state, holder("one"), wrong).await);
+            assert_eq!(same, questions);
+            (state, questions) = (next, same);
+        }
+        let mut more = accepted("question-1");
+        more.extend(accepted("something"));
+        assert!(matches!(calls.go_on(&state, holder("one"), more).await, Ok(Turn::Finished(answers)) if answers.len() == 1));
+    }
+
+    #[tokio::test]
+    async fn a_call_waits_for_its_caller_with_the_same_request_alone() {
+        let calls = waiting_calls(9, 9, Duration::from_mins(1));
+        let (state, _) = asked(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
+        let elsewhere = Holder { address: "/toolsets/x/mcp".into(), ..holder("one") };
+        let other = Holder { subject: Subject::Prompt("a".into(), "b".into()), ..holder("one") };
+        for foreign in [holder("other"), elsewhere, other] {
+            let refused = calls.go_on(&state, foreign, accepted("question-1")).await;
+            assert_eq!(refused.unwrap_err(), WaitError::Unknown);
+        }
+        let tampered = calls.go_on(&format!("{state}0"), holder("one"), accepted("question-1")).await;
+        assert_eq!(tampered.unwrap_err(), WaitError::Unknown);
+        assert!(matches!(calls.go_on(&state, holder("one"), accepted("question-1")).await, Ok(Turn::Finished(_))), "it is still there");
+    }
+
+    #[tokio::test]
+    async fn only_so_many_wait() {
+        let calls = waiting_calls(1, 2, Duration::from_mins(1));
+        let begin = async |name: &str| calls.begin(holder(name), asking(&["elicitation/create"])).await;
+        let (state, _) = asked(begin("one").await);
+        assert_eq!(begin("one").await.unwrap_err(), WaitError::TooMany { most: 1, of: "of this caller" });
+        asked(begin("two").await);
+        assert_eq!(begin("three").await.unwrap_err(), WaitError::TooMany { most: 2, of: "of all callers together" });
+        assert!(matches!(calls.go_on(&state, holder("one"), accepted("question-1")).await, Ok(Turn::Finished(_))));
+        asked(begin("three").await);
+    }
+
+    #[tokio::test]
+    async fn when_its_time_is_up_a_call_is_cancelled() {
+        let calls = waiting_calls(9, 9, Duration::from_millis(20));
+        let (dropped, is_dropped) = oneshot::channel::<()>();
+        let (said, heard) = mpsc::channel(4);
+        let call = async move {
+            let _dropped = dropped;
+            let (answer, answered) = oneshot::channel();
+            let question = ServerQuestion { method: "elicitation/create".to_owned(), params: json!({}), answer };
+            said.send(Said::Question(question)).await.unwrap();
+            vec![answered.await.unwrap()]
+        };
+        let call = OpenCall::new(call.boxed(), Some(heard), Abilities { forms: true, ..Abilities::default() });
+        let (state, _) = asked(calls.begin(holder("one"), call).await);
+        assert!(is_dropped.await.is_err());
+        assert_eq!(calls.count(), 0);
+        assert_eq!(calls.go_on(&state, holder("one"), accepted("question-1")).await.unwrap_err(), WaitError::Unknown);
+    }
+
+    #[tokio::test]
+    async fn none_waits_when_the_process_stops() {
+        let stop = CancellationToken::new();
+        let settings = WaitingSettings { answer: Duration::from_mins(1), per_caller: 9, total: 9 };
+        let calls = WaitingCalls::new(settings, stop.clone());
+        asked(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
+        stop.cancel();
+        while calls.count() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[test]
+    fn a_state_is_not_printed() {
+        assert_eq!(format!("{:?}", StateId::random()), "StateId(…)");
+    }
+}

@@ -1,0 +1,83 @@
+//! Describes tools for a model, by the names under which they were found.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::Tool;
+use crate::service::execution::execute::{Execute, ExecuteError};
+
+/// The whole definition of one tool.
+#[derive(Clone, Debug, Serialize)]
+pub struct DescribedTool {
+    pub name: String,
+    pub server: String,
+    pub tool: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    pub description: String,
+    /// JSON Schema of the arguments, as it is published.
+    pub parameters: Arc<Value>,
+    /// JSON Schema of the result, where the server promises one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub returns: Option<Arc<Value>>,
+}
+
+/// A name that is not that of a tool.
+#[derive(Clone, Debug, Serialize)]
+pub struct UnknownTool {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub did_you_mean: Option<String>,
+}
+
+/// Definitions, in the order of the names.
+#[derive(Clone, Debug, Serialize)]
+pub struct Described {
+    pub tools: Vec<DescribedTool>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<UnknownTool>,
+    /// What to do now, for the model.
+    pub next: String,
+}
+
+pub struct Describe {
+    pub execute: Arc<Execute>,
+}
+
+impl Describe {
+    /// The definitions of these tools, by their published names. What the caller may not use is unknown.
+    #[must_use]
+    pub fn describe(&self, names: &[String], principal: &Principal) -> Described {
+        let (mut tools, mut unknown) = (Vec::new(), Vec::new());
+        let mut seen = HashSet::new();
+        for name in names.iter().filter(|name| seen.insert(name.as_str())) {
+            match self.execute.by_name(name, principal) {
+                Ok(tool) => tools.push(described(&tool)),
+                Err(ExecuteError::NotFound { did_you_mean }) => unknown.push(UnknownTool { name: name.clone(), did_you_mean }),
+                Err(_) => unknown.push(UnknownTool { name: name.clone(), did_you_mean: None }),
+            }
+        }
+        let next = match (tools.is_empty(), unknown.is_empty()) {
+            (true, _) => "There are no such tools. Use find_tools for the names of tools.",
+            (false, true) => "Call a tool directly if it is among your tools, otherwise through run_tool.",
+            (false, false) => "Some names are unknown. Use find_tools for those; call the others directly or through run_tool.",
+        };
+        Described { tools, unknown, next: next.to_owned() }
+    }
+}
+
+fn described(tool: &Tool) -> DescribedTool {
+    DescribedTool {
+        name: tool.operation_id.to_string(),
+        server: tool.id.server.to_string(),
+        tool: tool.label.to_string(),
+        title: tool.title.clone(),
+        description: tool.description.clone(),
+        parameters: Arc::clone(&tool.input.published),
+        returns: tool.output.clone(),
+    }
+}

@@ -1,0 +1,248 @@
+//! Finds tools for a model: everything that the caller may use is searched, whatever is loaded.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::domain::access::visibility::Visibility;
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::naming::{LOAD_TOOLSET, RUN_TOOL};
+use crate::domain::catalog::tool::Tool;
+use crate::domain::selection::intent::Intent;
+use crate::domain::selection::relevance::arrange::{Arranged, Found as Ranked, arrange};
+use crate::domain::selection::relevance::readable_score;
+use crate::domain::toolsets::loading::{Group, Groups};
+use crate::service::catalog::current::{CurrentCatalog, LiveSelection};
+use crate::service::records::metrics::SearchKind;
+use crate::service::records::record::Recorder;
+use crate::service::selection::retrieve::{Merged, Retrieve};
+use crate::service::toolsets::loading::{Here, Loading};
+
+/// Tools that one search returns at most.
+pub const MAX_LIMIT: usize = 100;
+/// Toolsets that one search proposes.
+const MOST_TOOLSETS: usize = 5;
+/// The list that the index brings where only tools of a kind are wanted, which may lie far behind.
+const LONGEST_LIST: usize = 1_000;
+
+/// How much of each tool a search returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    Names,
+    #[default]
+    Summary,
+    Full,
+}
+
+impl Detail {
+    pub const NAMES: &str = "`names` (or `compact`), `summary` or `full`";
+
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        match name {
+            "names" | "compact" => Some(Self::Names),
+            "summary" => Some(Self::Summary),
+            "full" => Some(Self::Full),
+            _ => None,
+        }
+    }
+}
+
+/// A search over everything that the caller may use.
+#[derive(Clone, Debug)]
+pub struct FindTools {
+    pub queries: Vec<String>,
+    pub limit: usize,
+    pub detail: Detail,
+    /// What kind of tools: a hint.
+    pub intent: Option<String>,
+    /// Most tools of one server that go before those of others.
+    pub per_server: Option<usize>,
+}
+
+/// One found tool.
+#[derive(Clone, Debug, Serialize)]
+pub struct FoundTool {
+    pub name: String,
+    pub server: String,
+    pub tool: String,
+    /// 0 to 1.
+    pub score: f32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Arc<Value>>,
+    /// Where tools can be loaded: whether it is among the caller's tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub already_loaded: Option<bool>,
+    /// Names of tools of other servers that do the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub same_as: Vec<String>,
+}
+
+/// A toolset that has found tools.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProposedToolset {
+    pub name: String,
+    /// How many tools it has.
+    pub tools: usize,
+    /// Those of them that were found.
+    pub has: Vec<String>,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    pub tools: Vec<FoundTool>,
+    /// Where tools can be loaded: what to load for those that are not yet, best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub toolsets: Vec<ProposedToolset>,
+    /// What to do now, for the model.
+    pub next: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+pub struct Find {
+    pub current: Arc<CurrentCatalog>,
+    pub retrieve: Arc<Retrieve>,
+    pub loading: Arc<Loading>,
+    pub selection: LiveSelection,
+    pub recorder: Recorder,
+}
+
+impl Find {
+    /// The best tools for the queries, merged, best first: exactly `limit` when there are that many.
+    pub async fn find(&self, request: &FindTools, here: Here<'_>) -> Found {
+        let visibility = self.current.visibility(&here.caller.principal);
+        let catalog = self.current.snapshot();
+        let mut queries = request.queries.clone();
+        let mut warnings = Vec::new();
+        let is_meant = meant(request, &catalog, &visibility, &mut warnings);
+        if is_meant.is_none() {
+            // A hint that fits no tags still says what is wanted.
+            queries.extend(request.intent.clone());
+        }
+        let list = if is_meant.is_some() { LONGEST_LIST } else { request.limit };
+        let Merged { ranked, warnings: of_search } = self.retrieve.merged(&queries, &visibility, &catalog, list).await;
+        warnings.extend(of_search);
+
+        let settings = self.selection.load_full();
+        let twins = catalog.texts().filter(|_| settings.fold_duplicates);
+        let found: Vec<Ranked> = ranked
+            .iter()
+            .map(|&(key, _)| Ranked {
+                server: catalog.server_of(key).unwrap_or(u32::MAX),
+                twins: twins.map_or(key, |facts| facts.twins.group(key)),
+                is_meant: is_meant.as_ref().is_none_or(|meant| meant[key as usize]),
+            })
+            .collect();
+        let Arranged { mut order, duplicates } = arrange(&found, request.per_server.or(settings.per_server));
+        order.truncate(request.limit);
+        let shown: HashSet<usize> = order.iter().copied().collect();
+
+        let now = self.loading.now(here).await;
+        let tool_at = |place: usize| &catalog.tools()[ranked[place].0 as usize];
+        let told = order.iter().map(|&place| {
+            let same_as = duplicates.get(&place).into_iter().flatten().filter(|place| !shown.contains(place));
+            FoundTool {
+                already_loaded: now.as_ref().map(|now| now.contains(&tool_at(place).operation_id)),
+                same_as: same_as.map(|&place| tool_at(place).operation_id.to_string()).collect(),
+                ..told(tool_at(place), readable_score(ranked[place].1), request.detail)
+            }
+        });
+        let tools: Vec<FoundTool> = told.collect();
+        warnings.extend(self.retrieve.down_warnings(order.iter().map(|&place| &tool_at(place).id)));
+        let to_load = || order.iter().map(|&place| tool_at(place));
+        let toolsets = now.as_ref().map(|now| {
+            let missing: Vec<&Arc<Tool>> = to_load().filter(|tool| !now.contains(&tool.operation_id)).collect();
+            proposed(&missing, &catalog, &visibility)
+        });
+        let next = next(&tools, toolsets.as_deref(), request.detail);
+        let message = self.recorder.message(&request.queries.join("\n"));
+        self.recorder.searched(SearchKind::FindTools, here.caller, message, to_load().map(|tool| tool.id.clone()).collect());
+        Found { tools, toolsets: toolsets.unwrap_or_default(), next, warnings }
+    }
+}
+
+/// For each tool of the catalog whether it is of the kind that is wanted; `None` where no kind is, or nothing is of it.
+fn meant(request: &FindTools, catalog: &Catalog, visibility: &Visibility, warnings: &mut Vec<String>) -> Option<Vec<bool>> {
+    let text = request.intent.as_deref()?;
+    let mut intent = Intent::new(text);
+    if intent.is_empty() {
+        return None;
+    }
+    let fits =
+        |tool: &Arc<Tool>| visibility.allows(tool) && intent.fits(tool, catalog.server(tool.id.server.as_str()), &visibility.assigned);
+    let meant: Vec<bool> = catalog.tools().iter().map(fits).collect();
+    if !meant.contains(&true) {
+        warnings.push("no tag, toolset or server fits the intent: everything was searched".to_owned());
+        return None;
+    }
+    Some(meant)
+}
+
+/// What to load for these tools: for each the toolset that has the most of them, and of those the smallest.
+fn proposed(missing: &[&Arc<Tool>], catalog: &Catalog, visibility: &Visibility) -> Vec<ProposedToolset> {
+    let groups = Groups::visible(catalog, visibility);
+    let classes = &visibility.assigned;
+    let mut proposed: Vec<(&Group, ProposedToolset)> = Vec::new();
+    for tool in missing {
+        if proposed.len() == MOST_TOOLSETS {
+            break;
+        }
+        if proposed.iter().any(|(group, _)| group.has(tool, classes)) {
+            continue;
+        }
+        let with_it: Vec<&Group> = groups.known().iter().filter(|group| group.has(tool, classes)).collect();
+        let is_toolset = |group: &&&Group| matches!(group, Group::Toolset(_));
+        let wanted: Vec<&Group> =
+            if with_it.iter().any(|group| is_toolset(&group)) { with_it.iter().filter(is_toolset).copied().collect() } else { with_it };
+        let sized = wanted.into_iter().map(|group| {
+            let has: Vec<String> =
+                missing.iter().filter(|tool| group.has(tool, classes)).map(|tool| tool.operation_id.to_string()).collect();
+            (group, group.members(catalog, visibility).len(), has)
+        });
+        let best = sized.min_by(|one, other| other.2.len().cmp(&one.2.len()).then(one.1.cmp(&other.1)));
+        proposed.extend(best.map(|(group, tools, has)| (group, ProposedToolset { name: group.name().to_owned(), tools, has })));
+    }
+    proposed.into_iter().map(|(_, toolset)| toolset).collect()
+}
+
+/// What to do now. `toolsets` is there where tools can be loaded.
+fn next(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: Detail) -> String {
+    match (tools.is_empty(), toolsets, detail) {
+        (true, ..) => "Nothing was found. Try other words for what the tool should do.".to_owned(),
+        (false, Some([]), _) => "All of these are loaded: call them directly.".to_owned(),
+        (false, Some([first, ..]), _) => format!(
+            "If one of these is what you need and is not loaded yet, load its toolset ({LOAD_TOOLSET}, e.g. \"{}\") and then call the tool \
+             directly. If none fits, try other words.",
+            first.name
+        ),
+        (false, None, Detail::Full) => {
+            format!("Call a tool directly if it is among your tools, otherwise through {RUN_TOOL}.")
+        }
+        (false, None, Detail::Names | Detail::Summary) => format!(
+            "Call a tool directly if it is among your tools; otherwise get its parameters (describe_tools, or this search again with \
+             detail \"full\") and call it through {RUN_TOOL}."
+        ),
+    }
+}
+
+fn told(tool: &Tool, score: f32, detail: Detail) -> FoundTool {
+    FoundTool {
+        name: tool.operation_id.to_string(),
+        server: tool.id.server.to_string(),
+        tool: tool.label.to_string(),
+        score,
+        summary: (detail == Detail::Summary).then(|| tool.summary().to_owned()),
+        description: (detail == Detail::Full).then(|| tool.description.clone()),
+        parameters: (detail == Detail::Full).then(|| Arc::clone(&tool.input.published)),
+        already_loaded: None,
+        same_as: Vec::new(),
+    }
+}

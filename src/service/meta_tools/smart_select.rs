@@ -1,0 +1,164 @@
+//! The best tools for a task, out of everything that the caller may use, with reasons: by a language model on the
+//! caller's own account, else by the configured one, else by retrieval.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::domain::access::visibility::Visibility;
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::tool::Tool;
+use crate::domain::selection::judgement::{Choice, Entry, Question, fitting};
+use crate::service::caller::Caller;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::ports::Advisor;
+use crate::service::records::metrics::SearchKind;
+use crate::service::records::record::Recorder;
+use crate::service::selection::judges::Judges;
+use crate::service::selection::retrieve::Retrieve;
+
+/// How much of a catalogue a model reads, in tokens.
+const CATALOGUE_TOKENS: usize = 4_000;
+/// Tools that are ranked where the catalogue is larger; more than ever fit.
+const RANKED: usize = 400;
+/// What chose when no model did.
+const HEURISTIC: &str = "heuristic";
+
+pub struct SmartSelect {
+    pub current: Arc<CurrentCatalog>,
+    pub retrieve: Arc<Retrieve>,
+    pub judges: Arc<Judges>,
+    pub recorder: Recorder,
+}
+
+/// What tools are wanted for.
+#[derive(Clone, Debug)]
+pub struct SmartSelectRequest {
+    pub task: String,
+    pub limit: usize,
+    /// The caller's accounts, in the order in which they are asked.
+    pub advisors: Vec<Advisor>,
+}
+
+/// The chosen tools, best first.
+#[derive(Clone, Debug, Serialize)]
+pub struct SmartSelection {
+    pub tools: Vec<SmartTool>,
+    /// Who chose: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
+    pub provider: &'static str,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct SmartTool {
+    pub name: String,
+    pub server: String,
+    pub tool: String,
+    pub reason: String,
+}
+
+impl SmartSelect {
+    /// Always answers: without a model by retrieval, with a warning.
+    pub async fn select(&self, request: &SmartSelectRequest, caller: &Caller) -> SmartSelection {
+        let visibility = self.current.visibility(&caller.principal);
+        let catalog = self.current.snapshot();
+        let mut warnings = Vec::new();
+        let advisors: Vec<&Advisor> =
+            request.advisors.iter().chain([&Advisor::Configured]).filter(|advisor| self.judges.knows(advisor)).collect();
+        let judged = if advisors.is_empty() {
+            warnings.push(
+                "chosen without a language model: none is configured, and no key came in X-Gemini-Api-Key, X-OpenAI-Api-Key, \
+                 X-Anthropic-Api-Key or X-LLM-Api-Key"
+                    .to_owned(),
+            );
+            None
+        } else {
+            self.judged(request, &advisors, &visibility, &catalog, &mut warnings).await
+        };
+        let (tools, provider) = match judged {
+            Some(judged) => judged,
+            None => (self.ranked(request, &visibility, &catalog, &mut warnings).await, HEURISTIC),
+        };
+        let found = tools.iter().map(|(tool, _)| tool.id.clone()).collect();
+        let message = self.recorder.message(&request.task);
+        self.recorder.searched(SearchKind::SmartSelect, caller, message, found);
+        SmartSelection { tools: tools.into_iter().map(|(tool, reason)| smart_tool(&tool, reason)).collect(), provider, warnings }
+    }
+
+    /// Asks one model after the other, each for an equal share of the time that is left.
+    async fn judged(
+        &self,
+        request: &SmartSelectRequest,
+        advisors: &[&Advisor],
+        visibility: &Visibility,
+        catalog: &Catalog,
+        warnings: &mut Vec<String>,
+    ) -> Option<(Vec<(Arc<Tool>, String)>, &'static str)> {
+        let end = Instant::now() + self.judges.settings.smart_select_timeout;
+        let (tools, entries) = self.catalogue(&request.task, visibility, catalog, warnings).await;
+        if tools.is_empty() {
+            return None;
+        }
+        let question = Question::new(&request.task, entries, request.limit).with_reasons();
+        for (advisor, left) in advisors.iter().zip((1..=advisors.len()).rev()) {
+            let now = Instant::now();
+            let share = end.saturating_duration_since(now) / u32::try_from(left).unwrap_or(u32::MAX);
+            match self.judges.ask(advisor, &question, now + share).await {
+                Ok(choices) => {
+                    let reason = |choice: &Choice| choice.reason.clone().unwrap_or_else(|| "chosen by the language model".to_owned());
+                    let chosen = choices.iter().filter_map(|choice| Some((Arc::clone(tools.get(choice.place)?), reason(choice))));
+                    return Some((chosen.collect(), advisor.name()));
+                }
+                Err(error) => warnings.push(format!("{} did not choose: {error}", advisor.name())),
+            }
+        }
+        None
+    }
+
+    /// Everything that the caller may use, or of a larger catalog what fits, by retrieval.
+    async fn catalogue(
+        &self,
+        task: &str,
+        visibility: &Visibility,
+        catalog: &Catalog,
+        warnings: &mut Vec<String>,
+    ) -> (Vec<Arc<Tool>>, Vec<Entry>) {
+        let entries = |tools: &[Arc<Tool>]| -> Vec<Entry> {
+            tools.iter().map(|tool| Entry::new(tool.operation_id.as_str(), &tool.description)).collect()
+        };
+        let all: Vec<Arc<Tool>> = catalog.visible(visibility).take(RANKED + 1).cloned().collect();
+        if all.len() <= RANKED {
+            let entries = entries(&all);
+            if entries.iter().map(Entry::tokens).sum::<usize>() <= CATALOGUE_TOKENS {
+                return (all, entries);
+            }
+        }
+        let (ranked, found) = self.retrieve.search(&[task.to_owned()], visibility, catalog, RANKED).await;
+        warnings.extend(found);
+        let mut tools: Vec<Arc<Tool>> = ranked.into_iter().map(|(tool, _)| tool).collect();
+        let entries = fitting(entries(&tools), CATALOGUE_TOKENS);
+        tools.truncate(entries.len());
+        (tools, entries)
+    }
+
+    async fn ranked(
+        &self,
+        request: &SmartSelectRequest,
+        visibility: &Visibility,
+        catalog: &Catalog,
+        warnings: &mut Vec<String>,
+    ) -> Vec<(Arc<Tool>, String)> {
+        let (ranked, found) = self.retrieve.search(std::slice::from_ref(&request.task), visibility, catalog, request.limit).await;
+        for warning in found {
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
+        ranked.into_iter().map(|(tool, score)| (tool, format!("fits by meaning and words (score {score:.2})"))).collect()
+    }
+}
+
+fn smart_tool(tool: &Tool, reason: String) -> SmartTool {
+    SmartTool { name: tool.operation_id.to_string(), server: tool.id.server.to_string(), tool: tool.label.to_string(), reason }
+}

@@ -1,0 +1,306 @@
+//! Documents: which operations a caller sees, served from memory.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use moka::sync::Cache;
+
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::visibility::Visibility;
+use crate::domain::catalog::catalog::{Catalog, CatalogServer};
+use crate::domain::catalog::naming::{DESCRIBE_TOOLS, LOAD_TOOLSET, OperationId, SMART_SELECT_TOOLS};
+use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::publishing::document::{self, Heading, MetaTool, loading};
+use crate::domain::publishing::layout::{Layout, Naming};
+use crate::domain::publishing::mcpo;
+use crate::domain::text::canonical::Fingerprint;
+use crate::domain::toolsets::loading::Groups;
+use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::session::Session;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::records::metrics::CacheMeter;
+
+/// Memory for composed documents, in bytes.
+const CACHE_BYTES: u64 = 16 << 20;
+
+/// Which part of the service a document describes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Face {
+    /// `/openapi.json`: everything, or the one server that lives at `/`.
+    Root,
+    /// `/{server}/openapi.json`: one server, with paths below it.
+    Server(ServerName),
+}
+
+/// Under which address a document stands, and what is published there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// What the caller may see.
+    #[default]
+    Whole,
+    /// The tools of a toolset: callers come here with a visibility that knows no others.
+    Toolset(ToolsetName),
+    /// Of what the caller may see, the tools of a session.
+    Session(Arc<Session>),
+}
+
+impl Place {
+    /// What its addresses begin with.
+    #[must_use]
+    pub fn prefix(&self) -> String {
+        match self {
+            Self::Whole => String::new(),
+            Self::Toolset(name) => format!("/toolsets/{name}"),
+            Self::Session(session) => format!("/s/{}", session.id.as_str()),
+        }
+    }
+
+    /// Whether a tool that the caller may see is listed there in this mode.
+    #[must_use]
+    pub fn shows(&self, tool: &Tool, visibility: &Visibility, mode: Mode) -> bool {
+        match self {
+            Self::Whole => mode == Mode::Full,
+            Self::Toolset(name) => {
+                let members = || visibility.assigned.toolset(name);
+                mode == Mode::Full || members().is_some_and(|members| members.always.contains(&tool.operation_id))
+            }
+            Self::Session(session) => matches!(mode, Mode::Full | Mode::Dynamic) && session.contents.contain(tool, &visibility.assigned),
+        }
+    }
+
+    /// The mode of a document there, where a request names none.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        match self {
+            Self::Whole | Self::Toolset(_) => Mode::Full,
+            Self::Session(session) => session.mode,
+        }
+    }
+}
+
+/// A composed document.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// OpenAPI 3.1 as JSON.
+    pub body: Bytes,
+    /// Strong entity tag (RFC 9110, section 8.8.3), with its quotes.
+    pub etag: Arc<str>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    catalog: u64,
+    visibility: Visibility,
+    place: Place,
+    face: Face,
+    mode: Mode,
+    bound: Bound,
+}
+
+/// Tools that are published beside what a place shows, in this order: those that are always on, and what is loaded.
+pub type Bound = Arc<[OperationId]>;
+
+/// What is the same in all documents.
+#[derive(Clone, Debug, Default)]
+pub struct PublishOptions {
+    /// Whether calls need a key.
+    pub secured: bool,
+    pub layout: Layout,
+    /// Title, version and description of the document of everything, where others than ours are wanted.
+    pub title: Option<String>,
+    pub version: Option<String>,
+    pub description: Option<String>,
+}
+
+pub struct Publish {
+    current: Arc<CurrentCatalog>,
+    options: PublishOptions,
+    documents: Cache<Key, Document>,
+    meter: CacheMeter,
+}
+
+impl Publish {
+    #[must_use]
+    pub fn new(current: Arc<CurrentCatalog>, options: PublishOptions) -> Self {
+        let weight = |_: &Key, document: &Document| u32::try_from(document.body.len()).unwrap_or(u32::MAX);
+        let documents = Cache::builder().max_capacity(CACHE_BYTES).weigher(weight).build();
+        Self { current, options, documents, meter: CacheMeter::default() }
+    }
+
+    /// Tells how often a document was there.
+    #[must_use]
+    pub fn with_meter(self, meter: CacheMeter) -> Self {
+        Self { meter, ..self }
+    }
+
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.options.layout
+    }
+
+    /// The document of a face, at a place, for a caller who sees this much; `None` if there is no such face for them.
+    #[must_use]
+    pub fn document(&self, place: &Place, face: &Face, visibility: &Visibility, mode: Mode) -> Option<Document> {
+        self.document_with(place, face, visibility, mode, &Bound::default())
+    }
+
+    /// The same, with further tools.
+    #[must_use]
+    pub fn document_with(&self, place: &Place, face: &Face, visibility: &Visibility, mode: Mode, bound: &Bound) -> Option<Document> {
+        let catalog = self.current.snapshot();
+        let face = match (face, &self.options.layout.single) {
+            (Face::Root, Some(single)) => &Face::Server(single.clone()),
+            (face, _) => face,
+        };
+        if let Face::Server(name) = face
+            && !catalog.server(name.as_str()).is_some_and(|server| visibility.shows(server))
+        {
+            return None;
+        }
+        let key = Key {
+            catalog: catalog.version(),
+            visibility: visibility.clone(),
+            place: place.clone(),
+            face: face.clone(),
+            mode,
+            bound: Arc::clone(bound),
+        };
+        if let Some(known) = self.documents.get(&key) {
+            self.meter.hits(1);
+            return Some(known);
+        }
+        self.meter.misses(1);
+        Some(self.documents.get_with(key, || self.compose(&catalog, place, face, visibility, mode, bound)))
+    }
+
+    /// The meta-tools as this caller gets them in a document of this mode.
+    #[must_use]
+    pub fn meta_tools(catalog: &Catalog, visibility: &Visibility, mode: Mode) -> Vec<MetaTool> {
+        let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
+        let servers = || catalog.servers().iter().map(|server| (server, count(server)));
+        let mut tools = document::meta_tools(servers());
+        if mode.has(LOAD_TOOLSET) {
+            tools.splice(1..1, loading::meta_tools(Groups::visible(catalog, visibility).known()));
+        }
+        if mode.has(DESCRIBE_TOOLS) {
+            tools.insert(1, document::describe());
+        }
+        if mode.has(SMART_SELECT_TOOLS) {
+            tools.push(document::smart_select(servers()));
+        }
+        tools
+    }
+
+    /// What a place lists in a mode: what it shows, then what is bound beside it.
+    #[must_use]
+    pub fn listed<'a>(catalog: &'a Catalog, place: &Place, visibility: &Visibility, mode: Mode, bound: &Bound) -> Vec<&'a Arc<Tool>> {
+        let mut tools: Vec<&Arc<Tool>> = Vec::new();
+        if mode == Mode::Full || *place != Place::Whole {
+            tools.extend(catalog.visible(visibility).filter(|tool| place.shows(tool, visibility, mode)));
+        }
+        let mut known: HashSet<&OperationId> = tools.iter().map(|tool| &tool.operation_id).collect();
+        let more = bound.iter().filter_map(|name| catalog.operation(name.as_str())).filter(|tool| visibility.allows(tool));
+        tools.extend(more.filter(|tool| known.insert(&tool.operation_id)));
+        tools
+    }
+
+    fn compose(&self, catalog: &Catalog, place: &Place, face: &Face, visibility: &Visibility, mode: Mode, bound: &Bound) -> Document {
+        let server = match face {
+            Face::Root => None,
+            Face::Server(name) => catalog.server(name.as_str()),
+        };
+        let naming = server.map_or(Naming::Flat, |_| self.options.layout.naming);
+        let mut items = Vec::new();
+        if naming == Naming::Flat || mode != Mode::Full {
+            items.extend(Self::meta_tools(catalog, visibility, mode).iter().map(MetaTool::path_item));
+        }
+        let tools: Vec<&Tool> = Self::listed(catalog, place, visibility, mode, bound)
+            .into_iter()
+            .map(AsRef::as_ref)
+            .filter(|tool| server.is_none_or(|server| tool.id.server == server.name))
+            .collect();
+        if !tools.is_empty() {
+            let prefix = &self.options.layout.prefix;
+            let path = |tool: &Tool| match server {
+                Some(_) => document::tool_path_on_server(tool),
+                None => format!("{prefix}{}", document::tool_path(tool)),
+            };
+            match naming {
+                Naming::Flat => items.extend(tools.iter().map(|tool| document::path_item(&path(tool), &document::tool_operation(tool)))),
+                Naming::Mcpo => items.extend(mcpo_items(&tools)),
+            }
+        }
+        let options = &self.options;
+        let description = match server {
+            Some(server) => self.description(server),
+            None => self.description_of_place(place),
+        };
+        let layout = options.layout.below(&place.prefix());
+        let base = match server {
+            Some(server) => layout.server(&server.name),
+            None => layout.root_path,
+        };
+        let title_of_place = match place {
+            Place::Toolset(name) => name.as_str(),
+            Place::Whole | Place::Session(_) => options.title.as_deref().unwrap_or("Toolsieve"),
+        };
+        let heading = Heading {
+            title: server.map_or(title_of_place, |server| self.title(server)),
+            version: server.map_or(options.version.as_deref(), |server| server.version.as_deref()).unwrap_or(match naming {
+                Naming::Flat => env!("CARGO_PKG_VERSION"),
+                Naming::Mcpo => "1.0",
+            }),
+            description: &description,
+            secured: options.secured,
+            base: Some(base.as_str()).filter(|base| !base.is_empty()),
+        };
+        let body = document::compose(&heading, items.iter().map(String::as_str));
+        let etag = format!("\"{}\"", &Fingerprint::of_text(&body).to_string()[..32]);
+        Document { body: body.into(), etag: etag.into() }
+    }
+
+    fn title<'a>(&'a self, server: &'a CatalogServer) -> &'a str {
+        let own = match self.options.layout.naming {
+            Naming::Flat => server.title.as_deref(),
+            Naming::Mcpo => server.program.as_deref().or(self.options.title.as_deref()),
+        };
+        own.filter(|title| !title.is_empty()).unwrap_or(server.name.as_str())
+    }
+
+    fn description_of_place(&self, place: &Place) -> String {
+        match place {
+            Place::Whole => self.options.description.clone().unwrap_or_else(|| "All tools behind Toolsieve".to_owned()),
+            Place::Toolset(name) => {
+                let toolsets = self.current.toolsets();
+                let own = toolsets.get(name).map(|definition| definition.description.clone()).filter(|text| !text.is_empty());
+                own.unwrap_or_else(|| format!("The tools of the toolset {name}"))
+            }
+            Place::Session(_) => "The tools of a session".to_owned(),
+        }
+    }
+
+    fn description(&self, server: &CatalogServer) -> String {
+        match self.options.layout.naming {
+            Naming::Flat => document::server_description(server),
+            Naming::Mcpo => match server.instructions.as_deref().filter(|text| !text.is_empty()) {
+                Some(instructions) => instructions.to_owned(),
+                None => format!("{} MCP Server", self.title(server)),
+            },
+        }
+    }
+}
+
+/// The paths of one server's tools with mcpo's names.
+fn mcpo_items(tools: &[&Tool]) -> Vec<String> {
+    let names: Vec<&str> = tools.iter().map(|tool| &*tool.id.name).collect();
+    let items = tools.iter().zip(mcpo::operation_ids(&names)).map(|(tool, id)| {
+        let mut operation = document::tool_operation(tool);
+        if let Some(operation) = operation.as_object_mut() {
+            operation.insert("operationId".into(), id.into());
+            operation.insert("summary".into(), mcpo::summary(&tool.label).into());
+        }
+        document::path_item(&document::tool_path_on_server(tool), &operation)
+    });
+    items.collect()
+}

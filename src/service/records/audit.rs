@@ -1,0 +1,110 @@
+//! The audit log: who called what or changed what, what was decided and how it ended. Never arguments or results.
+//!
+//! Written behind the call, in batches. Where the store does not keep up, entries are lost rather than calls, and the log of
+//! the process says how many.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::service::ports::{AuditEntry, AuditQuery, Store, StoreError, StoredAuditEntry};
+use crate::service::records::write_behind::{Batches, Lost};
+use crate::service::supervision::Supervised;
+
+/// Entries that may wait.
+const QUEUE: usize = 65_536;
+const BATCH: usize = 1_024;
+/// How long an entry may wait for company.
+const GATHER: Duration = Duration::from_millis(100);
+const SWEEP: Duration = Duration::from_hours(1);
+
+#[derive(Clone)]
+pub struct Audit {
+    queue: mpsc::Sender<AuditEntry>,
+    lost: Arc<Lost>,
+    store: Arc<dyn Store>,
+}
+
+impl Audit {
+    /// Starts the writer. It ends after `stop`, when everything that was queued is written.
+    #[must_use]
+    pub fn start(store: Arc<dyn Store>, retention: Duration, stop: CancellationToken) -> (Self, JoinHandle<()>) {
+        let (queue, entries) = mpsc::channel(QUEUE);
+        let lost = Arc::<Lost>::default();
+        let writer = Writer { store: Arc::clone(&store), retention, lost: Arc::clone(&lost) };
+        (Self { queue, lost, store }, tokio::spawn(writer.run(Batches { queue: entries, most: BATCH, gather: GATHER, stop })))
+    }
+
+    pub fn record(&self, entry: AuditEntry) {
+        if self.queue.try_send(entry).is_err() {
+            self.lost.add(1);
+        }
+    }
+
+    /// How many entries were lost since the start.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.total()
+    }
+
+    /// Entries, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn find(&self, query: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError> {
+        self.store.audit(query).await
+    }
+}
+
+struct Writer {
+    store: Arc<dyn Store>,
+    retention: Duration,
+    lost: Arc<Lost>,
+}
+
+impl Writer {
+    async fn run(self, mut entries: Batches<AuditEntry>) {
+        let mut part = Supervised::new("audit log");
+        while part.panicked(self.write(&mut entries)).await {}
+    }
+
+    async fn write(&self, entries: &mut Batches<AuditEntry>) {
+        let mut sweep = tokio::time::interval(SWEEP);
+        let mut batch = Vec::new();
+        loop {
+            tokio::select! {
+                more = entries.next(&mut batch) => {
+                    if !more {
+                        return;
+                    }
+                    self.save(&mut batch).await;
+                }
+                _ = sweep.tick() => self.forget().await,
+            }
+        }
+    }
+
+    async fn save(&self, batch: &mut Vec<AuditEntry>) {
+        if let Err(error) = self.store.save_audit(batch).await {
+            self.lost.add(batch.len());
+            tracing::error!(error = %error, "the audit log could not be written");
+        }
+        batch.clear();
+        let lost = self.lost.untold();
+        if lost > 0 {
+            tracing::error!(lost, "entries of the audit log were lost");
+        }
+    }
+
+    async fn forget(&self) {
+        let before = SystemTime::now().checked_sub(self.retention).unwrap_or(SystemTime::UNIX_EPOCH);
+        match self.store.forget_audit_before(before).await {
+            Ok(0) => {}
+            Ok(rows) => tracing::info!(rows, "entries of the audit log past their retention were removed"),
+            Err(error) => tracing::warn!(error = %error, "old entries of the audit log were not removed"),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What callers say of a tool and a selection: the signals that nobody has to guess.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::text::similar::nearest_of_family;
+use crate::service::caller::Caller;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::ports::{self, SelectionName, Store, StoreError, Verdict};
+use crate::service::records::record::Recorder;
+
+/// Keeps what is said of selections. On the disk when it is acknowledged.
+pub struct Feedback {
+    pub current: Arc<CurrentCatalog>,
+    pub store: Arc<dyn Store>,
+    pub recorder: Recorder,
+}
+
+/// Why something was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum FeedbackError {
+    /// Unknown, or another caller's: the two look the same.
+    #[error("there is no such selection of yours")]
+    NoSelection,
+    /// Unknown, or denied.
+    #[error("there is no such tool")]
+    NoTool { did_you_mean: Option<String> },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Feedback {
+    /// Keeps a verdict on a tool, by its published name, and returns the id of the selection. What was said before of the two
+    /// counts no more.
+    ///
+    /// # Errors
+    /// [`FeedbackError`]
+    pub async fn give(
+        &self,
+        named: SelectionName,
+        tool: &str,
+        verdict: Verdict,
+        principal: &Arc<Principal>,
+    ) -> Result<String, FeedbackError> {
+        let tool = self.tool(tool, principal)?;
+        let selection = self.selection(named, principal).await?.ok_or(FeedbackError::NoSelection)?;
+        let feedback = ports::Feedback {
+            at: SystemTime::now(),
+            principal: principal.id.as_str().to_owned(),
+            selection: selection.clone(),
+            tool,
+            verdict,
+        };
+        self.store.save_feedback(&feedback).await?;
+        self.recorder.meters().feedback(verdict);
+        Ok(selection)
+    }
+
+    fn tool(&self, name: &str, principal: &Principal) -> Result<ToolId, FeedbackError> {
+        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
+        let known = catalog.operation(name).filter(|tool| visibility.allows(tool));
+        known.map(|tool| tool.id.clone()).ok_or_else(|| {
+            let near = nearest_of_family(name, catalog.visible(&visibility).map(|tool| tool.operation_id.as_str()));
+            FeedbackError::NoTool { did_you_mean: near.map(str::to_owned) }
+        })
+    }
+
+    /// The newest ones are in memory only: they are written behind the answer.
+    async fn selection(&self, named: SelectionName, principal: &Arc<Principal>) -> Result<Option<String>, StoreError> {
+        let (selection, chat) = match &named {
+            SelectionName::Id(id) => (Some(id.clone()), None),
+            SelectionName::Chat(chat) => (None, Some(chat.clone())),
+        };
+        let caller = Caller { principal: Arc::clone(principal), headers: Arc::default(), chat, session: None, selection };
+        match self.recorder.followed(&caller) {
+            Some(found) => Ok(Some(found.id.to_string())),
+            None => self.store.selection(principal.id.as_str(), &named).await,
+        }
+    }
+}

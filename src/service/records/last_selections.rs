@@ -1,0 +1,147 @@
+//! The selections of the last hours, in memory: what a call or a search that follows one is tied to.
+//!
+//! A caller meets its own selections alone. A key that is trusted to call for users selects for them where it can't name
+//! them (users that come signed are known at the call only): its selection of a chat counts for whoever calls in that chat.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+
+use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::ports::OfferedTools;
+
+/// Selections held, each by its id and by its chat.
+const HELD: u64 = 10_000;
+const IDLE: Duration = Duration::from_hours(2);
+/// Lists of everything that are held: one for each catalog and what a caller sees of it.
+const VIEWS: u64 = 64;
+
+/// What a caller was answered.
+#[derive(Debug)]
+pub(super) struct LastSelection {
+    pub(super) id: Arc<str>,
+    /// Tools of ours that stayed on offer.
+    tools: OfferedTools,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Selection(PrincipalId, Arc<str>),
+    Chat(PrincipalId, Arc<str>),
+    /// Of a trusted key.
+    TrustedChat(Arc<str>),
+}
+
+#[derive(Clone)]
+pub(super) struct LastSelections {
+    selections: Cache<Key, Arc<LastSelection>>,
+    /// The lists of those that kept everything.
+    views: Cache<Fingerprint, OfferedTools>,
+}
+
+impl Default for LastSelections {
+    fn default() -> Self {
+        Self {
+            selections: Cache::builder().max_capacity(2 * HELD).time_to_idle(IDLE).build(),
+            views: Cache::builder().max_capacity(VIEWS).time_to_idle(IDLE).build(),
+        }
+    }
+}
+
+impl LastSelections {
+    /// These tools, without a list of their own where there is an equal one.
+    pub(super) fn shared(&self, tools: OfferedTools) -> OfferedTools {
+        match tools.view() {
+            Some(view) => self.views.get_with(view, || tools),
+            None => tools,
+        }
+    }
+
+    pub(super) fn remember(&self, principal: &Principal, id: &str, chat: Option<&str>, tools: &OfferedTools) {
+        let id: Arc<str> = id.into();
+        let selection = Arc::new(LastSelection { id: Arc::clone(&id), tools: tools.clone() });
+        if let Some(chat) = chat {
+            if principal.vouches {
+                self.selections.insert(Key::TrustedChat(chat.into()), Arc::clone(&selection));
+            }
+            self.selections.insert(Key::Chat(principal.id.clone(), chat.into()), Arc::clone(&selection));
+        }
+        self.selections.insert(Key::Selection(principal.id.clone(), id), selection);
+    }
+
+    /// The selection that a caller names, otherwise the last one of its chat.
+    pub(super) fn of(&self, principal: &Principal, id: Option<&str>, chat: Option<&str>) -> Option<Arc<LastSelection>> {
+        let named = id.and_then(|id| self.selections.get(&Key::Selection(principal.id.clone(), id.into())));
+        named.or_else(|| {
+            let chat: Arc<str> = chat?.into();
+            let own = self.selections.get(&Key::Chat(principal.id.clone(), Arc::clone(&chat)));
+            own.or_else(|| self.selections.get(&Key::TrustedChat(chat)))
+        })
+    }
+}
+
+impl LastSelection {
+    pub(super) fn offered(&self, tool: &ToolId) -> bool {
+        self.tools.tools().contains(tool)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::LastSelections;
+    use crate::domain::access::principal::{GroupTable, Principal, User};
+    use crate::domain::catalog::tool::ToolId;
+    use crate::service::ports::OfferedTools;
+
+    /// Two hours of a comparison over 2,000 tools were a gigabyte.
+    #[test]
+    fn selections_that_kept_everything_share_one_list() {
+        let selections = LastSelections::default();
+        let key = Principal::service_key();
+        let tools = |reversed: bool| {
+            let mut tools: Vec<ToolId> = (0..2_000).map(|number| ToolId::new("server", format!("tool{number}"))).collect();
+            if reversed {
+                tools.reverse();
+            }
+            selections.shared(OfferedTools::all(tools))
+        };
+        selections.remember(&key, "one", Some("a"), &tools(false));
+        selections.remember(&key, "two", Some("b"), &tools(true));
+        let of = |id| selections.of(&key, Some(id), None).unwrap();
+        assert!(Arc::ptr_eq(&of("one").tools.tools, &of("two").tools.tools));
+        assert!(of("two").offered(&ToolId::new("server", "tool7")) && !of("two").offered(&ToolId::new("server", "none")));
+    }
+
+    #[test]
+    fn a_caller_meets_its_own_selections_alone() {
+        let selections = LastSelections::default();
+        let key = Principal::service_key();
+        let other = Principal::anyone();
+        selections.remember(&key, "one", Some("chat"), &[ToolId::new("a", "b")].into_iter().collect());
+        selections.remember(&key, "two", Some("chat"), &OfferedTools::default());
+        let found = |principal: &Principal, id, chat| selections.of(principal, id, chat).map(|found| found.id.to_string());
+        assert_eq!(found(&key, Some("one"), Some("chat")).as_deref(), Some("one"));
+        assert_eq!(found(&key, Some("none"), Some("chat")).as_deref(), Some("two"));
+        assert_eq!(found(&key, None, None), None);
+        assert_eq!(found(&other, Some("one"), Some("chat")), None);
+        let one = selections.of(&key, Some("one"), None).unwrap();
+        assert!(one.offered(&ToolId::new("a", "b")) && !one.offered(&ToolId::new("a", "c")));
+    }
+
+    #[test]
+    fn a_trusted_key_selects_for_the_users_of_a_chat() {
+        let selections = LastSelections::default();
+        let key = Principal { vouches: true, ..Principal::service_key() };
+        let user = key.on_behalf_of(User { id: "u".into(), ..User::default() }, &GroupTable::default());
+        selections.remember(&key, "of the key", Some("chat"), &OfferedTools::default());
+        let found = |chat| selections.of(&user, Some("of the key"), Some(chat)).map(|found| found.id.to_string());
+        assert_eq!((found("chat").as_deref(), found("other")), (Some("of the key"), None));
+        selections.remember(&user, "of the user", Some("chat"), &OfferedTools::default());
+        assert_eq!(found("chat").as_deref(), Some("of the user"));
+    }
+}

@@ -1,0 +1,420 @@
+//! What is counted while the service works: for Prometheus, and by nobody's name.
+//!
+//! A message touches counters, which are atomic numbers, and a few histograms, each behind a lock that is held for an addition.
+//! Labels are ours or names of configured servers and their tools; a caller can't make one.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::service::ports::{CallOutcome, Limit, Verdict};
+
+/// Seconds. A selection with the built-in embedder takes one to three milliseconds, one with an endpoint some hundred.
+const SELECTION_BUCKETS: [f64; 14] = [0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+/// Seconds. A tool may take as long as its server's timeout.
+const CALL_BUCKETS: [f64; 14] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0];
+/// How a wrong key is answered, and how one too many is.
+const WRONG_KEY_ANSWERS: [&str; 2] = ["refused", "limited"];
+/// Tools of which calls are counted one by one. Beyond them only their servers are.
+const MOST_TOOLS: usize = 10_000;
+
+/// How a selection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelectionKind {
+    /// Tools were chosen.
+    Chosen,
+    /// The message needs none.
+    NoneNeeded,
+    /// Nothing of ours was on offer, or the message was empty.
+    NothingOnOffer,
+    /// All stay, for a comparison.
+    Static,
+    /// A part that should have helped did not; the selection is what the others make of it.
+    Degraded,
+}
+
+/// A part of a selection or a search that takes time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Embed,
+    Index,
+    /// A language model's judgement.
+    Rerank,
+}
+
+/// What a model asked for tools with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SearchKind {
+    FindTools,
+    SmartSelect,
+}
+
+/// How asking a language model ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JudgeOutcome {
+    Answered,
+    Failed,
+    /// It was not asked: it failed several times before.
+    LeftOut,
+}
+
+/// A cache of whose use is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheKind {
+    /// Vectors of messages.
+    Vectors,
+    /// Composed documents.
+    Documents,
+}
+
+/// How often a cache had what was wanted.
+#[derive(Clone, Debug, Default)]
+pub struct CacheMeter {
+    hits: Counter,
+    misses: Counter,
+}
+
+impl CacheMeter {
+    pub fn hits(&self, count: usize) {
+        self.hits.inc_by(count as u64);
+    }
+
+    pub fn misses(&self, count: usize) {
+        self.misses.inc_by(count as u64);
+    }
+}
+
+/// One selection, as it is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectionFigures {
+    pub kind: SelectionKind,
+    pub took: Duration,
+    /// Tools of ours that were on offer, and those that stayed.
+    pub tools_before: usize,
+    pub tools_after: usize,
+    pub tokens_before: u64,
+    pub tokens_after: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HttpLabels {
+    route: String,
+    method: &'static str,
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ServerLabels {
+    server: ServerName,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    server: ServerName,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CacheLabels {
+    cache: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ToolLabels {
+    server: ServerName,
+    tool: String,
+    outcome: &'static str,
+}
+
+/// One label of ours with a handful of values.
+macro_rules! labels {
+    ($($name:ident $label:ident),* $(,)?) => {
+        $(#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+        struct $name { $label: &'static str })*
+    };
+}
+labels!(AnswerLabels answer, KindLabels kind, StageLabels stage, OutcomeLabels outcome, LimitLabels limit, VerdictLabels verdict);
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// All counters. Without a registry they count for nobody.
+#[derive(Debug)]
+pub struct Meters {
+    http_requests: Family<HttpLabels, Counter>,
+    http_connections_ended: Counter,
+    wrong_keys: Family<AnswerLabels, Counter>,
+    calls: Family<CallLabels, Counter>,
+    call_seconds: Histograms<ServerLabels>,
+    recovered_calls: Counter,
+    /// `None`: not wanted.
+    tool_calls: Option<Family<ToolLabels, Counter>>,
+    tool_series: AtomicUsize,
+    selections: Family<KindLabels, Counter>,
+    selection_seconds: Histogram,
+    stage_seconds: Histograms<StageLabels>,
+    tools_before: Counter,
+    tools_after: Counter,
+    tokens_before: Counter,
+    tokens_after: Counter,
+    tokens_saved: Counter,
+    searches: Family<KindLabels, Counter>,
+    cache_requests: Family<CacheLabels, Counter>,
+    judge_requests: Family<OutcomeLabels, Counter>,
+    limited: Family<LimitLabels, Counter>,
+    feedback: Family<VerdictLabels, Counter>,
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self::new(false)
+    }
+}
+
+impl Meters {
+    /// `per_tool`: whether there is a series for every tool.
+    #[must_use]
+    pub fn new(per_tool: bool) -> Self {
+        let meters = Self {
+            http_requests: Family::default(),
+            http_connections_ended: Counter::default(),
+            wrong_keys: Family::default(),
+            calls: Family::default(),
+            call_seconds: Family::new_with_constructor(|| Histogram::new(CALL_BUCKETS)),
+            recovered_calls: Counter::default(),
+            tool_calls: per_tool.then(Family::default),
+            tool_series: AtomicUsize::new(0),
+            selections: Family::default(),
+            selection_seconds: Histogram::new(SELECTION_BUCKETS),
+            stage_seconds: Family::new_with_constructor(|| Histogram::new(SELECTION_BUCKETS)),
+            tools_before: Counter::default(),
+            tools_after: Counter::default(),
+            tokens_before: Counter::default(),
+            tokens_after: Counter::default(),
+            tokens_saved: Counter::default(),
+            searches: Family::default(),
+            cache_requests: Family::default(),
+            judge_requests: Family::default(),
+            limited: Family::default(),
+            feedback: Family::default(),
+        };
+        meters.begin_at_zero();
+        meters
+    }
+
+    /// Series whose labels are known are there from the start: without a first 0 the first increase is never seen.
+    fn begin_at_zero(&self) {
+        for answer in WRONG_KEY_ANSWERS {
+            drop(self.wrong_keys.get_or_create(&AnswerLabels { answer }));
+        }
+        for kind in SelectionKind::ALL {
+            drop(self.selections.get_or_create(&KindLabels { kind: kind.name() }));
+        }
+        for kind in [SearchKind::FindTools, SearchKind::SmartSelect] {
+            drop(self.searches.get_or_create(&KindLabels { kind: kind.name() }));
+        }
+        for outcome in [JudgeOutcome::Answered, JudgeOutcome::Failed, JudgeOutcome::LeftOut] {
+            drop(self.judge_requests.get_or_create(&OutcomeLabels { outcome: outcome.name() }));
+        }
+        for limit in [Limit::Calls, Limit::Selections, Limit::ServerCalls, Limit::ConcurrentCalls] {
+            drop(self.limited.get_or_create(&LimitLabels { limit: limit.name() }));
+        }
+        for verdict in Verdict::ALL {
+            drop(self.feedback.get_or_create(&VerdictLabels { verdict: verdict.name() }));
+        }
+        for stage in [Stage::Embed, Stage::Index, Stage::Rerank] {
+            drop(self.stage_seconds.get_or_create(&StageLabels { stage: stage.name() }));
+        }
+    }
+
+    /// Puts all of them where they are read. The names get the registry's prefix, and counters `_total`.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("http_requests", "Requests by route, method and class of the status", self.http_requests.clone());
+        registry.register(
+            "http_connections_ended",
+            "Connections of HTTP clients that were ended because there were too many",
+            self.http_connections_ended.clone(),
+        );
+        registry.register("wrong_keys", "Wrong keys of HTTP clients by how they were answered", self.wrong_keys.clone());
+        registry.register("calls", "Calls of tools by server and how they ended", self.calls.clone());
+        registry.register_with_unit("call_duration", "How long calls of tools took", Unit::Seconds, self.call_seconds.clone());
+        registry.register(
+            "recovered_calls",
+            "Calls of tools that the last selection of their chat had not offered",
+            self.recovered_calls.clone(),
+        );
+        if let Some(tool_calls) = &self.tool_calls {
+            registry.register("tool_calls", "Calls by tool and how they ended", tool_calls.clone());
+        }
+        registry.register("selections", "Selections by how they ended", self.selections.clone());
+        registry.register_with_unit("selection_duration", "How long selections took", Unit::Seconds, self.selection_seconds.clone());
+        registry.register_with_unit(
+            "stage_duration",
+            "How long the parts of selections and searches took",
+            Unit::Seconds,
+            self.stage_seconds.clone(),
+        );
+        registry.register("selection_tools_before", "Tools that were on offer before selections", self.tools_before.clone());
+        registry.register("selection_tools_after", "Tools that stayed on offer after selections", self.tools_after.clone());
+        registry.register("selection_tokens_before", "Tokens of the definitions before selections", self.tokens_before.clone());
+        registry.register("selection_tokens_after", "Tokens of the definitions after selections", self.tokens_after.clone());
+        registry.register("selection_tokens_saved", "Tokens of the definitions that selections left out", self.tokens_saved.clone());
+        registry.register("searches", "Searches for tools that models asked for", self.searches.clone());
+        registry.register("cache_requests", "What was wanted of caches, and whether they had it", self.cache_requests.clone());
+        registry.register("judge_requests", "Questions to language models by how they ended", self.judge_requests.clone());
+        registry.register("rate_limited", "Requests that a limit refused", self.limited.clone());
+        registry.register("feedback", "What callers said of tools and selections", self.feedback.clone());
+    }
+
+    /// `route` is the template of the route, never the path of a request.
+    pub fn request(&self, route: String, method: &str, status: u16) {
+        self.http_requests.get_or_create(&HttpLabels { route, method: method_name(method), status: status_class(status) }).inc();
+    }
+
+    pub fn connections_ended(&self, count: usize) {
+        self.http_connections_ended.inc_by(count as u64);
+    }
+
+    /// `is_limited`: whether its address had sent too many before.
+    pub fn wrong_key(&self, is_limited: bool) {
+        self.wrong_keys.get_or_create(&AnswerLabels { answer: WRONG_KEY_ANSWERS[usize::from(is_limited)] }).inc();
+    }
+
+    pub fn call(&self, tool: &ToolId, outcome: CallOutcome, took: Duration, recovered: bool) {
+        let (server, outcome) = (&tool.server, outcome.name());
+        self.calls.get_or_create(&CallLabels { server: server.clone(), outcome }).inc();
+        self.call_seconds.get_or_create(&ServerLabels { server: server.clone() }).observe(took.as_secs_f64());
+        if recovered {
+            self.recovered_calls.inc();
+        }
+        self.call_of_tool(tool, outcome);
+    }
+
+    /// A call that a limit refused: it took no time.
+    pub fn call_refused(&self, tool: &ToolId) {
+        let outcome = CallOutcome::Limited.name();
+        self.calls.get_or_create(&CallLabels { server: tool.server.clone(), outcome }).inc();
+        self.call_of_tool(tool, outcome);
+    }
+
+    fn call_of_tool(&self, tool: &ToolId, outcome: &'static str) {
+        let Some(tool_calls) = &self.tool_calls else { return };
+        let labels = ToolLabels { server: tool.server.clone(), tool: tool.name.to_string(), outcome };
+        if let Some(known) = tool_calls.get(&labels) {
+            known.inc();
+        } else if self.tool_series.fetch_add(1, Ordering::Relaxed) < MOST_TOOLS {
+            tool_calls.get_or_create(&labels).inc();
+        }
+    }
+
+    pub fn selection(&self, figures: &SelectionFigures) {
+        self.selections.get_or_create(&KindLabels { kind: figures.kind.name() }).inc();
+        self.selection_seconds.observe(figures.took.as_secs_f64());
+        self.tools_before.inc_by(figures.tools_before as u64);
+        self.tools_after.inc_by(figures.tools_after as u64);
+        self.tokens_before.inc_by(figures.tokens_before);
+        self.tokens_after.inc_by(figures.tokens_after);
+        self.tokens_saved.inc_by(figures.tokens_before.saturating_sub(figures.tokens_after));
+    }
+
+    pub fn stage(&self, stage: Stage, since: Instant) {
+        self.stage_seconds.get_or_create(&StageLabels { stage: stage.name() }).observe(since.elapsed().as_secs_f64());
+    }
+
+    pub fn search(&self, kind: SearchKind) {
+        self.searches.get_or_create(&KindLabels { kind: kind.name() }).inc();
+    }
+
+    #[must_use]
+    pub fn cache(&self, kind: CacheKind) -> CacheMeter {
+        let cache = match kind {
+            CacheKind::Vectors => "vectors",
+            CacheKind::Documents => "documents",
+        };
+        let counter = |result| self.cache_requests.get_or_create_owned(&CacheLabels { cache, result });
+        CacheMeter { hits: counter("hit"), misses: counter("miss") }
+    }
+
+    pub fn judge(&self, outcome: JudgeOutcome) {
+        self.judge_requests.get_or_create(&OutcomeLabels { outcome: outcome.name() }).inc();
+    }
+
+    pub fn limited(&self, limit: Limit) {
+        self.limited.get_or_create(&LimitLabels { limit: limit.name() }).inc();
+    }
+
+    pub fn feedback(&self, verdict: Verdict) {
+        self.feedback.get_or_create(&VerdictLabels { verdict: verdict.name() }).inc();
+    }
+}
+
+impl SelectionKind {
+    const ALL: [Self; 5] = [Self::Chosen, Self::NoneNeeded, Self::NothingOnOffer, Self::Static, Self::Degraded];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Chosen => "chosen",
+            Self::NoneNeeded => "none_needed",
+            Self::NothingOnOffer => "nothing_on_offer",
+            Self::Static => "static",
+            Self::Degraded => "degraded",
+        }
+    }
+}
+
+impl Stage {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Embed => "embed",
+            Self::Index => "index",
+            Self::Rerank => "rerank",
+        }
+    }
+}
+
+impl SearchKind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::FindTools => "find_tools",
+            Self::SmartSelect => "smart_select",
+        }
+    }
+}
+
+impl JudgeOutcome {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Failed => "failed",
+            Self::LeftOut => "left_out",
+        }
+    }
+}
+
+impl EncodeLabelValue for ServerName {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.as_str().encode(encoder)
+    }
+}
+
+/// A caller may send any word as its method.
+fn method_name(method: &str) -> &'static str {
+    const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    KNOWN.into_iter().find(|known| *known == method).unwrap_or("other")
+}
+
+fn status_class(status: u16) -> &'static str {
+    match status / 100 {
+        1 => "1xx",
+        2 => "2xx",
+        3 => "3xx",
+        4 => "4xx",
+        _ => "5xx",
+    }
+}

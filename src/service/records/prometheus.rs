@@ -1,0 +1,259 @@
+//! The metrics as text: what was counted, and the state of the parts at the moment somebody asks.
+//!
+//! In the form of `OpenMetrics` 1.0 for those who ask for it, as Prometheus does, otherwise in the older text form of Prometheus
+//! (0.0.4), which everything else reads.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::domain::catalog::tool::ServerName;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::ports::{Embedder, ProcessState, ServerPhase, ToolIndex, ToolServers};
+use crate::service::records::audit::Audit;
+use crate::service::records::metrics::Meters;
+use crate::service::records::record::Recorder;
+
+/// In front of every name but those of the process, which are the same everywhere.
+const PREFIX: &str = "toolsieve";
+/// How a label begins that holds the name of a server.
+const SERVER_LABEL: &str = "server=\"";
+
+/// How the text is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    OpenMetrics,
+    Plain,
+}
+
+/// What the system tells of the process; `None` where it tells nothing.
+pub type ReadProcess = Arc<dyn Fn() -> Option<ProcessState> + Send + Sync>;
+
+/// What became of the log, and of bugs that it speaks of.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LogState {
+    pub lines_dropped: u64,
+    pub panics: u64,
+}
+
+pub type ReadLog = Arc<dyn Fn() -> LogState + Send + Sync>;
+
+/// The parts of which the state is told.
+pub struct Parts {
+    pub current: Arc<CurrentCatalog>,
+    pub servers: Arc<dyn ToolServers>,
+    pub index: Arc<dyn ToolIndex>,
+    pub embedder: Arc<dyn Embedder>,
+    pub recorder: Recorder,
+    pub audit: Audit,
+    pub process: ReadProcess,
+    pub log: ReadLog,
+}
+
+pub struct Exposition {
+    registry: Registry,
+}
+
+impl Exposition {
+    #[must_use]
+    pub fn new(meters: &Meters, parts: Parts) -> Self {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Process(Arc::clone(&parts.process))));
+        let ours = registry.sub_registry_with_prefix(PREFIX);
+        ours.register("build", "Which program this is", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        meters.register(ours);
+        ours.register_collector(Box::new(States(parts)));
+        Self { registry }
+    }
+
+    /// The metrics, of servers only those that the caller may know of.
+    ///
+    /// # Errors
+    /// None: a text takes whatever is written.
+    pub fn text(&self, form: Form, shows: impl Fn(&ServerName) -> bool) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry)?;
+        Ok(written(&text, form, shows))
+    }
+}
+
+/// An `OpenMetrics` text in the wanted form, without series of servers that are not shown.
+fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut help = None;
+    let is_shown = |line: &str| server_of(line).is_none_or(|server| shows(&server));
+    for line in text.lines() {
+        let mut push = |line: &str| {
+            out.push_str(line);
+            out.push('\n');
+        };
+        match (form, line.strip_prefix("# ")) {
+            (_, None) if !is_shown(line) => {}
+            (Form::OpenMetrics, _) | (Form::Plain, None) => push(line),
+            // The type, which comes behind it, says how the family is called in the older form.
+            (Form::Plain, Some(comment)) if comment.starts_with("HELP ") => help = comment.splitn(3, ' ').nth(2),
+            (Form::Plain, Some(comment)) => {
+                let mut words = comment.split(' ');
+                if let (Some("TYPE"), Some(name), Some(kind)) = (words.next(), words.next(), words.next()) {
+                    let (name, kind) = match kind {
+                        "counter" => (format!("{name}_total"), kind),
+                        "info" => (format!("{name}_info"), "gauge"),
+                        "unknown" => (name.to_owned(), "untyped"),
+                        _ => (name.to_owned(), kind),
+                    };
+                    push(&format!("# HELP {name} {}", help.take().unwrap_or_default()));
+                    push(&format!("# TYPE {name} {kind}"));
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The name of the server that a line is about.
+fn server_of(line: &str) -> Option<ServerName> {
+    let at = line.find(SERVER_LABEL)? + SERVER_LABEL.len();
+    let mut name = String::new();
+    let mut characters = line[at..].chars();
+    loop {
+        match characters.next()? {
+            '"' => return Some(name.as_str().into()),
+            '\\' => name.push(match characters.next()? {
+                'n' => '\n',
+                other => other,
+            }),
+            other => name.push(other),
+        }
+    }
+}
+
+/// The state of our parts.
+struct States(Parts);
+
+impl fmt::Debug for States {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("States").finish_non_exhaustive()
+    }
+}
+
+impl Collector for States {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Parts { current, servers, index, embedder, recorder, audit, log, .. } = &self.0;
+        let catalog = current.snapshot();
+        gauge(&mut encoder, "catalog_tools", "Tools that are known", catalog.tools().len() as u64)?;
+        gauge(&mut encoder, "catalog_servers", "Servers whose tools are known", catalog.servers().len() as u64)?;
+
+        let states = servers.states();
+        let kind = ConstGauge::new(0_u64).metric_type();
+        let mut metric = encoder.encode_descriptor("connections", "Configured servers by the state of the connection.", None, kind)?;
+        for (phase, name) in
+            [(ServerPhase::Starting, "starting"), (ServerPhase::Connected, "connected"), (ServerPhase::Retrying, "retrying")]
+        {
+            let count = states.iter().filter(|state| state.phase == phase).count() as u64;
+            metric.encode_family(&[("phase", name)])?.encode_gauge(&count)?;
+        }
+        let mut metric = encoder.encode_descriptor("server_up", "Whether the server is connected.", None, kind)?;
+        for state in &states {
+            let is_up = u64::from(state.phase == ServerPhase::Connected);
+            metric.encode_family(&[("server", state.server.as_str())])?.encode_gauge(&is_up)?;
+        }
+        let mut metric = encoder.encode_descriptor("server_tools", "Tools of the server's last list.", None, kind)?;
+        for state in &states {
+            metric.encode_family(&[("server", state.server.as_str())])?.encode_gauge(&(state.tools as u64))?;
+        }
+
+        let index = index.state();
+        gauge(&mut encoder, "index_documents", "Tools in the index", index.documents as u64)?;
+        gauge(&mut encoder, "index_embedded_documents", "Tools that are searched by a vector", index.embedded as u64)?;
+        if let Some(qdrant) = index.qdrant {
+            gauge(&mut encoder, "qdrant_nodes", "Configured nodes of the Qdrant cluster", qdrant.nodes as u64)?;
+            gauge(&mut encoder, "qdrant_nodes_answering", "Nodes of the Qdrant cluster that answer", qdrant.answering as u64)?;
+        }
+        gauge(&mut encoder, "embedder_up", "Whether messages can be embedded", u64::from(embedder.fault().is_none()))?;
+        counter(&mut encoder, "events_lost", "Selection events that were not written down", recorder.lost())?;
+        counter(&mut encoder, "audit_entries_lost", "Entries that the audit log lacks", audit.lost())?;
+        let LogState { lines_dropped, panics } = log();
+        counter(&mut encoder, "log_lines_dropped", "Lines of the log that nobody read or that could not be written", lines_dropped)?;
+        counter(&mut encoder, "panics", "Parts of the service that panicked: bugs", panics)
+    }
+}
+
+/// The process, by the names that all clients of Prometheus use.
+struct Process(ReadProcess);
+
+impl fmt::Debug for Process {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Process")
+    }
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(state) = (self.0)() else { return Ok(()) };
+        let (seconds, bytes) = (Unit::Seconds, Unit::Bytes);
+        let cpu = ConstCounter::new(state.cpu_seconds);
+        cpu.encode(encoder.encode_descriptor("process_cpu", "Time on processors.", Some(&seconds), cpu.metric_type())?)?;
+        let sizes = [
+            ("process_resident_memory", "Resident memory.", state.resident_bytes),
+            ("process_virtual_memory", "Virtual memory.", state.virtual_bytes),
+        ];
+        for (name, help, size) in sizes {
+            let size = ConstGauge::new(size);
+            size.encode(encoder.encode_descriptor(name, help, Some(&bytes), size.metric_type())?)?;
+        }
+        gauge(&mut encoder, "process_threads", "Threads", state.threads)?;
+        gauge(&mut encoder, "process_open_fds", "Open file descriptors", state.open_files)?;
+        if let Some(most) = state.most_files {
+            gauge(&mut encoder, "process_max_fds", "How many file descriptors may be open", most)?;
+        }
+        let started = ConstGauge::new(state.started_seconds);
+        started.encode(encoder.encode_descriptor(
+            "process_start_time",
+            "When it was started, since 1970.",
+            Some(&seconds),
+            started.metric_type(),
+        )?)
+    }
+}
+
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    // The format has whole numbers of 63 bits.
+    let value = ConstGauge::new(value.min(i64::MAX.unsigned_abs()));
+    value.encode(encoder.encode_descriptor(name, &format!("{help}."), None, value.metric_type())?)
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let value = ConstCounter::new(value);
+    value.encode(encoder.encode_descriptor(name, &format!("{help}."), None, value.metric_type())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Form, written};
+
+    const TEXT: &str = "# HELP a_seconds Time.\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\na_seconds_total{server=\"o\\\"ne\"} 1\n\
+                        a_seconds_total{server=\"two\",outcome=\"success\"} 2\n# HELP b Which.\n# TYPE b info\nb_info{version=\"1\"} 1\n# EOF\n";
+
+    #[test]
+    fn the_older_form_has_other_names_and_no_end() {
+        let plain = "# HELP a_seconds_total Time.\n# TYPE a_seconds_total counter\na_seconds_total{server=\"o\\\"ne\"} 1\n\
+                     a_seconds_total{server=\"two\",outcome=\"success\"} 2\n# HELP b_info Which.\n# TYPE b_info gauge\nb_info{version=\"1\"} 1\n";
+        assert_eq!(written(TEXT, Form::Plain, |_| true), plain);
+        assert_eq!(written(TEXT, Form::OpenMetrics, |_| true), TEXT);
+    }
+
+    #[test]
+    fn servers_that_are_hidden_have_no_series() {
+        let shown = |server: &'static str| written(TEXT, Form::OpenMetrics, |name| name.as_str() == server);
+        assert!(shown("o\"ne").contains("o\\\"ne") && !shown("o\"ne").contains("two"));
+        assert!(shown("two").contains("two") && !shown("two").contains("ne\\\""));
+        assert!(shown("none").contains("b_info") && !shown("none").contains("a_seconds_total{"));
+    }
+}

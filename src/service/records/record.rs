@@ -1,0 +1,205 @@
+//! Writes down what happened to selections, behind the request that caused it, and ties together what belongs together.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::access::principal::Principal;
+use crate::domain::catalog::tool::ToolId;
+use crate::service::caller::Caller;
+use crate::service::ports::{CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, Store};
+use crate::service::records::last_selections::{LastSelection, LastSelections};
+use crate::service::records::metrics::{Meters, SearchKind};
+use crate::service::records::write_behind::{Batches, Lost};
+use crate::service::supervision::Supervised;
+
+/// Events that may wait. More than that means that the store does not keep up; then the newest are dropped and counted.
+const QUEUE: usize = 16_384;
+/// Events written in one transaction.
+const BATCH: usize = 4_096;
+/// How long an event may wait for company: one transaction for many costs a call next to nothing.
+const GATHER: Duration = Duration::from_millis(500);
+/// Events for which room is kept between two batches.
+const GATHERED: usize = 64;
+/// What is kept of a message's text, where it is kept.
+const MAX_TEXT_CHARACTERS: usize = 4_000;
+
+/// Takes events without waiting.
+#[derive(Clone)]
+pub struct Recorder {
+    queue: mpsc::Sender<SelectionEvent>,
+    lost: Arc<Lost>,
+    last: LastSelections,
+    meters: Arc<Meters>,
+    keeps_text: bool,
+}
+
+impl Recorder {
+    /// Starts the writer. It ends after `stop`, when everything that was queued is written.
+    #[must_use]
+    pub fn start(store: Arc<dyn Store>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+        let (queue, events) = mpsc::channel(QUEUE);
+        let lost = Arc::<Lost>::default();
+        let writer = Writer { store, retention, lost: Arc::clone(&lost) };
+        let task = tokio::spawn(writer.run(Batches { queue: events, most: BATCH, gather: GATHER, stop }));
+        (Self { queue, lost, last: LastSelections::default(), meters: Arc::default(), keeps_text: false }, task)
+    }
+
+    /// Counts what happens there too.
+    #[must_use]
+    pub fn with_meters(self, meters: Arc<Meters>) -> Self {
+        Self { meters, ..self }
+    }
+
+    /// Keeps the texts of messages.
+    #[must_use]
+    pub fn with_texts(self, keeps_text: bool) -> Self {
+        Self { keeps_text, ..self }
+    }
+
+    #[must_use]
+    pub fn meters(&self) -> &Meters {
+        &self.meters
+    }
+
+    /// How many events were lost since the start: the store did not keep up, or failed.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.lost.total()
+    }
+
+    pub fn record(&self, event: SelectionEvent) {
+        if self.queue.try_send(event).is_err() {
+            self.lost.add(1);
+        }
+    }
+
+    /// The same, for a selection: what follows it is tied to it.
+    pub(in crate::service) fn record_selection(&self, mut event: SelectionEvent, principal: &Principal) {
+        if let (Some(id), SelectionEventKind::Offered { tools, .. }) = (&event.selection, &mut event.kind) {
+            *tools = self.last.shared(std::mem::take(tools));
+            self.last.remember(principal, id, event.chat.as_deref(), tools);
+        }
+        self.record(event);
+    }
+
+    /// The selection that a caller follows: the one that it names, otherwise the last one of its chat.
+    pub(super) fn followed(&self, caller: &Caller) -> Option<Arc<LastSelection>> {
+        self.last.of(&caller.principal, caller.selection.as_deref(), caller.chat.as_deref())
+    }
+
+    /// Writes a search down, of these tools, best first.
+    pub(in crate::service) fn searched(&self, kind: SearchKind, caller: &Caller, message: EventMessage, tools: Vec<ToolId>) {
+        self.meters.search(kind);
+        let followed = self.followed(caller);
+        let recovered = followed.as_ref().zip(tools.first()).is_some_and(|(selection, best)| !selection.offered(best));
+        self.record(SelectionEvent {
+            at: SystemTime::now(),
+            selection: followed.map(|selection| selection.id.to_string()),
+            principal: caller.principal.id.as_str().to_owned(),
+            chat: caller.chat.clone(),
+            conversation: caller.conversation(),
+            kind: SelectionEventKind::Searched { message, tools, recovered },
+        });
+    }
+
+    /// Writes a call down that has ended.
+    pub(in crate::service) fn record_call(&self, caller: &Caller, tool: ToolId, outcome: CallOutcome, took: Duration) {
+        let followed = self.followed(caller);
+        let recovered = followed.as_ref().is_some_and(|selection| !selection.offered(&tool));
+        self.meters.call(&tool, outcome, took, recovered);
+        self.record(SelectionEvent {
+            at: SystemTime::now(),
+            selection: followed.map(|selection| selection.id.to_string()),
+            principal: caller.principal.id.as_str().to_owned(),
+            chat: caller.chat.clone(),
+            conversation: caller.conversation(),
+            kind: SelectionEventKind::Called { tool, outcome, took, recovered },
+        });
+    }
+
+    /// Writes down what a conversation loaded, took back or listed. What belongs to none is not counted.
+    pub(in crate::service) fn of_conversation(&self, caller: &Caller, kind: SelectionEventKind) {
+        let Some(conversation) = caller.conversation() else { return };
+        self.record(SelectionEvent {
+            at: SystemTime::now(),
+            selection: None,
+            principal: caller.principal.id.as_str().to_owned(),
+            chat: caller.chat.clone(),
+            conversation: Some(conversation),
+            kind,
+        });
+    }
+
+    /// A message as it may be kept.
+    pub(in crate::service) fn message(&self, text: &str) -> EventMessage {
+        let end = text.char_indices().nth(MAX_TEXT_CHARACTERS).map_or(text.len(), |(at, _)| at);
+        EventMessage { text: self.keeps_text.then(|| text[..end].to_owned()) }
+    }
+}
+
+/// How long things are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Retention {
+    pub chats: Duration,
+    pub events: Duration,
+    /// Of the sums over events.
+    pub usage: Duration,
+}
+
+struct Writer {
+    store: Arc<dyn Store>,
+    retention: Retention,
+    lost: Arc<Lost>,
+}
+
+impl Writer {
+    async fn run(self, mut events: Batches<SelectionEvent>) {
+        let mut part = Supervised::new("record of use");
+        while part.panicked(self.write(&mut events)).await {}
+    }
+
+    async fn write(&self, events: &mut Batches<SelectionEvent>) {
+        const SWEEP: Duration = Duration::from_hours(1);
+        let mut sweep = tokio::time::interval(SWEEP);
+        let mut batch = Vec::new();
+        loop {
+            tokio::select! {
+                more = events.next(&mut batch) => {
+                    if !more {
+                        return;
+                    }
+                    self.save(&mut batch).await;
+                }
+                _ = sweep.tick() => self.forget().await,
+            }
+        }
+    }
+
+    async fn save(&self, batch: &mut Vec<SelectionEvent>) {
+        if let Err(error) = self.store.record(batch).await {
+            self.lost.add(batch.len());
+            tracing::warn!(error = %error, "selection events were not stored");
+        }
+        batch.clear();
+        batch.shrink_to(GATHERED);
+        let lost = self.lost.untold();
+        if lost > 0 {
+            tracing::warn!(lost, "selection events were lost: the store fails or does not keep up");
+        }
+    }
+
+    async fn forget(&self) {
+        let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        match self.store.forget_before(before(self.retention.chats), before(self.retention.events)).await {
+            Ok(0) => {}
+            Ok(rows) => tracing::info!(rows, "chats and events past their retention were removed"),
+            Err(error) => tracing::warn!(error = %error, "old chats and events were not removed"),
+        }
+        if let Err(error) = self.store.forget_usage_before(before(self.retention.usage)).await {
+            tracing::warn!(error = %error, "old usage was not removed");
+        }
+    }
+}

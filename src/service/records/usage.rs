@@ -1,0 +1,123 @@
+//! What is used, how often and how well: sums over tools, servers and days.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::domain::catalog::tool::ServerName;
+use crate::domain::records::usage::Latencies;
+use crate::service::ports::{self, DayUsage, MessageCounts, Store, StoreError, ToolCounts, ToolUsage, UsageQuery};
+
+pub struct Usage {
+    pub store: Arc<dyn Store>,
+}
+
+/// What was used in a time.
+#[derive(Clone, Debug)]
+pub struct UsageReport {
+    pub totals: Totals,
+    /// The most important first, as it was asked.
+    pub tools: Vec<ToolUsage>,
+    /// How many there are, those that are not shown too.
+    pub tool_count: usize,
+    /// As the tools are.
+    pub servers: Vec<ServerUsage>,
+    /// The first one first.
+    pub days: Vec<DayUsage>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Totals {
+    pub messages: MessageCounts,
+    pub tools: ToolCounts,
+}
+
+/// The tools of one server together.
+#[derive(Clone, Debug)]
+pub struct ServerUsage {
+    pub server: ServerName,
+    pub counts: ToolCounts,
+    pub latencies: Latencies,
+    pub called_at: Option<SystemTime>,
+}
+
+/// What goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UsageOrder {
+    #[default]
+    Called,
+    Offered,
+    Recovered,
+}
+
+impl UsageOrder {
+    pub const ALL: [Self; 3] = [Self::Called, Self::Offered, Self::Recovered];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Called => "called",
+            Self::Offered => "offered",
+            Self::Recovered => "recovered",
+        }
+    }
+
+    /// The larger, the earlier.
+    fn of(self, counts: &ToolCounts) -> (u64, u64, u64) {
+        match self {
+            Self::Called => (counts.called, counts.offered, counts.recovered),
+            Self::Offered => (counts.offered, counts.called, counts.recovered),
+            Self::Recovered => (counts.recovered, counts.called, counts.offered),
+        }
+    }
+}
+
+impl Usage {
+    /// The sums over a time, with the `limit` first tools.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn report(&self, query: &UsageQuery, order: UsageOrder, limit: usize) -> Result<UsageReport, StoreError> {
+        let ports::Usage { mut tools, mut days } = self.store.usage(query).await?;
+        days.sort_by_key(|day| day.day);
+        let mut totals = Totals::default();
+        for day in &days {
+            totals.messages.add(&day.messages);
+            totals.tools.add(&day.tools);
+        }
+        let mut servers = of_servers(&tools);
+        servers.sort_by(|one, other| order.of(&other.counts).cmp(&order.of(&one.counts)).then_with(|| one.server.cmp(&other.server)));
+        tools.sort_by(|one, other| order.of(&other.counts).cmp(&order.of(&one.counts)).then_with(|| one.tool.cmp(&other.tool)));
+        let tool_count = tools.len();
+        tools.truncate(limit);
+        Ok(UsageReport { totals, tools, tool_count, servers, days })
+    }
+}
+
+/// The share of calls that a tool answered without an error; `None` where there was none.
+#[must_use]
+pub fn success_rate(counts: &ToolCounts) -> Option<f64> {
+    (counts.called > 0).then(|| counts.succeeded as f64 / counts.called as f64)
+}
+
+/// The time that half of the calls did not exceed, and the one that 95 of 100 did not; to a tenth.
+#[must_use]
+pub fn quantiles(latencies: &Latencies) -> Option<(Duration, Duration)> {
+    latencies.quantile(0.5).zip(latencies.quantile(0.95))
+}
+
+fn of_servers(tools: &[ToolUsage]) -> Vec<ServerUsage> {
+    let mut servers: BTreeMap<&ServerName, ServerUsage> = BTreeMap::new();
+    for tool in tools {
+        let server = servers.entry(&tool.tool.server).or_insert_with(|| ServerUsage {
+            server: tool.tool.server.clone(),
+            counts: ToolCounts::default(),
+            latencies: Latencies::default(),
+            called_at: None,
+        });
+        server.counts.add(&tool.counts);
+        server.latencies.add_all(&tool.latencies);
+        server.called_at = server.called_at.max(tool.called_at);
+    }
+    servers.into_values().collect()
+}

@@ -1,0 +1,318 @@
+//! The chats' sets: written behind to the store, and read from there for every message, because another process may serve the
+//! chat too. What two of them did at the same time is put together; memory holds what is not written yet.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::future::Cache;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
+use crate::service::catalog::current::LiveSelection;
+use crate::service::ports::{Store, StoredChat};
+use crate::service::supervision::Supervised;
+
+/// Chats held in memory.
+const HELD: u64 = 10_000;
+const IDLE: Duration = Duration::from_hours(2);
+const QUEUE: usize = 4_096;
+/// How long a change may wait for more of them before it is written.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// How often a set is put together with what others wrote before it has to wait.
+const ATTEMPTS: usize = 5;
+/// When sets that the store did not take are tried again: twice as long after each failure.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// Failures after which the others wait without being tried.
+const FAILURES: usize = 3;
+/// Sets that may wait.
+const WAITING: usize = 10_000;
+
+type Entry = Arc<Mutex<Held>>;
+
+/// A chat's set in memory.
+#[derive(Default)]
+struct Held {
+    set: ChatSet,
+    /// Of the store, from which the set was made; 0: there was none.
+    version: u64,
+    is_known: bool,
+    /// Whether it holds what the store does not.
+    is_changed: bool,
+    /// What was taken out since it was written last: it does not come back with what another process wrote.
+    removed: HashSet<ToolId>,
+    /// Whether its owner is gone: it is written no more.
+    is_gone: bool,
+}
+
+/// What became of a chat's set.
+#[derive(Clone, Debug, Default)]
+pub struct Updated {
+    /// The chat's tools in the order in which they were first offered.
+    pub set: ChatSet,
+    /// Tools that went over the budget.
+    pub dropped: Vec<ToolId>,
+    pub warning: Option<String>,
+}
+
+#[derive(Clone)]
+pub struct Chats {
+    store: Arc<dyn Store>,
+    held: Cache<ChatKey, Entry>,
+    changed: mpsc::Sender<(ChatKey, Entry)>,
+    settings: LiveSelection,
+}
+
+impl Chats {
+    /// Starts the writer. It ends after `stop`, when everything that was queued is written.
+    #[must_use]
+    pub fn start(store: Arc<dyn Store>, settings: LiveSelection, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+        let (changed, queue) = mpsc::channel(QUEUE);
+        let writer = Writer { store: Arc::clone(&store), waiting: HashMap::new(), pause: FIRST_PAUSE, retry: None };
+        let task = tokio::spawn(writer.run(queue, stop));
+        let held = Cache::builder().max_capacity(HELD).time_to_idle(IDLE).build();
+        (Self { store, held, changed, settings }, task)
+    }
+
+    /// Adds what was offered and marks what was called.
+    pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &[ToolId]) -> Updated {
+        self.take(key, &Wanted { offered, all_of: offered, ..Wanted::default() }, called).await
+    }
+
+    /// The same, but nothing is added where the set serves already: each change of the definitions costs the provider's prompt cache.
+    pub async fn take(&self, key: &ChatKey, wanted: &Wanted<'_>, called: &[ToolId]) -> Updated {
+        let offered = wanted.offered;
+        let budget = self.settings.load().chat_budget;
+        let entry = self.held.entry_by_ref(key).or_default().await.into_value();
+        let mut held = entry.lock().await;
+        if !held.refresh(key, self.store.as_ref()).await {
+            // Nothing is kept, so that nothing stored is overwritten.
+            let mut set = ChatSet::default();
+            let dropped = set.update(offered, called, budget);
+            let warning = Some("the chat's earlier tools are not known: the store does not answer".to_owned());
+            return Updated { set, dropped, warning };
+        }
+        let mut warning = None;
+        let before = held.set.clone();
+        let known: Vec<ToolId>;
+        let offered = if held.set.serves(wanted) {
+            known = offered.iter().filter(|tool| held.set.contains(tool)).cloned().collect();
+            known.as_slice()
+        } else {
+            offered
+        };
+        let dropped = held.set.update(offered, called, budget);
+        held.removed.retain(|tool| !offered.contains(tool) && !called.contains(tool));
+        let set = held.set.clone();
+        held.is_changed |= set != before;
+        let is_changed = held.is_changed;
+        drop(held);
+        // One that found no place in the queue is queued with the next message.
+        if is_changed && self.changed.try_send((key.clone(), entry)).is_err() {
+            warning = Some("the chat's set is kept in memory only: the store does not keep up".to_owned());
+        }
+        Updated { set, dropped, warning }
+    }
+
+    /// The set as it is now; `None` where the store does not answer and nothing is held.
+    pub async fn read(&self, key: &ChatKey) -> Option<ChatSet> {
+        let entry = self.held.entry_by_ref(key).or_default().await.into_value();
+        let mut held = entry.lock().await;
+        held.refresh(key, self.store.as_ref()).await.then(|| held.set.clone())
+    }
+
+    /// Takes these tools out at once. Returns the set without them, and whether any was in it; `None` where the set is not known.
+    pub async fn remove(&self, key: &ChatKey, tools: &HashSet<ToolId>) -> Option<(ChatSet, bool)> {
+        let entry = self.held.entry_by_ref(key).or_default().await.into_value();
+        let mut held = entry.lock().await;
+        if !held.refresh(key, self.store.as_ref()).await {
+            return None;
+        }
+        let before = held.set.tools().len();
+        held.set.remove(tools);
+        let set = held.set.clone();
+        let was_there = set.tools().len() < before;
+        if was_there {
+            held.is_changed = true;
+            held.removed.extend(tools.iter().cloned());
+            drop(held);
+            if self.changed.try_send((key.clone(), entry)).is_err() {
+                tracing::warn!("a chat's set is kept in memory only: the store does not keep up");
+            }
+        }
+        Some((set, was_there))
+    }
+
+    /// Takes out of memory what is gone from the store with its owner, and writes none of it again.
+    pub async fn forget(&self, owner: &PrincipalId) {
+        let theirs: Vec<(Arc<ChatKey>, Entry)> = self.held.iter().filter(|(key, _)| key.principal == *owner).collect();
+        for (key, entry) in theirs {
+            entry.lock().await.is_gone = true;
+            self.held.invalidate(&*key).await;
+        }
+    }
+}
+
+impl Held {
+    /// Takes over what the store has, unless there is more here. Returns whether the chat's set is known.
+    async fn refresh(&mut self, key: &ChatKey, store: &dyn Store) -> bool {
+        if self.is_changed {
+            return true;
+        }
+        match store.chat(key).await {
+            Ok(stored) => {
+                let StoredChat { set, version } = stored.unwrap_or_default();
+                *self = Self { set, version, is_known: true, is_changed: false, removed: HashSet::new(), is_gone: self.is_gone };
+            }
+            Err(error) => tracing::warn!(error = %error, "a chat's set could not be read"),
+        }
+        self.is_known
+    }
+}
+
+/// Writes sets behind the messages that changed them. What the store does not take waits until it does.
+struct Writer {
+    store: Arc<dyn Store>,
+    waiting: HashMap<ChatKey, Entry>,
+    /// How long, and until when, what waits is left alone. `None`: nothing waits.
+    pause: Duration,
+    retry: Option<Instant>,
+}
+
+impl Writer {
+    async fn run(mut self, mut queue: mpsc::Receiver<(ChatKey, Entry)>, stop: CancellationToken) {
+        let mut part = Supervised::new("chats' sets");
+        while part.panicked(self.write(&mut queue, &stop)).await {}
+    }
+
+    async fn write(&mut self, queue: &mut mpsc::Receiver<(ChatKey, Entry)>, stop: &CancellationToken) {
+        let mut changed = Vec::new();
+        loop {
+            let is_stopping = stop.is_cancelled();
+            tokio::select! {
+                biased;
+                count = queue.recv_many(&mut changed, QUEUE) => if count == 0 {
+                    return self.retry().await;
+                },
+                () = until(self.retry) => {
+                    self.retry().await;
+                    continue;
+                }
+                () = stop.cancelled(), if !is_stopping => {
+                    queue.close();
+                    continue;
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(GATHER) => {}
+                () = stop.cancelled() => {}
+            }
+            while let Ok(more) = queue.try_recv() {
+                changed.push(more);
+            }
+            // A chat that changed several times is written once, as it is now.
+            let changed: HashMap<ChatKey, Entry> = changed.drain(..).collect();
+            if self.retry.is_some() {
+                self.wait(changed).await;
+            } else {
+                self.save(changed).await;
+            }
+        }
+    }
+
+    async fn retry(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.retry = None;
+        self.save(waiting).await;
+    }
+
+    async fn save(&mut self, changed: HashMap<ChatKey, Entry>) {
+        let mut failed = HashMap::new();
+        for (key, entry) in changed {
+            // One that fails by itself keeps no other from the store, and a store that fails is not asked for each of thousands.
+            if failed.len() >= FAILURES || !save(self.store.as_ref(), &key, &entry).await {
+                failed.insert(key, entry);
+            }
+        }
+        if failed.is_empty() {
+            self.pause = FIRST_PAUSE;
+            return;
+        }
+        tracing::warn!(chats = failed.len(), pause = ?self.pause, "sets of chats were not stored; they are tried again");
+        self.retry = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.wait(failed).await;
+    }
+
+    /// Over the limit sets are let go: what the store has holds again.
+    async fn wait(&mut self, changed: HashMap<ChatKey, Entry>) {
+        let mut lost = 0;
+        for (key, entry) in changed {
+            if self.waiting.len() < WAITING || self.waiting.contains_key(&key) {
+                self.waiting.insert(key, entry);
+            } else {
+                entry.lock().await.is_changed = false;
+                lost += 1;
+            }
+        }
+        if lost > 0 {
+            tracing::warn!(chats = lost, "sets of chats were lost: the store fails, and too many wait for it");
+        }
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Writes a set; where another process was quicker, with what that one wrote. Returns whether the store has it.
+async fn save(store: &dyn Store, key: &ChatKey, entry: &Entry) -> bool {
+    let failed = |error| {
+        tracing::warn!(error = %error, "a chat's set was not stored");
+        false
+    };
+    for _ in 0..ATTEMPTS {
+        let (set, version) = {
+            let held = entry.lock().await;
+            if held.is_gone {
+                return true;
+            }
+            (held.set.clone(), held.version)
+        };
+        match store.save_chat(key, &set, version).await {
+            Ok(Some(version)) => {
+                let mut held = entry.lock().await;
+                held.version = version;
+                // A change of the meantime is in the queue.
+                held.is_changed = held.set != set;
+                if !held.is_changed {
+                    held.removed.clear();
+                }
+                return true;
+            }
+            Ok(None) => match store.chat(key).await {
+                Ok(stored) => {
+                    let StoredChat { set, version } = stored.unwrap_or_default();
+                    let mut held = entry.lock().await;
+                    held.set.merge_into(set);
+                    let removed = std::mem::take(&mut held.removed);
+                    held.set.remove(&removed);
+                    held.removed = removed;
+                    held.version = version;
+                }
+                Err(error) => return failed(error),
+            },
+            Err(error) => return failed(error),
+        }
+    }
+    false
+}

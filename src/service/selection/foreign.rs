@@ -1,0 +1,143 @@
+//! Tools of somebody else, judged with ours by their definitions.
+//!
+//! They come with each request, so the work for them is bounded: a definition is embedded as its name and first sentence, its
+//! vector is kept, and one request has so many new ones embedded at most. The others are kept as if nobody had asked. The work
+//! goes on in portions and ends with the request.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::texts::ToolText;
+use crate::domain::selection::relevance::{LexicalModel, SparseVector, bounded_passage};
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::ports::Embedder;
+
+/// A tool of somebody else that shall be judged with ours: what is known of it is its definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignTool {
+    pub name: String,
+    pub description: String,
+}
+
+/// Memory for the vectors of definitions, in bytes.
+const CACHE_BYTES: u64 = 8 << 20;
+/// Definitions that one request has embedded at most.
+pub const NEW_PER_REQUEST: usize = 128;
+/// Definitions that are embedded or looked at without a stop.
+const PORTION: usize = 32;
+/// An embedder elsewhere may wait and try again; a message does not wait for that.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Characters of a description whose words count.
+const DESCRIPTION_CHARACTERS: usize = 2_000;
+
+/// The vectors of definitions that were judged before, by the hash of what was embedded.
+pub(super) struct ForeignVectors(Cache<Fingerprint, Arc<[f32]>>);
+
+/// What is known of foreign tools for one message, in their order.
+#[derive(Default)]
+pub(super) struct Foreign {
+    pub(super) known: Vec<Known>,
+    pub(super) warning: Option<String>,
+}
+
+pub(super) enum Known {
+    /// A vector, where there is one, and the BM25 score for each text of the message.
+    Judged(Option<Arc<[f32]>>, Vec<f32>),
+    /// More than one request may ask for.
+    TooMany,
+}
+
+impl Default for ForeignVectors {
+    fn default() -> Self {
+        let weight = |_: &Fingerprint, vector: &Arc<[f32]>| u32::try_from(size_of_val(&**vector) + 96).unwrap_or(u32::MAX);
+        Self(Cache::builder().max_capacity(CACHE_BYTES).weigher(weight).build())
+    }
+}
+
+impl ForeignVectors {
+    /// What is known of these tools for a message with these query vectors.
+    pub(super) async fn judge(
+        &self,
+        tools: &[ForeignTool],
+        embedder: &dyn Embedder,
+        lexical: &LexicalModel,
+        catalog: &Catalog,
+        queries: &[SparseVector],
+    ) -> Foreign {
+        let passages: Vec<String> = tools.iter().map(|tool| bounded_passage(&tool.name, &tool.description)).collect();
+        let hashes: Vec<Fingerprint> = passages.iter().map(|passage| Fingerprint::of_text(passage)).collect();
+        let mut vectors: Vec<Option<Arc<[f32]>>> = hashes.iter().map(|hash| self.0.get(hash)).collect();
+        let missing: Vec<usize> = (0..tools.len()).filter(|&place| vectors[place].is_none()).collect();
+        let (now, later) = missing.split_at(missing.len().min(NEW_PER_REQUEST));
+        let embedded = tokio::time::timeout(PATIENCE, async {
+            for portion in now.chunks(PORTION) {
+                let texts = portion.iter().map(|&place| passages[place].clone()).collect();
+                for (&place, vector) in portion.iter().zip(embedder.embed_passages(texts).await?) {
+                    self.0.insert(hashes[place], Arc::clone(&vector));
+                    vectors[place] = Some(vector);
+                }
+            }
+            Ok::<(), crate::service::ports::EmbedError>(())
+        });
+        let embedded = embedded.await;
+        let warning = match embedded {
+            Ok(Ok(())) if later.is_empty() => None,
+            Ok(Ok(())) => {
+                Some(format!("{} of {} foreign tools are kept without a look: too many new ones at once", later.len(), tools.len()))
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error, "foreign tools were not embedded");
+                Some("foreign tools are judged by their words alone: the embedder does not answer".to_owned())
+            }
+            Err(_) => Some("foreign tools are judged by their words alone: the embedder is too slow".to_owned()),
+        };
+        let scores = scores(tools, lexical, catalog, queries).await;
+        let mut known: Vec<Known> = vectors.into_iter().zip(scores).map(|(vector, scores)| Known::Judged(vector, scores)).collect();
+        for &place in later {
+            known[place] = Known::TooMany;
+        }
+        Foreign { known, warning }
+    }
+}
+
+/// The BM25 scores of each tool for each query, among our tools and these.
+async fn scores(tools: &[ForeignTool], lexical: &LexicalModel, catalog: &Catalog, queries: &[SparseVector]) -> Vec<Vec<f32>> {
+    let mut documents = Vec::with_capacity(tools.len());
+    for portion in tools.chunks(PORTION) {
+        for tool in portion {
+            let end = tool.description.char_indices().nth(DESCRIPTION_CHARACTERS).map_or(tool.description.len(), |(at, _)| at);
+            documents.push(lexical.document_vector(&ToolText {
+                name: &tool.name,
+                description: &tool.description[..end],
+                ..ToolText::default()
+            }));
+        }
+        tokio::task::yield_now().await;
+    }
+    let mut weights: HashMap<u32, f32> = HashMap::new();
+    for &term in queries.iter().flat_map(|query| &query.indices) {
+        weights.entry(term).or_insert_with(|| {
+            let foreign = documents.iter().filter(|document| document.indices.binary_search(&term).is_ok()).count();
+            let ours = catalog.texts().map_or(0, |facts| facts.vocabulary.tools_with(term));
+            let (all, with) = ((catalog.tools().len() + tools.len()) as f32, (foreign + ours) as f32);
+            (1.0 + (all - with + 0.5).max(0.0) / (with + 0.5)).ln()
+        });
+    }
+    let weighted: Vec<SparseVector> = queries
+        .iter()
+        .map(|query| SparseVector {
+            indices: query.indices.clone(),
+            values: query
+                .indices
+                .iter()
+                .zip(&query.values)
+                .map(|(term, value)| value * weights.get(term).copied().unwrap_or(0.0))
+                .collect(),
+        })
+        .collect();
+    documents.iter().map(|document| weighted.iter().map(|query| query.dot(document)).collect()).collect()
+}

@@ -1,0 +1,178 @@
+//! Asks language models, within a time: with a cache of their judgements, and without those that keep failing.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::future::Cache;
+use secrecy::ExposeSecret as _;
+use tokio::time::{Instant, timeout_at};
+
+use crate::domain::selection::judgement::{Choice, Question};
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::ports::{Advisor, Judge, JudgeError};
+use crate::service::records::metrics::{JudgeOutcome, Meters, Stage};
+use crate::service::selection::breaker::Breaker;
+use crate::settings::LlmSettings;
+
+/// Judgements held in memory.
+const HELD: u64 = 10_000;
+const FRESH: Duration = Duration::from_hours(1);
+/// Accounts whose failures are remembered.
+const ACCOUNTS: u64 = 10_000;
+const IDLE: Duration = Duration::from_mins(10);
+
+pub struct Judges {
+    judge: Arc<dyn Judge>,
+    pub(in crate::service) settings: LlmSettings,
+    /// By account and by everything that was asked. Failures are not kept.
+    judgements: Cache<Fingerprint, Arc<[Choice]>>,
+    breakers: moka::sync::Cache<u64, Arc<Breaker>>,
+    /// Tells accounts apart without holding keys; another one in every process.
+    accounts: RandomState,
+    meters: Arc<Meters>,
+}
+
+/// Why nobody's judgement is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    #[error("it failed several times in a row and is left out for a moment")]
+    LeftOut,
+    #[error(transparent)]
+    Failed(#[from] JudgeError),
+}
+
+impl Judges {
+    #[must_use]
+    pub fn new(judge: Arc<dyn Judge>, settings: LlmSettings) -> Self {
+        Self {
+            judge,
+            settings,
+            judgements: Cache::builder().max_capacity(HELD).time_to_live(FRESH).build(),
+            breakers: moka::sync::Cache::builder().max_capacity(ACCOUNTS).time_to_idle(IDLE).build(),
+            accounts: RandomState::new(),
+            meters: Arc::default(),
+        }
+    }
+
+    /// Tells how asking ends.
+    #[must_use]
+    pub fn with_meters(self, meters: Arc<Meters>) -> Self {
+        Self { meters, ..self }
+    }
+
+    /// Whether there is a model to ask on this account.
+    #[must_use]
+    pub fn knows(&self, advisor: &Advisor) -> bool {
+        match advisor {
+            Advisor::Configured => self.settings.configured.is_some(),
+            Advisor::Own { provider, .. } => self.settings.of(*provider).is_some(),
+        }
+    }
+
+    /// The tools that a model chooses. Equal questions on one account at one time are asked once.
+    ///
+    /// # Errors
+    /// [`AskError`], at the deadline at the latest.
+    pub async fn ask(&self, advisor: &Advisor, question: &Question, deadline: Instant) -> Result<Arc<[Choice]>, AskError> {
+        let account = self.account(advisor);
+        let asked = format!("{account}\0{}\0{}", question.system(), question.user());
+        let asking = self.judgements.try_get_with(Fingerprint::of_text(&asked), self.ask_now(account, advisor, question, deadline));
+        asking.await.map_err(|error| *error)
+    }
+
+    async fn ask_now(&self, account: u64, advisor: &Advisor, question: &Question, deadline: Instant) -> Result<Arc<[Choice]>, AskError> {
+        let breaker = self.breakers.get_with(account, Arc::default);
+        let started = Instant::now();
+        let Some(permit) = breaker.admit(started) else {
+            self.meters.judge(JudgeOutcome::LeftOut);
+            return Err(AskError::LeftOut);
+        };
+        let judged = timeout_at(deadline, self.judge.judge(advisor, question)).await.unwrap_or(Err(JudgeError::Timeout));
+        permit.tell(judged.is_ok(), Instant::now());
+        self.meters.judge(if judged.is_ok() { JudgeOutcome::Answered } else { JudgeOutcome::Failed });
+        self.meters.stage(Stage::Rerank, started.into_std());
+        let took_ms = started.elapsed().as_millis();
+        match &judged {
+            Ok(choices) => tracing::debug!(model = advisor.name(), chosen = choices.len(), took_ms, "a language model chose tools"),
+            Err(error) => tracing::warn!(model = advisor.name(), %error, took_ms, "a language model chose no tools"),
+        }
+        Ok(judged?.into())
+    }
+
+    fn account(&self, advisor: &Advisor) -> u64 {
+        match advisor {
+            Advisor::Configured => 0,
+            Advisor::Own { provider, key } => self.accounts.hash_one((provider, key.expose_secret())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use async_trait::async_trait;
+    use tokio::time::Instant;
+
+    use super::{AskError, Judges};
+    use crate::domain::selection::judgement::{Choice, Entry, Provider, Question};
+    use crate::service::ports::{Advisor, Judge, JudgeError};
+    use crate::service::selection::breaker::FAILURES;
+    use crate::settings::Settings;
+
+    const DEADLINE: Duration = Duration::from_millis(50);
+
+    /// Chooses the first tool where the task says so, hangs where it says so, and fails otherwise.
+    #[derive(Default)]
+    struct Obedient {
+        asked: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Judge for Obedient {
+        async fn judge(&self, _advisor: &Advisor, question: &Question) -> Result<Vec<Choice>, JudgeError> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            match question.user() {
+                text if text.contains("choose") => Ok(vec![Choice { place: 0, reason: None }]),
+                text if text.contains("hang") => std::future::pending().await,
+                _ => Err(JudgeError::RateLimited),
+            }
+        }
+    }
+
+    fn judges() -> (Judges, Arc<Obedient>) {
+        let judge = Arc::new(Obedient::default());
+        (Judges::new(Arc::clone(&judge) as _, Settings::defaults().unwrap().start.llm), judge)
+    }
+
+    async fn ask(judges: &Judges, advisor: &Advisor, task: &str) -> Result<usize, AskError> {
+        let question = Question::new(task, vec![Entry::new("a", "x"), Entry::new("b", "y")], 1);
+        judges.ask(advisor, &question, Instant::now() + DEADLINE).await.map(|choices| choices.len())
+    }
+
+    #[tokio::test]
+    async fn the_deadline_is_hard() {
+        let (judges, _) = judges();
+        let started = Instant::now();
+        assert_eq!(ask(&judges, &Advisor::Configured, "hang").await, Err(AskError::Failed(JudgeError::Timeout)));
+        assert!((DEADLINE..100 * DEADLINE).contains(&started.elapsed()), "{:?}", started.elapsed());
+    }
+
+    #[tokio::test]
+    async fn who_keeps_failing_is_left_out_and_nobody_else() {
+        let (judges, judge) = judges();
+        let own = |key: &str| Advisor::Own { provider: Provider::OpenAi, key: key.to_owned().into() };
+        for _ in 0..FAILURES {
+            assert_eq!(ask(&judges, &own("one"), "fail").await, Err(AskError::Failed(JudgeError::RateLimited)));
+        }
+        assert_eq!(ask(&judges, &own("one"), "choose").await, Err(AskError::LeftOut));
+        assert_eq!(ask(&judges, &own("two"), "choose").await, Ok(1), "another account");
+        assert_eq!(ask(&judges, &Advisor::Configured, "choose").await, Ok(1));
+        let before = judge.asked.load(Ordering::SeqCst);
+        assert_eq!(ask(&judges, &own("two"), "choose").await, Ok(1), "from the cache");
+        assert_eq!(judge.asked.load(Ordering::SeqCst), before);
+    }
+}

@@ -1,0 +1,70 @@
+//! What was chosen for a message, until the tools for that message are listed.
+//!
+//! Open WebUI asks filters first and lists the tools of an MCP server afterwards, once for each message; so what the filter was
+//! answered is what the list shows. It is held in memory alone: whoever lists at another replica, or too late, gets the whole list.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+
+use crate::domain::access::principal::{Principal, PrincipalId};
+
+/// Messages held. An answer to one may wait for a person's approval and list once more.
+const HELD: u64 = 10_000;
+const IDLE: Duration = Duration::from_hours(1);
+
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Message(PrincipalId, Box<str>),
+    /// Of a key that is trusted to call for users: who comes signed is known when the list is asked for, and not before.
+    TrustedMessage(Box<str>),
+}
+
+pub struct MessageSelections(Cache<Key, Arc<[String]>>);
+
+impl Default for MessageSelections {
+    fn default() -> Self {
+        Self(Cache::builder().max_capacity(2 * HELD).time_to_idle(IDLE).build())
+    }
+}
+
+impl MessageSelections {
+    /// `names` are published names, in the order in which they are listed.
+    pub fn remember(&self, principal: &Principal, message: &str, names: impl IntoIterator<Item = String>) {
+        let names: Arc<[String]> = names.into_iter().collect();
+        if principal.vouches {
+            self.0.insert(Key::TrustedMessage(message.into()), Arc::clone(&names));
+        }
+        self.0.insert(Key::Message(principal.id.clone(), message.into()), names);
+    }
+
+    /// `None` where nothing was chosen for this message. The names say nothing of what the caller may see.
+    #[must_use]
+    pub fn of(&self, principal: &Principal, message: &str) -> Option<Arc<[String]>> {
+        let own = self.0.get(&Key::Message(principal.id.clone(), message.into()));
+        own.or_else(|| self.0.get(&Key::TrustedMessage(message.into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MessageSelections;
+    use crate::domain::access::principal::{Principal, PrincipalId};
+
+    fn principal(id: &str, vouches: bool) -> Principal {
+        Principal { id: PrincipalId::new(id), vouches, ..Principal::service_key() }
+    }
+
+    #[test]
+    fn a_message_belongs_to_its_caller() {
+        let selections = MessageSelections::default();
+        let names = || ["b".to_owned(), "a".to_owned()];
+        selections.remember(&principal("user:anna", false), "m1", names());
+        assert_eq!(selections.of(&principal("user:anna", false), "m1").as_deref(), Some(&names()[..]));
+        assert_eq!(selections.of(&principal("user:berta", false), "m1"), None);
+        assert_eq!(selections.of(&principal("user:anna", false), "m2"), None);
+        selections.remember(&principal("key:webui", true), "m3", names());
+        assert!(selections.of(&principal("user:anna", false), "m3").is_some(), "who comes signed is not known to the key");
+    }
+}

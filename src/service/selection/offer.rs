@@ -1,0 +1,203 @@
+//! What is on offer for a message: ours, the meta-tools, and what belongs to others.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use percent_encoding::percent_decode_str;
+
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::visibility::{Classes, Visibility};
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::naming::{DESCRIBE_TOOLS, FIND_TOOLS, META_TOOLS, RUN_TOOL};
+use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::selection::selection::Disclosed;
+use crate::domain::toolsets::session::Session;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::selection::foreign::ForeignTool;
+use crate::service::selection::select::{Offered, SelectRequest};
+
+/// The functions on offer, sorted by whose they are. A tool of ours is its position in the catalog.
+#[derive(Default)]
+pub(super) struct Offer {
+    /// Ours, that the caller may see, each once.
+    pub(super) ours: Vec<u32>,
+    /// For each tool of the catalog whether it is among [`Offer::ours`].
+    mask: Vec<bool>,
+    /// Meta-tools.
+    pub(super) meta: Vec<&'static str>,
+    /// Not ours: kept.
+    pub(super) foreign: Vec<String>,
+    /// Not ours, but to be judged.
+    pub(super) judged: Vec<ForeignTool>,
+    /// Our connections that are switched on, with what each publishes; `None` for a path that is not known.
+    pub(super) connections: Vec<(String, Option<Face>)>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// What a connection publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Face {
+    Everything,
+    Server(String),
+    Toolset(ToolsetName),
+    Session(Arc<Session>),
+}
+
+impl Face {
+    /// `classes` know what is in toolsets.
+    pub(super) fn publishes(&self, tool: &Tool, classes: &Classes) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Server(server) => tool.id.server.as_str() == server,
+            Self::Toolset(name) => classes.is_in(name, tool),
+            Self::Session(session) => session.contents.contain(tool, classes),
+        }
+    }
+
+    /// Whether a tool can be searched for and run below the same address, published or not.
+    fn reaches(&self, tool: &Tool, classes: &Classes) -> bool {
+        match self {
+            Self::Everything | Self::Session(_) => true,
+            Self::Server(_) | Self::Toolset(_) => self.publishes(tool, classes),
+        }
+    }
+
+    pub(super) fn toolset(&self) -> Option<&ToolsetName> {
+        match self {
+            Self::Toolset(name) => Some(name),
+            Self::Everything | Self::Server(_) | Self::Session(_) => None,
+        }
+    }
+
+    /// What is published under the path of a connection. Open WebUI users paste the service's address, with or without
+    /// a slash, or the address of a document.
+    fn of(path: &str, catalog: &Catalog, visibility: &Visibility) -> Option<Self> {
+        let path = path.trim().trim_end_matches('/');
+        let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');
+        if path.is_empty() {
+            return Some(Self::Everything);
+        }
+        if let Some(name) = path.strip_prefix("toolsets/") {
+            let name = ToolsetName::from(name);
+            let is_visible = catalog.visible(visibility).any(|tool| visibility.assigned.is_in(&name, tool));
+            return is_visible.then_some(Self::Toolset(name));
+        }
+        // The path of an address: a space in a server's name is `%20` in it.
+        let path = percent_decode_str(path).decode_utf8().ok()?;
+        catalog.server(&path).filter(|server| visibility.shows(server)).map(|server| Self::Server(server.name.to_string()))
+    }
+}
+
+impl Offer {
+    pub(super) fn of(request: &SelectRequest, current: &CurrentCatalog, catalog: &Catalog, visibility: &Visibility) -> Self {
+        let mut offer = Self { mask: vec![false; catalog.tools().len()], ..Self::default() };
+        let switched_on: Option<HashSet<&str>> = request.tool_ids.as_ref().map(|ids| ids.iter().map(String::as_str).collect());
+        for (id, path) in &request.connections {
+            if switched_on.as_ref().is_some_and(|ids| !ids.contains(id.as_str())) {
+                continue;
+            }
+            let session = request.sessions.get(path).cloned().map(Face::Session);
+            let face = session.or_else(|| Face::of(path, catalog, visibility));
+            if face.is_none() {
+                offer
+                    .warnings
+                    .push(format!("{id} stays switched on: nothing is published under {path}. Its tools are narrowed by their names"));
+            }
+            offer.connections.push((id.clone(), face));
+        }
+        if let Some(offered) = &request.offered {
+            offer.sort(offered, request.narrow_foreign, current, catalog, visibility);
+        } else {
+            offer.take_published(request.connections.is_empty(), catalog, visibility);
+        }
+        offer
+    }
+
+    /// What the connections publish, as far as it is known.
+    pub(super) fn faces(&self) -> impl Iterator<Item = &Face> {
+        self.connections.iter().filter_map(|(_, face)| face.as_ref())
+    }
+
+    /// Whether a tool can only come from a connection of which nobody knows what it publishes.
+    pub(super) fn is_of_unknown(&self, tool: &Tool, classes: &Classes) -> bool {
+        self.connections.iter().any(|(_, face)| face.is_none()) && !self.faces().any(|face| face.publishes(tool, classes))
+    }
+
+    /// Whether the tool at this position is on offer.
+    pub(super) fn has(&self, position: u32) -> bool {
+        self.mask.get(position as usize).copied().unwrap_or(false)
+    }
+
+    /// The position of a tool that is on offer.
+    pub(super) fn position(&self, id: &ToolId, catalog: &Catalog) -> Option<u32> {
+        catalog.position(id).filter(|&position| self.has(position))
+    }
+
+    /// Whether all that is on offer of a connection are the meta-tools, apart from what is always on.
+    pub(super) fn has_meta_document(&self) -> bool {
+        self.ours.is_empty() || self.meta.contains(&DESCRIBE_TOOLS)
+    }
+
+    /// A tool that is not on offer, as what is on offer runs it all the same; `None` where nothing does.
+    pub(super) fn disclose(&self, tool: &Tool, classes: &Classes) -> Option<Disclosed> {
+        let carrier = || self.connections.iter().find(|(_, face)| face.as_ref().is_some_and(|face| face.reaches(tool, classes)));
+        let tool_id = if self.connections.is_empty() { None } else { Some(carrier()?.0.clone()) };
+        Some(Disclosed { tool_id, function: Tool::function(&tool.operation_id, &tool.description, &tool.input) })
+    }
+
+    /// The tools of ours.
+    pub(super) fn tools<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = &'a Tool> {
+        self.ours.iter().filter_map(|&position| catalog.tools().get(position as usize).map(AsRef::as_ref))
+    }
+
+    fn take_published(&mut self, everything: bool, catalog: &Catalog, visibility: &Visibility) {
+        let faces: Vec<&Face> = self.faces().collect();
+        let everything_is_on = everything || faces.contains(&&Face::Everything);
+        let is_on = |tool: &Tool| everything_is_on || faces.iter().any(|face| face.publishes(tool, &visibility.assigned));
+        let published: Vec<u32> =
+            catalog.visible_positions(visibility).filter(|&position| is_on(&catalog.tools()[position as usize])).collect();
+        for position in published {
+            self.add(position);
+        }
+        if everything || !self.connections.is_empty() {
+            self.meta = vec![FIND_TOOLS, RUN_TOOL];
+        }
+    }
+
+    /// A name of the catalog is ours, and so is that of a former tool: where the caller may not use it, or nobody can any more, it
+    /// is dropped. A function of others that has such a name by chance goes with it; no other name does, however like ours it looks.
+    fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, current: &CurrentCatalog, catalog: &Catalog, visibility: &Visibility) {
+        let mut is_visible = vec![false; catalog.tools().len()];
+        catalog.visible_positions(visibility).for_each(|position| is_visible[position as usize] = true);
+        let mut seen = HashSet::new();
+        for function in offered {
+            if let Some(position) = catalog.operation_position(&function.name) {
+                if is_visible[position as usize] {
+                    self.add(position);
+                }
+                continue;
+            }
+            if !seen.insert(function.name.as_str()) {
+                continue;
+            }
+            let meta = META_TOOLS.into_iter().find(|name| *name == function.name);
+            match (meta, &function.description) {
+                (Some(name), _) => self.meta.push(name),
+                (None, _) if current.is_former(&function.name) => {}
+                (None, Some(description)) if narrow_foreign => {
+                    self.judged.push(ForeignTool { name: function.name.clone(), description: description.clone() });
+                }
+                _ => self.foreign.push(function.name.clone()),
+            }
+        }
+    }
+
+    fn add(&mut self, position: u32) {
+        if let Some(slot) = self.mask.get_mut(position as usize)
+            && !*slot
+        {
+            *slot = true;
+            self.ours.push(position);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! A language model's choice among the best ranked tools of a message.
+
+use tokio::time::Instant;
+
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::selection::judgement::{Entry, Question};
+use crate::domain::selection::relevance::{Ranked, is_ambiguous};
+use crate::service::ports::Advisor;
+use crate::service::selection::foreign::ForeignTool;
+use crate::service::selection::judges::Judges;
+use crate::service::selection::retrieve::Ranking;
+use crate::settings::Rerank;
+
+/// What is to be judged. Everything in the ranking is on offer to the caller.
+pub(super) struct Reranking<'a> {
+    pub(super) mode: Rerank,
+    /// Accounts of the person who asks.
+    pub(super) advisors: &'a [Advisor],
+    pub(super) ranking: &'a Ranking,
+    pub(super) catalog: &'a Catalog,
+    /// Foreign tools that are judged too; they are ranked behind the catalog's positions.
+    pub(super) foreign: &'a [ForeignTool],
+    /// Most tools that are wanted.
+    pub(super) limit: usize,
+}
+
+/// What came of it.
+pub(super) enum Reranked {
+    /// The ranking stands: it is clear, or there is nobody to ask.
+    NotAsked,
+    /// The model's tools in its order.
+    Chosen(Vec<Ranked<u32>>),
+    /// The ranking stands, with this warning.
+    Failed(String),
+}
+
+impl Judges {
+    /// Asks one model, if there is one and the ranking calls for it.
+    pub(super) async fn rerank(&self, reranking: Reranking<'_>) -> Reranked {
+        let Reranking { mode, advisors, ranking, catalog, foreign, limit } = reranking;
+        let wanted = match mode {
+            Rerank::Off => false,
+            Rerank::Auto => is_ambiguous(&ranking.ranked),
+            Rerank::Always => ranking.ranked.len() > 1,
+        };
+        if !wanted {
+            return Reranked::NotAsked;
+        }
+        let Some(advisor) = advisors.iter().chain([&Advisor::Configured]).find(|advisor| self.knows(advisor)) else {
+            return match mode {
+                Rerank::Always => Reranked::Failed("chosen without a language model: none is configured".to_owned()),
+                Rerank::Off | Rerank::Auto => Reranked::NotAsked,
+            };
+        };
+        let entry = |ranked: &Ranked<u32>| {
+            let place = ranked.key as usize;
+            match catalog.tools().get(place) {
+                Some(tool) => Some(Entry::new(tool.operation_id.as_str(), &tool.description)),
+                None => foreign.get(place - catalog.tools().len()).map(|tool| Entry::new(&tool.name, &tool.description)),
+            }
+        };
+        let (candidates, entries): (Vec<Ranked<u32>>, Vec<Entry>) =
+            ranking.ranked.iter().filter_map(|ranked| Some((*ranked, entry(ranked)?))).take(self.settings.candidates).unzip();
+        let question = Question::new(ranking.in_context.as_ref().unwrap_or(&ranking.message), entries, limit);
+        match self.ask(advisor, &question, Instant::now() + self.settings.timeout).await {
+            Ok(choices) => Reranked::Chosen(choices.iter().filter_map(|choice| candidates.get(choice.place).copied()).collect()),
+            Err(error) => Reranked::Failed(format!("chosen without the language model ({}): {error}", advisor.name())),
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! Ranks tools for a message: embed, ask the index, fuse.
+//!
+//! A part that is down costs a warning and quality, never the answer: without vectors the ranking is lexical, without
+//! the index it is empty.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+
+use crate::domain::access::visibility::Visibility;
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::selection::relevance::{
+    Candidates, FusionParameters, Gate, GateEvidence, LeftOpen, LexicalModel, QueryPlan, Ranked, Signals, SparseVector, TurnEvidence,
+    living_first, readable_score, z_scores,
+};
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::catalog::current::LiveSelection;
+use crate::service::ports::{
+    Coverage, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex, ToolServers,
+};
+use crate::service::records::metrics::{Meters, Stage};
+use crate::service::selection::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
+
+/// A ranked list with the evidence that the cut and the gate go by. Keys below the number of tools in the catalog are
+/// positions in it; the others are foreign tools in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Ranking {
+    pub ranked: Vec<Ranked<u32>>,
+    /// The message as it was searched for: without its pastes.
+    pub message: String,
+    /// The message with the turns before it, where it leans on them.
+    pub in_context: Option<String>,
+    /// The vector of that.
+    pub context_vector: Option<Arc<[f32]>>,
+    /// What the assistant's turn before the message left open.
+    pub left_open: LeftOpen,
+    /// The message as a vector.
+    pub vector: Option<Arc<[f32]>>,
+    /// The share of the five first that are of the first one's server.
+    pub agreement: f32,
+    /// Foreign tools that were not judged, by their places: they are kept.
+    pub not_judged: Vec<usize>,
+    /// Whether the message has several sentences or clauses.
+    pub has_parts: bool,
+    /// For each server of the catalog whether it does not answer.
+    down: Vec<bool>,
+    /// Whether tools are missing that are found by their meaning alone: not all of them, or not the message, could be compared so.
+    pub is_partial: bool,
+    pub warnings: Vec<String>,
+}
+
+impl Ranking {
+    /// Whether a server, by its place in the catalog, does not answer.
+    #[must_use]
+    pub fn is_down(&self, server: u32) -> bool {
+        self.down.get(server as usize).copied().unwrap_or(false)
+    }
+
+    /// The evidence of all texts that were searched for.
+    fn with_evidence<T>(&self, tools: usize, judge: impl FnOnce(&GateEvidence<'_>) -> T) -> T {
+        let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense));
+        judge(&GateEvidence {
+            message: &self.message,
+            vector: self.vector.as_deref(),
+            best_dense: cosines.first().copied(),
+            best_five: &cosines,
+            agreement: self.agreement,
+            best_lexical: self.ranked.iter().map(|ranked| ranked.lexical).fold(0.0, f32::max),
+            tools,
+        })
+    }
+
+    /// The evidence of the message alone, and of the message in its context.
+    fn with_turn<T>(&self, tools: usize, judge: impl FnOnce(&TurnEvidence<'_>) -> T) -> T {
+        let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense_alone));
+        self.with_evidence(tools, |all| {
+            let alone = GateEvidence {
+                best_dense: cosines.first().copied(),
+                best_five: &cosines,
+                best_lexical: self.ranked.iter().map(|ranked| ranked.lexical_alone).fold(0.0, f32::max),
+                ..*all
+            };
+            let message = self.in_context.as_deref().unwrap_or(&self.message);
+            let in_context = GateEvidence { message, vector: self.context_vector.as_deref(), ..*all };
+            judge(&TurnEvidence { alone, in_context, left_open: self.left_open })
+        })
+    }
+}
+
+/// The five largest, descending.
+fn best_five(cosines: impl Iterator<Item = f32>) -> Vec<f32> {
+    let mut cosines: Vec<f32> = cosines.collect();
+    cosines.sort_unstable_by(|one, other| other.total_cmp(one));
+    cosines.truncate(5);
+    cosines
+}
+
+pub struct Retrieve {
+    embedder: Arc<dyn Embedder>,
+    index: Arc<dyn ToolIndex>,
+    lexical: LexicalModel,
+    fusion: FusionParameters,
+    settings: LiveSelection,
+    gate: ArcSwap<Gate>,
+    foreign: ForeignVectors,
+    meters: Arc<Meters>,
+    /// Where the tools run; `None` where none is ever run.
+    servers: Option<Arc<dyn ToolServers>>,
+}
+
+/// What several queries bring together.
+#[derive(Clone, Debug, Default)]
+pub struct Merged {
+    /// Positions in the catalog with their fused scores, best first: all that the caller sees.
+    pub ranked: Vec<(u32, f32)>,
+    pub warnings: Vec<String>,
+}
+
+impl Retrieve {
+    #[must_use]
+    pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>, settings: LiveSelection) -> Self {
+        let gate = ArcSwap::from_pointee(Gate::for_model(embedder.model()));
+        Self {
+            embedder,
+            index,
+            lexical: LexicalModel::default(),
+            fusion: FusionParameters::default(),
+            settings,
+            gate,
+            foreign: ForeignVectors::default(),
+            meters: Arc::default(),
+            servers: None,
+        }
+    }
+
+    /// Tells how long its parts take.
+    #[must_use]
+    pub fn with_meters(self, meters: Arc<Meters>) -> Self {
+        Self { meters, ..self }
+    }
+
+    /// Ranks tools of servers lower that do not answer.
+    #[must_use]
+    pub fn with_servers(self, servers: Arc<dyn ToolServers>) -> Self {
+        Self { servers: Some(servers), ..self }
+    }
+
+    /// With other parts than the usual ones, for measuring what each contributes. The index must have been filled with
+    /// the same lexical model. The weight of the dense half is a setting, and stays one.
+    #[must_use]
+    pub fn with_parts(mut self, lexical: LexicalModel, fusion: FusionParameters) -> Self {
+        self.lexical = lexical;
+        self.fusion = fusion;
+        self
+    }
+
+    #[must_use]
+    pub fn model(&self) -> &str {
+        self.embedder.model()
+    }
+
+    /// Teaches the gate the embedder's view of its examples, unless it was trained for this model. Their vectors are kept in
+    /// the store like those of tools.
+    pub async fn teach_gate(&self, store: &dyn Store) {
+        if !self.gate.load().wants_examples() {
+            return;
+        }
+        let texts: Vec<&str> = Gate::example_texts().collect();
+        let hashes: Vec<Fingerprint> = texts.iter().map(|text| Fingerprint::of_text(text)).collect();
+        let mut known = store.vectors(self.model(), &hashes).await.unwrap_or_default();
+        let missing: Vec<(Fingerprint, String)> = hashes
+            .iter()
+            .zip(&texts)
+            .filter(|(hash, _)| !known.contains_key(hash))
+            .map(|(hash, text)| (*hash, (*text).to_owned()))
+            .collect();
+        if !missing.is_empty() {
+            match self.embedder.embed_passages(missing.iter().map(|(_, text)| text.clone()).collect()).await {
+                Ok(vectors) => {
+                    let vectors: Vec<(Fingerprint, Arc<[f32]>)> = missing.iter().map(|(hash, _)| *hash).zip(vectors).collect();
+                    if let Err(error) = store.save_vectors(self.model(), &vectors).await {
+                        tracing::warn!(error = %error, "the gate's examples were not stored");
+                    }
+                    known.extend(vectors);
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "messages that need no tool are told by their words alone");
+                    return;
+                }
+            }
+        }
+        let vectors: Vec<&Arc<[f32]>> = hashes.iter().filter_map(|hash| known.get(hash)).collect();
+        let mut gate = Gate::default();
+        if gate.teach(&vectors) {
+            self.gate.store(Arc::new(gate));
+        }
+    }
+
+    /// Whether the message needs a tool at all, by absolute evidence.
+    #[must_use]
+    pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
+        let gate = self.gate.load();
+        // Cosines say nothing of tools that have none yet. Without any, the verdict below is by words anyway.
+        let by_words =
+            |alone: &GateEvidence<'_>| gate.judge(&GateEvidence { vector: None, best_dense: None, best_five: &[], ..*alone }).needs_tool;
+        if ranking.is_partial && ranking.vector.is_some() && ranking.with_turn(tools, |turn| by_words(&turn.alone)) {
+            return true;
+        }
+        let verdict = match ranking.in_context {
+            Some(_) => ranking.with_turn(tools, |evidence| gate.judge_turn(evidence)),
+            None => ranking.with_evidence(tools, |evidence| gate.judge(evidence)),
+        };
+        verdict.needs_tool
+    }
+
+    /// What the gate's trained half goes by: for training it.
+    #[must_use]
+    pub fn signals(&self, ranking: &Ranking, tools: usize) -> Signals {
+        ranking.with_evidence(tools, |evidence| self.gate.load().signals(evidence))
+    }
+
+    /// The same of a message that leans on the turns before it: alone, in context, and of the turns.
+    #[must_use]
+    pub fn turn_signals(&self, ranking: &Ranking, tools: usize) -> [serde_json::Value; 3] {
+        ranking.with_turn(tools, |evidence| self.gate.load().turn_signals(evidence))
+    }
+
+    /// Ranks what the caller sees, and the foreign tools with it, for one message.
+    pub async fn rank(
+        &self,
+        plan: &QueryPlan,
+        visibility: &Visibility,
+        catalog: &Catalog,
+        list: Option<usize>,
+        foreign: &[ForeignTool],
+    ) -> Ranking {
+        let texts: Vec<&str> = plan.texts().iter().map(String::as_str).collect();
+        if texts.is_empty() {
+            return Ranking::default();
+        }
+        let mut warnings = Vec::new();
+        let started = Instant::now();
+        let vectors = match self.embedder.embed_queries(&texts).await {
+            Ok(vectors) => vectors,
+            Err(error) => {
+                tracing::warn!(error = %error, "the message was not embedded");
+                warnings.push("ranked by words alone: the embedder does not answer".to_owned());
+                Vec::new()
+            }
+        };
+        self.meters.stage(Stage::Embed, started);
+        let settings = self.settings.load_full();
+        let sparse = |text: &str| match catalog.texts() {
+            Some(facts) => self.lexical.expanded_query_vector(text, &settings.synonyms, &facts.vocabulary),
+            None => self.lexical.query_vector(text),
+        };
+        let query: Vec<IndexQueryText> =
+            texts.iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: sparse(text) }).collect();
+        let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion };
+        let limit = list.unwrap_or(settings.candidates);
+        // Messages of one part gain nothing by their servers.
+        let has_parts = texts.len() > 2;
+        let started = Instant::now();
+        let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit, servers: has_parts }).await {
+            Ok(found) => {
+                warnings.extend(found.warning.map(str::to_owned));
+                found
+            }
+            Err(error) => {
+                tracing::error!(error = %error, "the index was not searched");
+                warnings.push("tools could not be searched".to_owned());
+                IndexAnswer::default()
+            }
+        };
+        self.meters.stage(Stage::Index, started);
+        let is_poor = found.coverage.is_poor();
+        if !vectors.is_empty() && found.warning.is_none() {
+            warnings.extend(of_coverage(found.coverage));
+        }
+        let is_partial = vectors.is_empty() || !found.coverage.is_complete();
+        let mut candidates = Candidates::new(texts.len(), plan.parts());
+        for IndexCandidate { tool, dense, lexical } in &found.candidates {
+            // The index may be a moment behind the catalog and the policy.
+            let Some(key) = catalog.position(tool).filter(|&key| visibility.allows(&catalog.tools()[key as usize])) else { continue };
+            for (text, cosine) in dense.iter().enumerate() {
+                if let Some(cosine) = cosine.filter(|_| !is_poor) {
+                    candidates.add_dense(text, key, cosine);
+                }
+            }
+            for (text, score) in lexical.iter().enumerate() {
+                candidates.add_lexical(text, key, *score);
+            }
+        }
+        let not_judged = self.add_foreign(&mut candidates, catalog, &vectors, &query, foreign, &mut warnings).await;
+        let servers = server_priors(&found.servers, catalog);
+        candidates.set_prior(|key| catalog.server_of(key).and_then(|server| servers.get(server as usize)).copied().unwrap_or(0.0));
+        let mut ranked = candidates.fuse(&fusion);
+        // The gate judges what there is, whether it answers or not.
+        let agreement = agreement(&ranked, catalog);
+        let down = self.down(catalog);
+        if down.contains(&true) {
+            let is_down = |key| catalog.server_of(key).is_some_and(|server| down[server as usize]);
+            living_first(&mut ranked, is_down, |key| catalog.texts().map_or(key, |facts| facts.twins.group(key)));
+        }
+        Ranking {
+            agreement,
+            has_parts,
+            down,
+            not_judged,
+            is_partial,
+            ranked,
+            message: plan.whole().to_owned(),
+            in_context: plan.in_context().map(str::to_owned),
+            left_open: plan.left_open(),
+            context_vector: vectors.get(1).filter(|_| plan.in_context().is_some() && !is_poor).cloned(),
+            vector: vectors.into_iter().next().filter(|_| !is_poor),
+            warnings,
+        }
+    }
+
+    /// For each server of the catalog whether it does not answer.
+    fn down(&self, catalog: &Catalog) -> Vec<bool> {
+        let mut down = vec![false; catalog.servers().len()];
+        for server in self.servers.iter().flat_map(|servers| servers.down()) {
+            if let Some(place) = catalog.server_position(server.as_str()) {
+                down[place] = true;
+            }
+        }
+        down
+    }
+
+    /// Whether all of these tools, and messages, can be compared by meaning now.
+    #[must_use]
+    pub fn is_complete(&self, catalog: &Catalog) -> bool {
+        let state = self.index.state();
+        let tools = catalog.tools().len();
+        state.documents == tools && state.embedded == tools && self.embedder.fault().is_none()
+    }
+
+    /// What to say of tools whose servers do not answer: they stay, because a server may be back when a tool is called.
+    pub(in crate::service) fn down_warnings<'a>(&self, tools: impl Iterator<Item = &'a ToolId>) -> Vec<String> {
+        let down: BTreeSet<ServerName> = self.servers.iter().flat_map(|servers| servers.down()).collect();
+        if down.is_empty() {
+            return Vec::new();
+        }
+        let shown: BTreeSet<&ServerName> = tools.map(|tool| &tool.server).filter(|server| down.contains(*server)).collect();
+        shown.into_iter().map(|server| format!("{server} does not answer at the moment; its tools are offered all the same")).collect()
+    }
+
+    /// Returns the places of those that were not judged.
+    async fn add_foreign(
+        &self,
+        candidates: &mut Candidates<u32>,
+        catalog: &Catalog,
+        vectors: &[Arc<[f32]>],
+        query: &[IndexQueryText],
+        foreign: &[ForeignTool],
+        warnings: &mut Vec<String>,
+    ) -> Vec<usize> {
+        if foreign.is_empty() {
+            return Vec::new();
+        }
+        let terms: Vec<SparseVector> = query.iter().map(|text| text.sparse.clone()).collect();
+        let Foreign { known, warning } = self.foreign.judge(foreign, self.embedder.as_ref(), &self.lexical, catalog, &terms).await;
+        warnings.extend(warning);
+        let first = u32::try_from(catalog.tools().len()).unwrap_or(u32::MAX);
+        let mut not_judged = Vec::new();
+        for (place, (key, known)) in (first..).zip(known).enumerate() {
+            let Known::Judged(passage, scores) = known else {
+                not_judged.push(place);
+                continue;
+            };
+            for (text, score) in scores.into_iter().enumerate() {
+                candidates.add_lexical(text, key, score);
+            }
+            for (text, vector) in vectors.iter().enumerate() {
+                if let Some(passage) = &passage {
+                    candidates.add_dense(text, key, vector.iter().zip(passage.iter()).map(|(one, other)| one * other).sum());
+                }
+            }
+        }
+        not_judged
+    }
+
+    /// The best tools for several queries, merged, best first, with readable scores: exactly `limit` when the caller
+    /// sees that many. No gate, no cut.
+    pub async fn search(
+        &self,
+        queries: &[String],
+        visibility: &Visibility,
+        catalog: &Catalog,
+        limit: usize,
+    ) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
+        let Merged { ranked, warnings, .. } = self.merged(queries, visibility, catalog, limit).await;
+        let tool = |(key, fused): (u32, f32)| Some((Arc::clone(catalog.tools().get(key as usize)?), readable_score(fused)));
+        (ranked.into_iter().take(limit).filter_map(tool).collect(), warnings)
+    }
+
+    /// All that the caller sees, in the order in which it fits the queries; `list` is how many of each query matter at least.
+    pub async fn merged(&self, queries: &[String], visibility: &Visibility, catalog: &Catalog, list: usize) -> Merged {
+        let mut merged = Merged::default();
+        let mut best: HashMap<u32, f32> = HashMap::new();
+        for query in queries {
+            let list = self.settings.load().candidates.max(list);
+            let ranking = self.rank(&QueryPlan::new(query), visibility, catalog, Some(list), &[]).await;
+            merged.warnings.extend(ranking.warnings);
+            for ranked in ranking.ranked {
+                best.entry(ranked.key).and_modify(|fused| *fused = fused.max(ranked.fused)).or_insert(ranked.fused);
+            }
+        }
+        merged.warnings.sort_unstable();
+        merged.warnings.dedup();
+        // Tools that no list brought, which happens while they are not embedded yet, come last.
+        for (key, tool) in (0..).zip(catalog.tools()) {
+            if visibility.allows(tool) {
+                best.entry(key).or_insert(f32::NEG_INFINITY);
+            } else {
+                best.remove(&key);
+            }
+        }
+        merged.ranked = best.into_iter().collect();
+        merged.ranked.sort_by(|(one, one_score), (other, other_score)| other_score.total_cmp(one_score).then(one.cmp(other)));
+        merged
+    }
+}
+
+/// What to say where not all tools are compared by meaning.
+fn of_coverage(coverage: Coverage) -> Option<String> {
+    let Coverage { tools, embedded } = coverage;
+    if coverage.is_complete() {
+        None
+    } else if coverage.is_poor() {
+        Some(format!("ranked by words alone: {embedded} of {tools} tools are embedded so far"))
+    } else {
+        Some(format!("{} of {tools} tools are found by their words alone until they are embedded", tools - embedded))
+    }
+}
+
+/// How far the message is about each server of the catalog; 0 for those of which nothing is known.
+fn server_priors(scores: &[IndexServerScore], catalog: &Catalog) -> Vec<f32> {
+    let mut priors = vec![0.0; catalog.servers().len()];
+    let cosines: Vec<f32> = scores.iter().map(|score| score.dense).collect();
+    for (score, prior) in scores.iter().zip(z_scores(&cosines)) {
+        // The index may be a moment behind the catalog.
+        if let Some(place) = catalog.server_position(score.server.as_str()) {
+            priors[place] = prior;
+        }
+    }
+    priors
+}
+
+/// The share of the five first that are of the first one's server; a foreign tool is of none.
+fn agreement(ranked: &[Ranked<u32>], catalog: &Catalog) -> f32 {
+    let first = &ranked[..ranked.len().min(5)];
+    let Some(best) = first.first().and_then(|ranked| catalog.server_of(ranked.key)) else { return 0.0 };
+    first.iter().filter(|ranked| catalog.server_of(ranked.key) == Some(best)).count() as f32 / first.len() as f32
+}

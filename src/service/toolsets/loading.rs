@@ -1,0 +1,425 @@
+//! Loads toolsets and takes them back: for a session, for a chat, or for an MCP client that has a session with us.
+//!
+//! What is loaded is bound: listed where its holder lists tools. It permits nothing, and what a caller may not see is not there to
+//! be loaded. Without a holder nothing can be loaded, because nobody would find it again.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use crate::domain::access::visibility::Visibility;
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::naming::{LIST_AVAILABLE_TOOLSETS, OperationId, RUN_TOOL};
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::selection::chat::ChatKey;
+use crate::domain::toolsets::loading::{Group, GroupKind, Groups, Loaded};
+use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::session::Session;
+use crate::service::caller::Caller;
+use crate::service::catalog::current::{CurrentCatalog, LiveSelection};
+use crate::service::ports::{SelectionEventKind, Store, StoreError};
+use crate::service::publishing::publish::{Bound, Place, Publish};
+use crate::service::records::record::Recorder;
+use crate::service::selection::chats::Chats;
+use crate::service::selection::pinned::pinned;
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// All that is wrong with the names.
+    #[error("{0}")]
+    Unknown(String),
+    #[error(
+        "there is no session or chat here that tools could be loaded into: call them through {RUN_TOOL}, which needs no loading; to \
+         load, use the address of a session (POST /v1/sessions {{\"mode\": \"dynamic\"}}) or send X-OpenWebUI-Chat-Id"
+    )]
+    Nowhere,
+    #[error("`{0}` is part of what was there from the beginning, and stays")]
+    Initial(String),
+    #[error("`{0}` is not loaded{1}")]
+    NotLoaded(String, String),
+    #[error("the chat's tools are not known: the store does not answer; try again")]
+    Unavailable,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What an MCP client has loaded into its session with us; it ends with that.
+#[derive(Clone, Debug, Default)]
+pub struct ClientLoads(Arc<Mutex<Vec<Group>>>);
+
+/// Who asks, and where.
+#[derive(Clone, Copy)]
+pub struct Here<'a> {
+    pub caller: &'a Caller,
+    pub place: &'a Place,
+    pub client: Option<&'a ClientLoads>,
+}
+
+/// To whom belongs what is loaded.
+enum Holder<'a> {
+    Session(&'a Arc<Session>),
+    Client(&'a ClientLoads),
+    Chat(ChatKey),
+}
+
+impl<'a> Here<'a> {
+    /// Of a request over HTTP, where clients have no session with us.
+    #[must_use]
+    pub fn new(caller: &'a Caller, place: &'a Place) -> Self {
+        Self { caller, place, client: None }
+    }
+
+    fn holder(&self) -> Option<Holder<'a>> {
+        if let Place::Session(session) = self.place {
+            return Some(Holder::Session(session));
+        }
+        // Chat applications connect anew for every message: their chat lasts longer than their session.
+        if let Some(chat) = self.caller.chat.clone() {
+            return Some(Holder::Chat(ChatKey { principal: self.caller.principal.id.clone(), chat }));
+        }
+        self.client.map(Holder::Client)
+    }
+
+    /// Whether a group is part of what the holder began with.
+    fn is_initial(&self, group: &Group) -> bool {
+        match self.place {
+            Place::Session(session) => session.contents.name(group),
+            Place::Whole | Place::Toolset(_) => false,
+        }
+    }
+}
+
+/// What was loaded, for the model.
+#[derive(Clone, Debug, Serialize)]
+pub struct LoadAnswer {
+    /// Names of groups.
+    pub loaded: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub already_loaded: Vec<String>,
+    /// Published names of their tools.
+    pub tools: Vec<String>,
+    /// How many tools are bound now, beside the meta-tools.
+    pub bound: usize,
+    pub next: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// What was taken back, for the model.
+#[derive(Clone, Debug, Serialize)]
+pub struct UnloadAnswer {
+    pub unloaded: String,
+    /// Published names of the tools that are bound no longer.
+    pub tools: Vec<String>,
+    pub bound: usize,
+    pub next: String,
+}
+
+/// Something that can be loaded.
+#[derive(Clone, Debug, Serialize)]
+pub struct AvailableToolset {
+    pub name: String,
+    pub kind: GroupKind,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// How many tools of it the caller sees.
+    pub tools: usize,
+    /// What their definitions cost, in cl100k tokens.
+    pub tokens: u64,
+    pub loaded: bool,
+    /// Whether it was there from the beginning, and can't be unloaded.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub initial: bool,
+}
+
+/// What can be loaded, for the model.
+#[derive(Clone, Debug, Serialize)]
+pub struct Available {
+    pub toolsets: Vec<AvailableToolset>,
+    /// How many tools are bound, beside the meta-tools.
+    pub bound: usize,
+    pub next: String,
+}
+
+pub struct Loading {
+    pub current: Arc<CurrentCatalog>,
+    pub store: Arc<dyn Store>,
+    pub chats: Chats,
+    pub selection: LiveSelection,
+    pub recorder: Recorder,
+}
+
+/// What there is, and what of it a caller may see.
+type View = (Arc<Catalog>, Visibility);
+
+impl Loading {
+    /// Notes how many tools a conversation was given.
+    pub fn note_listed(&self, caller: &Caller, bound: usize) {
+        self.recorder.of_conversation(caller, SelectionEventKind::Listed { bound: bound as u64 });
+    }
+
+    /// Tools that are published here in a mode beside what the place shows.
+    pub async fn bound(&self, here: Here<'_>, mode: Mode) -> Bound {
+        let is_session = matches!(here.place, Place::Session(_));
+        if mode != Mode::Dynamic && !(mode == Mode::Full && is_session) {
+            return Bound::default();
+        }
+        self.bound_with(&self.readable(here).await, &self.view(here), mode).into()
+    }
+
+    /// The same, where it is known what is loaded: pinned tools first, in mode dynamic.
+    fn bound_with(&self, loaded: &Loaded, (catalog, visibility): &View, mode: Mode) -> Vec<OperationId> {
+        let mut names: Vec<OperationId> = Vec::new();
+        if mode == Mode::Dynamic {
+            let settings = self.selection.load();
+            let pinned = pinned(&settings, catalog).map(|position| &catalog.tools()[position as usize]);
+            names.extend(pinned.filter(|tool| visibility.allows(tool)).map(|tool| tool.operation_id.clone()));
+        }
+        names.extend(loaded.tools(catalog, visibility).into_iter().map(|tool| tool.operation_id.clone()));
+        names
+    }
+
+    /// The names of what is bound for the holder that is here, if there is one.
+    pub async fn now(&self, here: Here<'_>) -> Option<HashSet<OperationId>> {
+        here.holder()?;
+        Some(self.names_with(&self.readable(here).await, &self.view(here), here.place))
+    }
+
+    fn names_with(&self, loaded: &Loaded, view: &View, place: &Place) -> HashSet<OperationId> {
+        let bound = self.bound_with(loaded, view, Mode::Dynamic).into();
+        let listed = Publish::listed(&view.0, place, &view.1, Mode::Dynamic, &bound);
+        listed.into_iter().map(|tool| tool.operation_id.clone()).collect()
+    }
+
+    /// A session as one that began with all that is loaded into it now.
+    ///
+    /// # Errors
+    /// That of the store.
+    pub async fn extended(&self, session: Arc<Session>) -> Result<Arc<Session>, StoreError> {
+        let groups = self.store.session_groups(&session.id).await?;
+        if groups.is_empty() {
+            return Ok(session);
+        }
+        let mut extended = (*session).clone();
+        let (catalog, classes) = (self.current.snapshot(), self.current.classes());
+        for group in groups {
+            match group {
+                Group::Toolset(name) => {
+                    extended.contents.toolsets.insert(name);
+                }
+                Group::Server(name) => {
+                    extended.contents.servers.insert(name);
+                }
+                Group::Tag(_) => {
+                    let tools = catalog.tools().iter().filter(|tool| group.has(tool, &classes));
+                    extended.contents.tools.extend(tools.map(|tool| tool.id.clone()));
+                }
+            }
+        }
+        Ok(Arc::new(extended))
+    }
+
+    /// What can be loaded, and what of it is.
+    pub async fn available(&self, here: Here<'_>) -> Available {
+        let (catalog, visibility) = self.view(here);
+        let bound = self.now(here).await.unwrap_or_default();
+        let toolsets = self.current.toolsets();
+        let groups = Groups::visible(&catalog, &visibility);
+        let available = groups.known().iter().map(|group| {
+            let members = group.members(&catalog, &visibility);
+            let description = match group {
+                Group::Toolset(name) => toolsets.get(name).map(|definition| definition.description.clone()).unwrap_or_default(),
+                Group::Server(name) => catalog.server(name.as_str()).and_then(|server| server.title.clone()).unwrap_or_default(),
+                Group::Tag(_) => String::new(),
+            };
+            AvailableToolset {
+                name: group.name().to_owned(),
+                kind: group.kind(),
+                description,
+                tools: members.len(),
+                tokens: members.iter().map(|tool| u64::from(tool.tokens)).sum(),
+                loaded: members.iter().all(|tool| bound.contains(&tool.operation_id)),
+                initial: here.is_initial(group),
+            }
+        });
+        let toolsets: Vec<AvailableToolset> = available.collect();
+        let next = match (toolsets.is_empty(), here.holder().is_some()) {
+            (true, _) => "There is nothing that could be loaded.".to_owned(),
+            (false, true) => "Load what you need with load_toolset, then call its tools directly.".to_owned(),
+            (false, false) => {
+                format!("Nothing can be loaded here, because nothing is kept between your requests: call tools through {RUN_TOOL}.")
+            }
+        };
+        Available { toolsets, bound: bound.len(), next }
+    }
+
+    /// Loads all of these groups, or none.
+    ///
+    /// # Errors
+    /// [`LoadError`]
+    pub async fn load(&self, names: &[String], with_tags: bool, here: Here<'_>) -> Result<LoadAnswer, LoadError> {
+        let started = Instant::now();
+        let view = self.view(here);
+        let (catalog, visibility) = &view;
+        let groups = read(names, with_tags, catalog, visibility)?;
+        let holder = here.holder().ok_or(LoadError::Nowhere)?;
+        let before = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
+        let bound_before = self.names_with(&before, &view, here.place).len();
+        let is_loaded = |group: &Group| match &holder {
+            Holder::Chat(_) => group.members(catalog, visibility).iter().all(|tool| before.tools.contains(&tool.id)),
+            Holder::Session(_) | Holder::Client(_) => here.is_initial(group) || before.groups.contains(group),
+        };
+        let (known, new): (Vec<Group>, Vec<Group>) = groups.iter().cloned().partition(is_loaded);
+        let mut warnings = Vec::new();
+        match &holder {
+            Holder::Session(session) => self.store.load_session_groups(&session.id, &new).await?,
+            Holder::Client(client) => client.0.lock().extend(new.iter().cloned()),
+            Holder::Chat(key) => warnings.extend(self.load_into_chat(key, &new, catalog, visibility).await?),
+        }
+        let mut seen = HashSet::new();
+        let tools = groups.iter().flat_map(|group| group.members(catalog, visibility)).map(|tool| tool.operation_id.to_string());
+        let tools = tools.filter(|name| seen.insert(name.clone())).collect();
+        let names = |groups: &[Group]| groups.iter().map(ToString::to_string).collect();
+        let bound = self.now(here).await.map_or(bound_before, |names| names.len());
+        let took = started.elapsed();
+        let (before, now) = (bound_before as u64, bound as u64);
+        for _ in &new {
+            self.recorder.of_conversation(here.caller, SelectionEventKind::Loaded { took, before, bound: now });
+        }
+        let next = format!(
+            "They are among your tools from your next step on: call them directly. If you do not see them there, call them through {RUN_TOOL}."
+        );
+        Ok(LoadAnswer { loaded: names(&new), already_loaded: names(&known), tools, bound, next, warnings })
+    }
+
+    /// Takes a group back that was loaded.
+    ///
+    /// # Errors
+    /// [`LoadError`]
+    pub async fn unload(&self, name: &str, here: Here<'_>) -> Result<UnloadAnswer, LoadError> {
+        let view = self.view(here);
+        let (catalog, visibility) = &view;
+        let holder = here.holder().ok_or(LoadError::Nowhere)?;
+        let loaded = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
+        // What is gone from the catalog meanwhile can be unloaded all the same.
+        let held = loaded.groups.iter().find(|group| group.name().eq_ignore_ascii_case(name.trim())).cloned();
+        let group = match held {
+            Some(group) => group,
+            None => read(&[name.to_owned()], true, catalog, visibility)?.swap_remove(0),
+        };
+        if here.is_initial(&group) {
+            return Err(LoadError::Initial(group.to_string()));
+        }
+        let before = self.names_with(&loaded, &view, here.place);
+        let was_loaded = match &holder {
+            Holder::Session(session) => self.store.unload_session_group(&session.id, &group).await?,
+            Holder::Client(client) => {
+                let mut groups = client.0.lock();
+                let count = groups.len();
+                groups.retain(|known| *known != group);
+                groups.len() < count
+            }
+            Holder::Chat(key) => {
+                let tools: HashSet<ToolId> = group.members(catalog, visibility).into_iter().map(|tool| tool.id.clone()).collect();
+                self.chats.remove(key, &tools).await.ok_or(LoadError::Unavailable)?.1
+            }
+        };
+        if !was_loaded {
+            return Err(LoadError::NotLoaded(group.to_string(), what_is(&loaded.groups)));
+        }
+        let after = self.now(here).await.unwrap_or_default();
+        let counted = SelectionEventKind::Unloaded { before: before.len() as u64, bound: after.len() as u64 };
+        self.recorder.of_conversation(here.caller, counted);
+        let gone: BTreeSet<String> = before.difference(&after).map(ToString::to_string).collect();
+        Ok(UnloadAnswer {
+            unloaded: group.to_string(),
+            tools: gone.into_iter().collect(),
+            bound: after.len(),
+            next: "They are not among your tools any more. load_toolset brings them back.".to_owned(),
+        })
+    }
+
+    /// What is loaded for the holder that is here; `None` where that is not known.
+    async fn loaded(&self, here: Here<'_>) -> Result<Option<Loaded>, StoreError> {
+        Ok(match here.holder() {
+            None => Some(Loaded::default()),
+            Some(Holder::Session(session)) => Some(Loaded { groups: self.store.session_groups(&session.id).await?, tools: Vec::new() }),
+            Some(Holder::Client(client)) => Some(Loaded { groups: client.0.lock().clone(), tools: Vec::new() }),
+            Some(Holder::Chat(key)) => self.chats.read(&key).await.map(|set| {
+                let tools = set.tools().iter().map(|entry| entry.tool.clone()).collect();
+                Loaded { groups: Vec::new(), tools }
+            }),
+        })
+    }
+
+    /// The same, as far as it can be read: for lists, which are better short than missing.
+    async fn readable(&self, here: Here<'_>) -> Loaded {
+        let loaded = self.loaded(here).await.inspect_err(|error| tracing::warn!(%error, "what is loaded is not listed"));
+        loaded.ok().flatten().unwrap_or_default()
+    }
+
+    async fn load_into_chat(
+        &self,
+        key: &ChatKey,
+        groups: &[Group],
+        catalog: &Catalog,
+        visibility: &Visibility,
+    ) -> Result<Vec<String>, LoadError> {
+        let tools: Vec<ToolId> = groups.iter().flat_map(|group| group.members(catalog, visibility)).map(|tool| tool.id.clone()).collect();
+        let updated = self.chats.update(key, &tools, &[]).await;
+        let budget = self.selection.load().chat_budget;
+        let mut warnings: Vec<String> = updated.warning.into_iter().collect();
+        if tools.len() > budget {
+            warnings.push(format!(
+                "a chat keeps {budget} tools, and these are {}: with the next message those go that were not called",
+                tools.len()
+            ));
+        }
+        let is_visible = |id: &&ToolId| catalog.tool(id).is_some_and(|tool| visibility.allows(tool));
+        let dropped: Vec<String> = updated.dropped.iter().filter(is_visible).map(ToString::to_string).collect();
+        if !dropped.is_empty() {
+            warnings.push(format!("over the chat's budget of {budget}, no longer offered: {}", dropped.join(", ")));
+        }
+        Ok(warnings)
+    }
+
+    fn view(&self, here: Here<'_>) -> View {
+        (self.current.snapshot(), self.current.visibility(&here.caller.principal))
+    }
+}
+
+/// The groups of these names, each once. What is hidden is told as what does not exist.
+fn read(names: &[String], with_tags: bool, catalog: &Catalog, visibility: &Visibility) -> Result<Vec<Group>, LoadError> {
+    let known = Groups::visible(catalog, visibility);
+    let (mut groups, mut problems) = (Vec::new(), Vec::new());
+    let what = if with_tags { "toolset, server or tag" } else { "toolset" };
+    for name in names {
+        match known.find(name, with_tags) {
+            Some(group) if groups.contains(group) => {}
+            Some(group) => groups.push(group.clone()),
+            None => {
+                let of_tool = || {
+                    let tool = catalog.operation(name.trim()).filter(|tool| visibility.allows(tool))?;
+                    Some(format!("; it is a tool of `{}`: load that, or call the tool through {RUN_TOOL}", tool.id.server))
+                };
+                let of_tag = || known.find(name, true).map(|_| "; it is a tag: enable_tool_group takes those".to_owned());
+                let meant = || known.nearest(name, with_tags).map(|known| format!("; did you mean `{known}`?"));
+                let hint = of_tool().or_else(of_tag).or_else(meant).unwrap_or_default();
+                problems.push(format!("there is no {what} `{name}`{hint}"));
+            }
+        }
+    }
+    if problems.is_empty() {
+        Ok(groups)
+    } else {
+        Err(LoadError::Unknown(format!("{} ({LIST_AVAILABLE_TOOLSETS} names them)", problems.join("; "))))
+    }
+}
+
+fn what_is(loaded: &[Group]) -> String {
+    let names: Vec<String> = loaded.iter().map(|group| format!("`{group}`")).collect();
+    if names.is_empty() { String::new() } else { format!("; loaded are {}", names.join(", ")) }
+}

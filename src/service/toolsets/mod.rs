@@ -1,0 +1,6 @@
+//! Toolsets, what is loaded of them, and sessions.
+
+pub mod loading;
+pub mod sessions;
+#[expect(clippy::module_inception, reason = "the room is named after what it is about")]
+pub mod toolsets;

@@ -1,0 +1,381 @@
+//! Sessions: made, found again for every request to their address, and ended.
+//!
+//! They lie in the store, so that they survive a restart and every process on the same store knows them; memory in front of it
+//! is short, because another process may end one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use moka::future::Cache;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::visibility::Visibility;
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::selection::selection::Selected;
+use crate::domain::text::similar::nearest_of_family;
+use crate::domain::toolsets::mode::Mode;
+use crate::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::ports::{SessionCaps, SessionSaved, Store, StoreError};
+use crate::service::records::write_behind;
+use crate::service::selection::select::{Offered, Select, SelectRequest, Turn, TurnRole};
+use crate::service::supervision::Supervised;
+use crate::settings::SessionSettings;
+
+/// Sessions held in memory.
+const HELD: u64 = 10_000;
+/// How long one that another process has ended may still be there.
+const REMEMBERED: Duration = Duration::from_secs(5);
+/// How exactly the last use of a session is known.
+const USED: Duration = Duration::from_mins(1);
+/// Sessions whose tools may be chosen once more. Of a later one they stay what they are.
+const MOST_PARTIAL: u64 = 1_000;
+/// Uses that wait to be written down.
+const QUEUE: usize = 256;
+
+/// What shall be published: all that is named, and of a task what is chosen for it, out of the named toolsets and servers where
+/// there are any.
+#[derive(Clone, Debug, Default)]
+pub struct NewSession {
+    pub toolsets: Vec<String>,
+    pub servers: Vec<String>,
+    /// Published names, or `server/tool`.
+    pub tools: Vec<String>,
+    pub task: Option<String>,
+    /// Most tools that are chosen for the task.
+    pub limit: Option<usize>,
+    /// Of its documents. One in which tools are loaded may begin with none.
+    pub mode: Mode,
+    pub ttl: Option<Duration>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    #[error("{0}")]
+    Invalid(String),
+    #[error("there are as many sessions as there may be (sessions.total)")]
+    Full,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A session that was just made.
+pub struct Made {
+    pub session: Arc<Session>,
+    /// What is published, what was chosen for the task first and best first.
+    pub tools: Vec<Selected>,
+    pub warnings: Vec<String>,
+}
+
+pub struct Sessions {
+    current: Arc<CurrentCatalog>,
+    select: Arc<Select>,
+    store: Arc<dyn Store>,
+    settings: SessionSettings,
+    held: Cache<SessionId, Arc<Session>>,
+    /// Those whose use was noted lately.
+    noted: Cache<SessionId, ()>,
+    used: mpsc::Sender<(SessionId, SystemTime)>,
+    /// Those whose tools were chosen before all tools were embedded.
+    partial: Cache<SessionId, Arc<Partial>>,
+}
+
+/// What a session was made from, until its tools are chosen once more.
+struct Partial {
+    task: String,
+    limit: Option<usize>,
+    within: SessionContents,
+    choosing: Mutex<()>,
+}
+
+impl Sessions {
+    /// Starts noting which sessions are used, until `stop`.
+    #[must_use]
+    pub fn start(
+        current: Arc<CurrentCatalog>,
+        select: Arc<Select>,
+        store: Arc<dyn Store>,
+        settings: SessionSettings,
+        stop: CancellationToken,
+    ) -> (Self, JoinHandle<()>) {
+        let (used, queue) = mpsc::channel(QUEUE);
+        let noting = tokio::spawn(note_uses(Arc::clone(&store), queue, stop));
+        let held = Cache::builder().max_capacity(HELD).time_to_live(REMEMBERED).support_invalidation_closures().build();
+        let noted = Cache::builder().max_capacity(HELD).time_to_live(USED).build();
+        let partial = Cache::builder().max_capacity(MOST_PARTIAL).time_to_live(settings.longest_ttl).build();
+        (Self { current, select, store, settings, held, noted, used, partial }, noting)
+    }
+
+    /// Makes a session for this caller.
+    ///
+    /// # Errors
+    /// [`SessionError`]
+    pub async fn make(&self, new: NewSession, owner: &Principal) -> Result<Made, SessionError> {
+        let ttl = new.ttl.unwrap_or(self.settings.ttl);
+        if ttl.is_zero() || ttl > self.settings.longest_ttl {
+            return Err(SessionError::Invalid(format!("ttl_seconds is 1 to {}", self.settings.longest_ttl.as_secs())));
+        }
+        let task = new.task.as_deref().map(str::trim).filter(|task| !task.is_empty());
+        if new.mode != Mode::Dynamic && task.is_none() && new.toolsets.is_empty() && new.servers.is_empty() && new.tools.is_empty() {
+            let detail =
+                "say what the session shall publish: toolsets, servers, tools or task; in mode `dynamic` it may begin with nothing";
+            return Err(SessionError::Invalid(detail.to_owned()));
+        }
+        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(owner));
+        let mut contents = read(&new, &catalog, &visibility).map_err(SessionError::Invalid)?;
+        let (mut chosen, mut warnings, mut partial) = (Vec::new(), Vec::new(), None);
+        if let Some(task) = task {
+            let choice = self.choose(task, new.limit, &contents, owner, &catalog, &visibility).await;
+            let of_choice = choice.contents(&contents, &catalog, &visibility);
+            if choice.is_partial {
+                let (task, limit) = (task.to_owned(), new.limit);
+                partial = Some(Partial { task, limit, within: contents, choosing: Mutex::default() });
+            }
+            contents = of_choice;
+            (chosen, warnings) = (choice.tools, choice.warnings);
+        }
+        let now = to_the_millisecond(SystemTime::now());
+        let id = SessionId::of_bytes(rand::random::<[u8; ID_BYTES]>());
+        let session = Session { id, owner: owner.id.clone(), contents, mode: new.mode, created_at: now, expires_at: now + ttl };
+        let caps = SessionCaps { of_one: self.settings.per_caller, of_all: self.settings.total };
+        match self.store.save_session(&session, caps).await? {
+            SessionSaved::Full => return Err(SessionError::Full),
+            SessionSaved::Saved { gone } => {
+                if !gone.is_empty() {
+                    let most = self.settings.per_caller;
+                    warnings.push(format!(
+                        "you have {most} sessions, as many as one caller may: {} that was not used for longest ended",
+                        gone.len()
+                    ));
+                }
+                for id in gone {
+                    self.held.invalidate(&id).await;
+                }
+            }
+        }
+        let session = Arc::new(session);
+        self.held.insert(session.id.clone(), Arc::clone(&session)).await;
+        if let Some(partial) = partial {
+            self.partial.insert(session.id.clone(), Arc::new(partial)).await;
+        }
+        let mut tools = chosen;
+        for tool in published(&session, &catalog, &visibility) {
+            if !tools.iter().any(|known| known.id.as_ref() == Some(&tool.id)) {
+                tools.push(Selected::named(tool));
+            }
+        }
+        Ok(Made { session, tools, warnings })
+    }
+
+    /// The session of this id, if it is this caller's and its time is not over. Notes that it is used.
+    ///
+    /// # Errors
+    /// That of the store.
+    pub async fn find(&self, id: &str, caller: &Principal) -> Result<Option<Arc<Session>>, StoreError> {
+        let Some(id) = SessionId::read(id) else { return Ok(None) };
+        let session = if let Some(session) = self.held.get(&id).await {
+            session
+        } else {
+            let Some(session) = self.store.session(&id).await?.map(Arc::new) else { return Ok(None) };
+            self.held.insert(id.clone(), Arc::clone(&session)).await;
+            session
+        };
+        let now = SystemTime::now();
+        if !session.is_for(&caller.id, now) {
+            return Ok(None);
+        }
+        if self.noted.get(&id).await.is_none() {
+            self.noted.insert(id.clone(), ()).await;
+            // Where the queue is full, a use goes unnoticed.
+            let _ = self.used.try_send((id, now));
+        }
+        self.chosen_again(session, caller).await.map(Some)
+    }
+
+    /// The session with the tools that it gets once all tools are embedded; until then, and from then on, as it is.
+    async fn chosen_again(&self, session: Arc<Session>, owner: &Principal) -> Result<Arc<Session>, StoreError> {
+        let Some(partial) = self.partial.get(&session.id).await else { return Ok(session) };
+        let catalog = self.current.snapshot();
+        if !self.select.is_complete(&catalog) {
+            return Ok(session);
+        }
+        let _one = partial.choosing.lock().await;
+        if self.partial.get(&session.id).await.is_none() {
+            return Ok(self.held.get(&session.id).await.unwrap_or(session));
+        }
+        let visibility = self.current.visibility(owner);
+        let choice = self.choose(&partial.task, partial.limit, &partial.within, owner, &catalog, &visibility).await;
+        if choice.is_partial {
+            return Ok(session);
+        }
+        let contents = choice.contents(&partial.within, &catalog, &visibility);
+        self.store.save_session_contents(&session.id, &contents).await?;
+        let session = Arc::new(Session { contents, ..Session::clone(&session) });
+        self.held.insert(session.id.clone(), Arc::clone(&session)).await;
+        self.partial.invalidate(&session.id).await;
+        Ok(session)
+    }
+
+    /// All of this caller, oldest first.
+    ///
+    /// # Errors
+    /// That of the store.
+    pub async fn of(&self, caller: &Principal) -> Result<Vec<Session>, StoreError> {
+        self.store.sessions(Some(&caller.id), SystemTime::now()).await
+    }
+
+    /// Those of all callers, or of one, oldest first.
+    ///
+    /// # Errors
+    /// That of the store.
+    pub async fn all(&self, owner: Option<&PrincipalId>) -> Result<Vec<Session>, StoreError> {
+        self.store.sessions(owner, SystemTime::now()).await
+    }
+
+    /// Ends a session of this caller; returns whether there was one.
+    ///
+    /// # Errors
+    /// That of the store.
+    pub async fn end(&self, id: &str, caller: &Principal) -> Result<bool, StoreError> {
+        match self.find(id, caller).await? {
+            Some(session) => self.end_any(session.id.as_str()).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Whose a session is; `None` where there is none of this id.
+    ///
+    /// # Errors
+    /// That of the store.
+    pub async fn owner(&self, id: &str) -> Result<Option<PrincipalId>, StoreError> {
+        let Some(id) = SessionId::read(id) else { return Ok(None) };
+        Ok(self.store.session(&id).await?.filter(|session| session.expires_at > SystemTime::now()).map(|session| session.owner))
+    }
+
+    /// Ends a session, whoever's it is; returns whether there was one.
+    ///
+    /// # Errors
+    /// That of the store.
+    pub async fn end_any(&self, id: &str) -> Result<bool, StoreError> {
+        let Some(id) = SessionId::read(id) else { return Ok(false) };
+        let removed = self.store.remove_session(&id).await?;
+        self.held.invalidate(&id).await;
+        Ok(removed)
+    }
+
+    /// Takes out of memory what is gone from the store with its owner.
+    pub fn forget(&self, owner: &PrincipalId) {
+        let owner = owner.clone();
+        if self.held.invalidate_entries_if(move |_, session| session.owner == owner).is_err() {
+            self.held.invalidate_all();
+        }
+    }
+
+    /// The tools for a task, best first, by the same retrieval and the same cut as those for a message.
+    async fn choose(
+        &self,
+        task: &str,
+        limit: Option<usize>,
+        within: &SessionContents,
+        owner: &Principal,
+        catalog: &Catalog,
+        visibility: &Visibility,
+    ) -> Choice {
+        let is_everything = within.toolsets.is_empty() && within.servers.is_empty();
+        let pool = catalog.visible(visibility).filter(|tool| is_everything || within.contain(tool, &visibility.assigned));
+        let offered = pool.map(|tool| Offered { name: tool.operation_id.to_string(), description: None }).collect();
+        let turn = Turn { role: TurnRole::User, text: task.to_owned(), called: Vec::new() };
+        let request = SelectRequest { turns: vec![turn], offered: Some(offered), limit, ..SelectRequest::default() };
+        let selection = self.select.select(request, owner).await;
+        let tools = selection.tools.into_iter().filter(|selected| selected.id.is_some()).collect();
+        Choice { tools, warnings: selection.warnings, is_partial: selection.is_partial }
+    }
+}
+
+/// The tools for a task.
+struct Choice {
+    /// Best first.
+    tools: Vec<Selected>,
+    warnings: Vec<String>,
+    /// Whether more may fit once all tools are embedded.
+    is_partial: bool,
+}
+
+impl Choice {
+    /// What is published is the choice: the toolsets and servers were what it was made from, but for what is always on.
+    fn contents(&self, within: &SessionContents, catalog: &Catalog, visibility: &Visibility) -> SessionContents {
+        let mut tools = within.tools.clone();
+        let always = within.toolsets.iter().filter_map(|name| visibility.assigned.toolset(name)).flat_map(|members| &members.always);
+        tools.extend(always.filter_map(|name| Some(catalog.operation(name.as_str())?.id.clone())));
+        tools.extend(self.tools.iter().filter_map(|selected| selected.id.clone()));
+        SessionContents { tools, ..SessionContents::default() }
+    }
+}
+
+fn published<'a>(session: &'a Session, catalog: &'a Catalog, visibility: &'a Visibility) -> impl Iterator<Item = &'a Arc<Tool>> {
+    catalog.visible(visibility).filter(|tool| session.contents.contain(tool, &visibility.assigned))
+}
+
+/// What is named, as far as the caller sees something of it. What is hidden is told as what does not exist.
+fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<SessionContents, String> {
+    let visible: Vec<&Arc<Tool>> = catalog.visible(visibility).collect();
+    let mut problems = Vec::new();
+    let mut problem = |kind: &str, name: &str, known: &mut dyn Iterator<Item = &str>| {
+        let meant = nearest_of_family(name, known).map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
+        problems.push(format!("there is no {kind} `{name}`{meant}"));
+    };
+    let mut contents = SessionContents::default();
+    for name in &new.toolsets {
+        let toolset = ToolsetName::from(name.as_str());
+        if visible.iter().any(|tool| visibility.assigned.is_in(&toolset, tool)) {
+            contents.toolsets.insert(toolset);
+        } else {
+            let known: BTreeSet<&ToolsetName> = visible.iter().flat_map(|tool| visibility.assigned.toolsets_of(tool)).collect();
+            problem("toolset", name, &mut known.into_iter().map(ToolsetName::as_str));
+        }
+    }
+    for name in &new.servers {
+        if visible.iter().any(|tool| tool.id.server.as_str() == name) {
+            contents.servers.insert(ServerName::from(name.as_str()));
+        } else {
+            let known: BTreeSet<&str> = visible.iter().map(|tool| tool.id.server.as_str()).collect();
+            problem("server", name, &mut known.into_iter());
+        }
+    }
+    for name in &new.tools {
+        let is_meant =
+            |tool: &ToolId| name.split_once('/').is_some_and(|(server, rest)| tool.server.as_str() == server && *tool.name == *rest);
+        match visible.iter().find(|tool| tool.operation_id.as_str() == name || is_meant(&tool.id)) {
+            Some(tool) => {
+                contents.tools.insert(tool.id.clone());
+            }
+            None => problem("tool", name, &mut visible.iter().map(|tool| tool.operation_id.as_str())),
+        }
+    }
+    if problems.is_empty() { Ok(contents) } else { Err(problems.join("; ")) }
+}
+
+/// As exact as the store keeps it, so that what comes back is the same.
+fn to_the_millisecond(time: SystemTime) -> SystemTime {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or_default())
+}
+
+async fn note_uses(store: Arc<dyn Store>, mut queue: mpsc::Receiver<(SessionId, SystemTime)>, stop: CancellationToken) {
+    let mut part = Supervised::new("use of sessions");
+    while part.panicked(note(store.as_ref(), &mut queue, &stop)).await {}
+}
+
+async fn note(store: &dyn Store, queue: &mut mpsc::Receiver<(SessionId, SystemTime)>, stop: &CancellationToken) {
+    while let Some((id, at)) = write_behind::next(queue, stop).await {
+        if let Err(error) = store.touch_session(&id, at).await {
+            tracing::warn!(error = %error, "the use of a session was not noted");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Toolsets as administrators and callers see them: those of the settings, and those given over the API.
+//!
+//! A change is in the store before it is acknowledged, and in force for every request that begins after that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::domain::access::policy::Toolsets as ReadyToolsets;
+use crate::domain::access::principal::Principal;
+use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
+use crate::domain::catalog::tool::Tool;
+use crate::domain::text::similar::nearest_of_family;
+use crate::service::catalog::current::CurrentCatalog;
+use crate::service::ports::{Store, StoreError};
+use crate::settings::{LiveSettings, ToolsetSettings};
+
+/// Toolsets that can be given over the API.
+pub const MAX_TOOLSETS: usize = 500;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ToolsetError {
+    #[error("there is no toolset `{0}`")]
+    NotFound(String),
+    #[error("the toolset `{0}` stands in the settings: change it there")]
+    OfSettings(ToolsetName),
+    #[error("{0}")]
+    Invalid(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A toolset, for administrators.
+#[derive(Clone, Debug, Serialize)]
+pub struct ToolsetView {
+    pub name: ToolsetName,
+    #[serde(flatten)]
+    pub definition: Definition,
+    /// `settings` or `api`.
+    pub source: &'static str,
+    /// The published names of the tools that are in it now, whoever may see them.
+    pub members: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// A toolset, for somebody who sees a tool of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct VisibleToolset {
+    pub name: ToolsetName,
+    pub description: String,
+    /// How many of its tools the caller sees.
+    pub tools: usize,
+    /// What their definitions cost, in cl100k tokens.
+    pub tokens: u64,
+}
+
+pub struct Toolsets {
+    current: Arc<CurrentCatalog>,
+    store: Arc<dyn Store>,
+    parts: RwLock<Parts>,
+    /// One change at a time.
+    changing: tokio::sync::Mutex<()>,
+}
+
+struct Parts {
+    settings: ToolsetSettings,
+    given: BTreeMap<ToolsetName, Definition>,
+}
+
+impl Toolsets {
+    /// Puts the toolsets in force.
+    ///
+    /// # Errors
+    /// Keys may be kept to toolsets that can't be read: that of the store.
+    pub async fn start(current: Arc<CurrentCatalog>, store: Arc<dyn Store>, live: &LiveSettings) -> Result<Self, StoreError> {
+        let given = store.toolsets().await?.into_iter().map(|toolset| (toolset.name, toolset.definition)).collect();
+        let parts = Parts { settings: live.toolsets.clone(), given };
+        parts.warn();
+        current.set_toolsets(parts.ready());
+        Ok(Self { current, store, parts: RwLock::new(parts), changing: tokio::sync::Mutex::default() })
+    }
+
+    /// Takes over changed settings.
+    pub fn configure(&self, live: &LiveSettings) {
+        let mut parts = self.parts.write();
+        parts.settings = live.toolsets.clone();
+        parts.warn();
+        self.current.set_toolsets(parts.ready());
+    }
+
+    /// All of them, by name.
+    #[must_use]
+    pub fn list(&self) -> Vec<ToolsetView> {
+        let mut views: Vec<ToolsetView> = self.current.toolsets().iter().map(|(name, definition)| self.view(name, definition)).collect();
+        views.sort_by(|one, other| one.name.cmp(&other.name));
+        views
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// [`ToolsetError::NotFound`]
+    pub fn get(&self, name: &str) -> Result<ToolsetView, ToolsetError> {
+        let toolsets = self.current.toolsets();
+        let name = ToolsetName::new(name);
+        toolsets.get(&name).map(|definition| self.view(&name, definition)).ok_or_else(|| ToolsetError::NotFound(name.to_string()))
+    }
+
+    /// Adds a toolset, or replaces the one of this name. Returns whether it is new.
+    ///
+    /// # Errors
+    /// [`ToolsetError`]; then nothing has changed.
+    pub async fn replace(&self, name: &str, value: &Value) -> Result<(ToolsetView, bool), ToolsetError> {
+        let Toolset { name, definition } = Toolset::read(name, value).map_err(ToolsetError::Invalid)?;
+        let _one = self.changing.lock().await;
+        {
+            let parts = self.parts.read();
+            if parts.is_of_settings(&name) {
+                return Err(ToolsetError::OfSettings(name));
+            }
+            if parts.given.len() >= MAX_TOOLSETS && !parts.given.contains_key(&name) {
+                return Err(ToolsetError::Invalid(format!("there can be {MAX_TOOLSETS} toolsets at most: delete one first")));
+            }
+        }
+        self.store.save_toolset(&name, &definition).await?;
+        let is_new = {
+            let mut parts = self.parts.write();
+            let is_new = parts.given.insert(name.clone(), definition.clone()).is_none();
+            self.current.set_toolsets(parts.ready());
+            is_new
+        };
+        Ok((self.view(&name, &definition), is_new))
+    }
+
+    /// Removes a toolset.
+    ///
+    /// # Errors
+    /// [`ToolsetError`]; then nothing has changed.
+    pub async fn remove(&self, name: &str) -> Result<(), ToolsetError> {
+        let name = ToolsetName::new(name);
+        let _one = self.changing.lock().await;
+        if self.parts.read().is_of_settings(&name) {
+            return Err(ToolsetError::OfSettings(name));
+        }
+        if !self.store.remove_toolset(&name).await? {
+            return Err(ToolsetError::NotFound(name.to_string()));
+        }
+        let mut parts = self.parts.write();
+        parts.given.remove(&name);
+        self.current.set_toolsets(parts.ready());
+        Ok(())
+    }
+
+    /// Those in which a caller sees a tool.
+    #[must_use]
+    pub fn visible(&self, principal: &Principal) -> Vec<VisibleToolset> {
+        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
+        let toolsets = self.current.toolsets();
+        let visible = toolsets.iter().filter_map(|(name, definition)| {
+            let tools = || catalog.visible(&visibility).filter(|tool| visibility.assigned.is_in(name, tool));
+            let count = tools().count();
+            let tokens = tools().map(|tool| u64::from(tool.tokens)).sum();
+            let description = definition.description.clone();
+            (count > 0).then(|| VisibleToolset { name: name.clone(), description, tools: count, tokens })
+        });
+        let mut visible: Vec<VisibleToolset> = visible.collect();
+        visible.sort_by(|one, other| one.name.cmp(&other.name));
+        visible
+    }
+
+    /// Checks that there are toolsets of these names, whoever may see them.
+    ///
+    /// # Errors
+    /// [`ToolsetError::Invalid`], with all that are not there and what was probably meant.
+    pub fn check_names<'a>(&self, names: impl IntoIterator<Item = &'a ToolsetName>) -> Result<(), ToolsetError> {
+        let toolsets = self.current.toolsets();
+        let unknown = names.into_iter().filter(|name| toolsets.get(name).is_none());
+        let problems: Vec<String> = unknown
+            .map(|name| {
+                let known = toolsets.iter().map(|(known, _)| known.as_str());
+                let meant = nearest_of_family(name.as_str(), known).map(|known| format!("; did you mean `{known}`?"));
+                format!("there is no toolset `{name}`{}", meant.unwrap_or_default())
+            })
+            .collect();
+        if problems.is_empty() { Ok(()) } else { Err(ToolsetError::Invalid(problems.join("; "))) }
+    }
+
+    fn view(&self, name: &ToolsetName, definition: &Definition) -> ToolsetView {
+        let (catalog, everybody) = (self.current.snapshot(), self.current.classes());
+        let members: Vec<&Arc<Tool>> = catalog.tools().iter().filter(|tool| everybody.is_in(name, tool)).collect();
+        let mut warnings = Vec::new();
+        if members.is_empty() {
+            warnings.push("no tool that there is now is in it".to_owned());
+        }
+        let servers: BTreeSet<&str> = members.iter().map(|tool| tool.id.server.as_str()).collect();
+        let plain = |text: &&String| !text.contains(['*', '?', '[', '{']) && !servers.contains(text.as_str());
+        warnings.extend(definition.servers.iter().filter(plain).map(|server| format!("no tool of the server `{server}` is in it")));
+        ToolsetView {
+            name: name.clone(),
+            definition: definition.clone(),
+            source: if self.parts.read().is_of_settings(name) { "settings" } else { "api" },
+            members: members.iter().map(|tool| tool.operation_id.to_string()).collect(),
+            warnings,
+        }
+    }
+}
+
+impl Parts {
+    fn is_of_settings(&self, name: &ToolsetName) -> bool {
+        self.settings.defined.iter().any(|toolset| toolset.name == *name)
+    }
+
+    /// The settings' own come first, and win.
+    fn ready(&self) -> ReadyToolsets {
+        let given = self.given.iter().map(|(name, definition)| Toolset { name: name.clone(), definition: definition.clone() });
+        ReadyToolsets::new(self.settings.defined.iter().cloned().chain(given), self.settings.published.clone())
+    }
+
+    fn warn(&self) {
+        for name in self.given.keys().filter(|name| self.is_of_settings(name)) {
+            tracing::warn!(toolset = %name, "the toolset stands in the settings and was given over the API: the settings hold");
+        }
+    }
+}
