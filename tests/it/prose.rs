@@ -121,9 +121,15 @@ fn every_command_and_flag_in_the_pages_exists() {
                 told = known.entry(key).or_insert_with(|| help(&path).unwrap()).clone();
             }
             if path.is_empty() {
-                assert!(words.peek().is_none_or(|word| word.starts_with('-') || *word == "mcpo"), "{file}: {command:?}");
+                // Without a command, flags are mcpo's.
+                assert!(
+                    words.next_if_eq(&"mcpo").is_some() || words.peek().is_none_or(|word| word.starts_with('-')),
+                    "{file}: {command:?}"
+                );
                 told = help(&["mcpo"]).unwrap();
             }
+            let is_complete = subcommands(&told).is_empty() || words.peek().is_none_or(|word| word.starts_with('-'));
+            assert!(is_complete, "{file}: {command:?}");
             for flag in words.take_while(|word| *word != "--").filter(|word| word.starts_with("--")) {
                 let flag = flag.split('=').next().unwrap_or_default();
                 let is_known = told.split(|character: char| character.is_whitespace() || character == ',').any(|word| word == flag);
