@@ -15,8 +15,8 @@ fn text(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
-/// The files below a folder, by their paths in the repository.
-fn files(folder: &str) -> Vec<String> {
+/// The files of a kind below a folder, by their paths in the repository.
+fn files(folder: &str, extension: &str) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut found, mut folders) = (Vec::new(), vec![root.join(folder)]);
     while let Some(folder) = folders.pop() {
@@ -24,7 +24,7 @@ fn files(folder: &str) -> Vec<String> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else {
+            } else if path.extension().is_some_and(|known| known == extension) {
                 found.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
             }
         }
@@ -35,9 +35,8 @@ fn files(folder: &str) -> Vec<String> {
 
 /// The pages that people write: path and text.
 fn pages() -> Vec<(String, String)> {
-    let listed = ["README.md", "CONTRIBUTING.md"].map(str::to_owned).into_iter().chain(files("docs/src"));
-    let all = listed.filter(|path| path.ends_with(".md")).map(|path| (path.clone(), text(&path)));
-    let written: Vec<_> = all.filter(|(_, text)| !text.contains(GENERATED)).collect();
+    let listed = ["README.md", "CONTRIBUTING.md"].map(str::to_owned).into_iter().chain(files("docs/src", "md"));
+    let written: Vec<_> = listed.map(|path| (path.clone(), text(&path))).filter(|(_, text)| !text.contains(GENERATED)).collect();
     assert!(written.len() > 20, "{}", written.len());
     written
 }
@@ -186,8 +185,20 @@ fn the_readme_is_short_and_lines_are_too() {
 #[test]
 fn every_page_is_in_the_contents() {
     let contents = text("docs/src/SUMMARY.md");
-    for path in files("docs/src").iter().filter(|path| path.ends_with(".md") && !path.ends_with("SUMMARY.md")) {
+    for path in files("docs/src", "md").iter().filter(|path| !path.ends_with("SUMMARY.md")) {
         assert!(contents.contains(&format!("]({})", path.trim_start_matches("docs/src/"))), "{path}");
+    }
+}
+
+#[test]
+fn every_path_that_the_guide_names_exists() {
+    let guide = text("CONTRIBUTING.md");
+    let named = guide.split('`').skip(1).step_by(2).filter_map(|code| code.split_whitespace().next());
+    let folders = ["assets/", "bench/", "docs/", "openapi/", "src/", "tests/", "webui-filter/"];
+    let paths: Vec<&str> = named.filter(|word| folders.iter().any(|folder| word.starts_with(folder))).collect();
+    assert!(paths.len() > 30, "{paths:?}");
+    for path in paths {
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists(), "{path}");
     }
 }
 
@@ -208,7 +219,7 @@ fn the_picture_shows_what_was_measured() {
 /// Every test function in `tests/it`, as `file::name`.
 fn tests() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for path in files("tests/it") {
+    for path in files("tests/it", "rs") {
         let module = path.trim_start_matches("tests/it/").trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::");
         let source = text(&path);
         let mut is_test = false;
