@@ -6,20 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use serde_json::Value;
 use tempfile::TempDir;
 use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::embed::builtin::Encoder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::store::SqliteStore;
+use toolsieve::domain::access::principal::Principal;
 use toolsieve::domain::catalog::catalog::Catalog;
 use toolsieve::domain::selection::relevance::LexicalModel;
-use toolsieve::service::catalog::current::CurrentCatalog;
+use toolsieve::service::catalog::current::{CurrentCatalog, View};
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex};
 use toolsieve::service::selection::retrieve::Retrieve;
-use toolsieve::settings::Settings;
 
 pub(crate) type Failure = Box<dyn Error>;
 
@@ -40,12 +39,14 @@ impl Workshop {
     }
 
     /// Ranks in this catalogue, with an index of this name.
-    pub(crate) async fn indexed(&self, catalog: &Catalog, name: &str) -> Result<Retrieve, Failure> {
+    pub(crate) async fn indexed(&self, catalog: Catalog, name: &str) -> Result<(Retrieve, View), Failure> {
+        let current = Arc::new(CurrentCatalog::default());
+        current.swap(catalog);
         let options =
             EmbeddedIndexOptions { folder: self.folder.path().join(name), model: self.embedder.model().into(), progress: Arc::new(|_| {}) };
         let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options)?;
         let indexing = Indexing {
-            current: Arc::new(CurrentCatalog::default()),
+            current: Arc::clone(&current),
             store: Arc::clone(&self.store),
             index: Arc::clone(&index),
             embedder: Arc::clone(&self.embedder),
@@ -54,11 +55,10 @@ impl Workshop {
             enrichment: Arc::default(),
             unused_retention: Duration::from_hours(24),
         };
-        indexing.update(catalog).await;
-        let settings = Settings::defaults().map_err(|problems| problems.to_string())?;
-        let retrieve = Retrieve::new(Arc::clone(&self.embedder), index, Arc::new(ArcSwap::from_pointee(settings.live.selection)));
+        indexing.update(&current.snapshot()).await;
+        let retrieve = Retrieve::new(Arc::clone(&self.embedder), index);
         retrieve.teach_gate(self.store.as_ref()).await;
-        Ok(retrieve)
+        Ok((retrieve, current.view(&Principal::anyone())))
     }
 }
 

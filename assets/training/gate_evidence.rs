@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::ServerName;
 use toolsieve::domain::selection::relevance::QueryPlan;
@@ -58,21 +57,21 @@ async fn main() -> Result<(), Failure> {
         let drawn = random.choose(&servers, size);
         let names: HashSet<&str> = drawn.iter().map(|server| server.name.as_str()).collect();
         let catalog = Catalog::new(drawn.iter().map(|server| (*server).clone()).collect());
-        let retrieve = workshop.indexed(&catalog, &format!("index-{draw}")).await?;
+        let (retrieve, view) = workshop.indexed(catalog, &format!("index-{draw}")).await?;
         let wanted: Vec<&Message> =
             messages.iter().filter(|message| message.server.as_deref().is_some_and(|server| names.contains(server))).collect();
         let idle = messages.iter().filter(|message| message.server.is_none());
         for message in random.choose(&wanted, MOST).into_iter().copied().chain(idle) {
-            let ranking = retrieve.rank(&QueryPlan::new(&message.text), &Visibility::default(), &catalog, None, &[]).await;
+            let ranking = retrieve.rank(&QueryPlan::new(&message.text), &view, None, &[]).await;
             let Some(vector) = ranking.vector.as_deref() else { continue };
             if written.insert(&message.text) {
                 println!("{}", json!({"text": message.text, "vector": vector}));
             }
-            let signals = retrieve.signals(&ranking, catalog.tools().len());
+            let signals = retrieve.signals(&ranking, view.catalog.tools().len());
             println!(
                 "{}",
                 json!({"of": message.text, "needs": message.server.is_some(), "held_out": message.held_out, "kind": message.kind,
-                       "catalog": draw, "gate": retrieve.needs_tool(&ranking, catalog.tools().len()), "signals": signals})
+                       "catalog": draw, "gate": retrieve.needs_tool(&ranking, view.catalog.tools().len()), "signals": signals})
             );
         }
     }

@@ -14,7 +14,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::ServerName;
 use toolsieve::domain::selection::relevance::{QueryPlan, Role};
@@ -42,16 +41,16 @@ async fn main() -> Result<(), Failure> {
     for line in lines(Path::new(catalogs))? {
         let name = line["catalog"].as_str().unwrap_or_default();
         let catalog = Catalog::new(line["servers"].as_array().into_iter().flatten().map(server).collect());
-        let retrieve = workshop.indexed(&catalog, &format!("index-{name}")).await?;
+        let (retrieve, view) = workshop.indexed(catalog, &format!("index-{name}")).await?;
         for dialogue in by_catalog.remove(name).unwrap_or_default() {
             let turns: Vec<(Role, &str)> = dialogue["messages"].as_array().into_iter().flatten().filter_map(turn).collect();
             let plan = QueryPlan::of_conversation(&turns);
-            let ranking = retrieve.rank(&plan, &Visibility::default(), &catalog, None, &[]).await;
+            let ranking = retrieve.rank(&plan, &view, None, &[]).await;
             let (Some(own), Some(context)) = (ranking.vector.as_deref(), ranking.context_vector.as_deref()) else { continue };
             let in_context = ranking.in_context.as_deref().unwrap_or_default();
             vector(&ranking.message, own);
             vector(in_context, context);
-            let tools = catalog.tools().len();
+            let tools = view.catalog.tools().len();
             let [alone, together, turn] = retrieve.turn_signals(&ranking, tools);
             let mut row = dialogue.clone();
             if let Some(row) = row.as_object_mut() {

@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use actix_web::dev::{Server, ServerHandle};
 use actix_web::web;
-use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -43,7 +42,7 @@ use crate::service::access::limits::Limits;
 use crate::service::access::policies::{Policies, PolicyError};
 use crate::service::access::secrets::Secrets;
 use crate::service::access::wrong_keys::WrongKeys;
-use crate::service::catalog::current::{CurrentCatalog, LiveSelection};
+use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::indexing::Indexing;
 use crate::service::catalog::rebuild::Rebuilds;
@@ -165,7 +164,7 @@ impl Application {
         let embedder = embed::open_metered(&start.embedder, meters.cache(CacheKind::Vectors))?;
         let index = open_index(&start, &data_dir, embedder.model())?;
         let (keys, noting) = Keys::start(Arc::clone(&store), stop.clone()).await.map_err(StartError::Keys)?;
-        let current = Arc::new(CurrentCatalog::default());
+        let current = Arc::new(CurrentCatalog::new(live.selection.clone()));
         let toolsets = Toolsets::start(Arc::clone(&current), Arc::clone(&store), &live).await.map_err(StartError::Toolsets)?;
         let toolsets = Arc::new(toolsets);
         let policies = Arc::new(Policies::start(Arc::clone(&current), Arc::clone(&store), Arc::clone(&keys), &live).await?);
@@ -194,12 +193,11 @@ impl Application {
         let files = files(&data_dir, &start).map_err(StartError::Files)?;
         let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, &data_dir)?);
         let known = refresh.load_last_good().await;
-        let selection: LiveSelection = Arc::new(ArcSwap::from_pointee(live.selection.clone()));
 
         let (recorder, recording) = Recorder::start(Arc::clone(&store), retention(&start), stop.clone());
         let recorder = recorder.with_meters(Arc::clone(&meters)).with_texts(start.learning.message_text);
         let (audit, auditing) = Audit::start(Arc::clone(&store), start.store.audit_retention, stop.clone());
-        let (chats, chat_writing) = Chats::start(Arc::clone(&store), Arc::clone(&selection), stop.clone());
+        let (chats, chat_writing) = Chats::start(Arc::clone(&store), stop.clone());
         let events = servers.events();
         let following = tokio::spawn(async move { refresh.follow(events).await });
         let (enrichment, enriching) = enrichment(&start.llm, &current, &store, stop.clone())?;
@@ -215,7 +213,7 @@ impl Application {
         };
         let indexing = keep_indexed(indexing, stop.clone());
 
-        let retrieve = Retrieve::new(Arc::clone(&embedder), Arc::clone(&index), Arc::clone(&selection));
+        let retrieve = Retrieve::new(Arc::clone(&embedder), Arc::clone(&index));
         let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)).with_servers(Arc::clone(&servers)));
         let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)));
         let teaching = teach(Arc::clone(&retrieve), Arc::clone(&store), embedder.recoveries(), stop.clone());
@@ -241,21 +239,19 @@ impl Application {
         let publish = Publish::new(Arc::clone(&current), publish_options(&start)).with_meter(meters.cache(CacheKind::Documents));
         let admission = Arc::new(admission(&start, &live, &keys));
         let takers = (Arc::clone(&toolsets), Arc::clone(&policies), Arc::clone(&secrets), Arc::clone(&limits));
-        let apply = apply(Arc::clone(&execute), Arc::clone(&selection), Arc::clone(&admission), takers);
+        let apply = apply(Arc::clone(&execute), Arc::clone(&current), Arc::clone(&admission), takers);
         let apply = apply_to_tools(apply, Arc::clone(&facts), Arc::clone(&definitions));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
         let loading = Arc::new(Loading {
             current: Arc::clone(&current),
             store: Arc::clone(&store),
             chats: chats.clone(),
-            selection: Arc::clone(&selection),
             recorder: recorder.clone(),
         });
         let find = Find {
             current: Arc::clone(&current),
             retrieve: Arc::clone(&retrieve),
             loading: Arc::clone(&loading),
-            selection: Arc::clone(&selection),
             recorder: recorder.clone(),
         };
         let select = Select::new(
@@ -264,7 +260,6 @@ impl Application {
             Arc::clone(&judges),
             chats,
             recorder.clone(),
-            Arc::clone(&selection),
             MetaTokens::new(count_tokens),
         );
         let select = Arc::new(select);

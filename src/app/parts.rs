@@ -17,7 +17,7 @@ use crate::http::caller::Admission;
 use crate::service::access::limits::Limits;
 use crate::service::access::policies::Policies;
 use crate::service::access::secrets::Secrets;
-use crate::service::catalog::current::{CurrentCatalog, LiveSelection};
+use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::enrich::Enriching;
 use crate::service::catalog::enrich::admin::EnrichmentAdmin;
@@ -85,7 +85,7 @@ pub(super) fn enrichment(
 /// Hands settings that can change to the use cases that go by them.
 pub(super) fn apply(
     execute: Arc<Execute>,
-    selection: LiveSelection,
+    current: Arc<CurrentCatalog>,
     admission: Arc<Admission>,
     (toolsets, policies, secrets, limits): (Arc<Toolsets>, Arc<Policies>, Arc<Secrets>, Arc<Limits>),
 ) -> Apply {
@@ -96,7 +96,7 @@ pub(super) fn apply(
         toolsets.configure(live);
         policies.configure(live);
         execute.configure(live);
-        selection.store(Arc::new(live.selection.clone()));
+        current.set_settings(live.selection.clone());
     })
 }
 

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -23,7 +22,7 @@ use crate::domain::selection::enrichment::key;
 use crate::domain::selection::relevance::{FusionParameters, Gate, LexicalModel, LexicalParameters, SparseVector};
 use crate::domain::text::analysis::{Analyzer, Language};
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::catalog::current::{CurrentCatalog, LiveSelection};
+use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
 use crate::service::catalog::indexing::{Indexing, OnProgress, passages};
@@ -119,11 +118,11 @@ impl Retrieval {
         if !indexing.update(&current.snapshot()).await {
             return Err(Failure::failed("error: the tools could not be indexed"));
         }
-        let selection: LiveSelection = Arc::new(ArcSwap::from_pointee(recipe.settings.live.selection.clone()));
-        let retrieve = Retrieve::new(embedder, index, Arc::clone(&selection)).with_parts(recipe.lexical(), recipe.fusion);
+        current.set_settings(recipe.settings.live.selection.clone());
+        let retrieve = Retrieve::new(embedder, index).with_parts(recipe.lexical(), recipe.fusion);
         let retrieve = Arc::new(retrieve);
         retrieve.teach_gate(vectors.as_ref()).await;
-        let select = select(current, &retrieve, &selection, &recipe.settings, &folder).await?;
+        let select = select(current, &retrieve, &recipe.settings, &folder).await?;
         Ok(Self { retrieve, select, _folder: folder })
     }
 }
@@ -138,24 +137,18 @@ pub(super) fn open_embedder(settings: &Settings) -> Result<Arc<dyn Embedder>, Fa
     embed::open(&settings.start.embedder).map_err(|error| Failure::failed(format!("error: {error}")))
 }
 
-async fn select(
-    current: &Arc<CurrentCatalog>,
-    retrieve: &Arc<Retrieve>,
-    selection: &LiveSelection,
-    settings: &Settings,
-    folder: &Scratch,
-) -> Result<Select, Failure> {
+async fn select(current: &Arc<CurrentCatalog>, retrieve: &Arc<Retrieve>, settings: &Settings, folder: &Scratch) -> Result<Select, Failure> {
     let store: Arc<dyn Store> = Arc::new(open(&folder.path.join("chats.db")).await?);
     // Stopped before anything comes: what is asked here is nobody's use of a tool.
     let stop = CancellationToken::new();
     stop.cancel();
     let retention = app::retention(&settings.start);
     let (recorder, _) = Recorder::start(Arc::clone(&store), retention, stop.clone());
-    let (chats, _) = Chats::start(store, Arc::clone(selection), stop);
+    let (chats, _) = Chats::start(store, stop);
     let judges = app::judges(&settings.start.llm).map_err(|error| Failure::failed(format!("error: {error}")))?;
     let counter = TokenCounter::default();
     let meta_tokens = MetaTokens::new(Arc::new(move |texts| counter.count(texts)));
-    Ok(Select::new(Arc::clone(current), Arc::clone(retrieve), Arc::new(judges), chats, recorder, Arc::clone(selection), meta_tokens))
+    Ok(Select::new(Arc::clone(current), Arc::clone(retrieve), Arc::new(judges), chats, recorder, meta_tokens))
 }
 
 pub(super) async fn open(path: &Path) -> Result<SqliteStore, Failure> {

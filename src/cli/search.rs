@@ -19,10 +19,10 @@ use crate::domain::publishing::document::encoded;
 use crate::domain::selection::relevance::{LexicalModel, QueryPlan, Ranked, SparseVector};
 use crate::domain::selection::selection::{Reason, Selection};
 use crate::domain::text::words::split_identifier;
-use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::Store;
+use crate::service::selection::request::{SelectRequest, Turn, TurnRole};
 use crate::service::selection::retrieve::Ranking;
-use crate::service::selection::select::{SelectRequest, Turn, TurnRole};
 use crate::settings::{Rerank, Settings};
 
 /// Words of a message that are looked for in every tool.
@@ -100,7 +100,8 @@ impl Search {
         let recipe = Recipe::of(settings);
         let retrieval = Retrieval::start(&current, &recipe, vectors.store.clone(), Arc::new(|_, _| {})).await?;
         let searched = catalog.visible(&visibility).count();
-        let ranking = retrieval.retrieve.rank(&QueryPlan::new(&self.message), &visibility, &catalog, None, &[]).await;
+        let view = View { catalog: Arc::clone(&catalog), visibility, settings: current.settings() };
+        let ranking = retrieval.retrieve.rank(&QueryPlan::new(&self.message), &view, None, &[]).await;
         let needs_tool = !settings.live.selection.gate || retrieval.retrieve.needs_tool(&ranking, searched);
         let connections: IndexMap<String, String> =
             self.server.iter().map(|server| (server.clone(), format!("/{}", encoded(server)))).collect();

@@ -3,14 +3,14 @@
 //! Everything here is a function of its arguments. It knows neither HTTP nor MCP's transport nor any database,
 //! and depends on nothing else of this crate.
 
-pub mod access;
-pub mod catalog;
+pub mod installation;
+pub mod text;
 pub mod execution;
+pub mod catalog;
+pub mod access;
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod installation;
+pub mod selection;
+pub mod toolsets;
 pub mod publishing;
 pub mod records;
-pub mod selection;
-pub mod text;
-pub mod toolsets;

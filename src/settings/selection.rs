@@ -2,6 +2,7 @@
 
 use crate::domain::selection::relevance::Synonyms;
 use crate::domain::text::analysis::Analyzer;
+use crate::settings::Settings;
 use crate::settings::values::Reader;
 
 /// Section `[selection]`.
@@ -55,6 +56,13 @@ impl Rerank {
             "always" => Some(Self::Always),
             _ => None,
         }
+    }
+}
+
+impl Default for SelectionSettings {
+    /// As in `defaults.toml`.
+    fn default() -> Self {
+        Settings::defaults().unwrap_or_else(|error| unreachable!("the defaults are tested: {error}")).live.selection
     }
 }
 

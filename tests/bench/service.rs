@@ -8,7 +8,6 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -35,8 +34,9 @@ use toolsieve::service::records::metrics::{CacheKind, Meters, SelectionFigures, 
 use toolsieve::service::records::record::{Recorder, Retention};
 use toolsieve::service::selection::chats::Chats;
 use toolsieve::service::selection::judges::Judges;
+use toolsieve::service::selection::request::{SelectRequest, Turn, TurnRole};
 use toolsieve::service::selection::retrieve::Retrieve;
-use toolsieve::service::selection::select::{Select, SelectRequest, Turn, TurnRole};
+use toolsieve::service::selection::select::Select;
 use toolsieve::settings::{BuiltinModel, Overrides, ServersSource, Settings, Sources};
 
 const VERBS: [&str; 10] = ["create", "read", "update", "delete", "list", "search", "send", "convert", "merge", "export"];
@@ -90,7 +90,6 @@ fn select(criterion: &mut Criterion) {
     let runtime = Runtime::new().unwrap();
     let _guard = runtime.enter();
     let Settings { start, live, .. } = Settings::defaults().unwrap();
-    let selection = Arc::new(ArcSwap::from_pointee(live.selection));
     for count in [200, 2_000] {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(runtime.block_on(SqliteStore::open(&folder.path().join("t.db"))).unwrap());
@@ -98,7 +97,7 @@ fn select(criterion: &mut Criterion) {
         let options =
             EmbeddedIndexOptions { folder: folder.path().join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
         let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options).unwrap();
-        let current = Arc::new(CurrentCatalog::default());
+        let current = Arc::new(CurrentCatalog::new(live.selection.clone()));
         current.swap(tools(count));
         let indexing = Indexing {
             current: Arc::clone(&current),
@@ -114,15 +113,14 @@ fn select(criterion: &mut Criterion) {
         let stop = CancellationToken::new();
         let day = Duration::from_hours(24);
         let (recorder, _) = Recorder::start(Arc::clone(&store), Retention { chats: day, events: day, usage: day }, stop.clone());
-        let (chats, _) = Chats::start(Arc::clone(&store), Arc::clone(&selection), stop.clone());
-        let retrieve = Arc::new(Retrieve::new(embedder, index, Arc::clone(&selection)));
+        let (chats, _) = Chats::start(Arc::clone(&store), stop.clone());
+        let retrieve = Arc::new(Retrieve::new(embedder, index));
         runtime.block_on(retrieve.teach_gate(store.as_ref()));
         let models = ChatModels::new(llm::client_builder().build().unwrap(), start.llm.clone());
         let judges = Arc::new(Judges::new(Arc::new(models), start.llm.clone()));
         let counter = TokenCounter::default();
         let count_tokens = Arc::new(move |texts: &[String]| counter.count(texts));
-        let select =
-            Select::new(Arc::clone(&current), retrieve, judges, chats, recorder, Arc::clone(&selection), MetaTokens::new(count_tokens));
+        let select = Select::new(Arc::clone(&current), retrieve, judges, chats, recorder, MetaTokens::new(count_tokens));
         let principal = Principal::anyone();
         let ask = |text: String| SelectRequest {
             turns: vec![Turn { role: TurnRole::User, text, called: Vec::new() }],

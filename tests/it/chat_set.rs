@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +11,6 @@ use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::service::ports::Store;
 use toolsieve::service::selection::chats::Chats;
-use toolsieve::settings::Settings;
 
 use crate::harness::{LONG, Running, Start, example};
 use crate::store_contract::chat;
@@ -138,6 +136,8 @@ const CHAT: [(&str, Option<&str>); 30] = [
 ];
 
 const BUDGET: usize = 16;
+/// As configured by default.
+const KEPT: usize = 24;
 
 async fn service() -> Running {
     let folder = tempfile::tempdir().unwrap();
@@ -238,10 +238,9 @@ impl Two {
         let path = folder.path().join("toolsieve.db");
         let open = async || Arc::new(SqliteStore::open(&path).await.unwrap()) as Arc<dyn Store>;
         let stores = [open().await, open().await];
-        let settings = Arc::new(ArcSwap::from_pointee(Settings::defaults().unwrap().live.selection));
         let stop = CancellationToken::new();
-        let (one, first) = Chats::start(Arc::clone(&stores[0]), Arc::clone(&settings), stop.clone());
-        let (other, second) = Chats::start(Arc::clone(&stores[1]), settings, stop.clone());
+        let (one, first) = Chats::start(Arc::clone(&stores[0]), stop.clone());
+        let (other, second) = Chats::start(Arc::clone(&stores[1]), stop.clone());
         Self { one, other, stores, stop, writers: vec![first, second], _folder: folder }
     }
 
@@ -268,16 +267,16 @@ fn tools(updated: &toolsieve::service::selection::chats::Updated) -> Vec<String>
 async fn two_processes_on_one_store_agree() {
     let two = Two::start().await;
     let key = chat("me", "chat");
-    two.one.update(&key, &ids(&["a", "b"]), &[]).await;
+    two.one.update(&key, &ids(&["a", "b"]), &[], KEPT).await;
     two.until(|tools| tools == ["a", "b"]).await;
     // The other one has held the chat before, and still learns what came since.
-    assert_eq!(tools(&two.other.update(&key, &ids(&["c"]), &ids(&["a"])).await), ["a", "b", "c"]);
+    assert_eq!(tools(&two.other.update(&key, &ids(&["c"]), &ids(&["a"]), KEPT).await), ["a", "b", "c"]);
     two.until(|tools| tools == ["a", "b", "c"]).await;
-    let updated = two.one.update(&key, &ids(&["d"]), &[]).await;
+    let updated = two.one.update(&key, &ids(&["d"]), &[], KEPT).await;
     assert_eq!(tools(&updated), ["a", "b", "c", "d"]);
     assert!(updated.set.tools()[0].called, "that the other one called it is known here");
     two.until(|tools| tools.len() == 4).await;
-    assert_eq!(tools(&two.other.update(&key, &[], &[]).await), ["a", "b", "c", "d"]);
+    assert_eq!(tools(&two.other.update(&key, &[], &[], KEPT).await), ["a", "b", "c", "d"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -287,7 +286,7 @@ async fn of_two_processes_at_the_same_time_neither_loses_the_others_tools() {
     for number in 0..20 {
         let (one, other) = (format!("one{number}"), format!("other{number}"));
         let (one, other) = (ids(&[&one]), ids(&[&other]));
-        futures::join!(two.one.update(&key, &[], &one), two.other.update(&key, &[], &other));
+        futures::join!(two.one.update(&key, &[], &one, KEPT), two.other.update(&key, &[], &other, KEPT));
     }
     two.until(|tools| tools.len() == 40).await;
     two.stop.cancel();
@@ -305,15 +304,14 @@ async fn a_set_that_the_store_did_not_take_is_tried_again_by_itself() {
     let (path, away) = (folder.path().join("toolsieve.db"), folder.path().join("away.db"));
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).await.unwrap());
     let stop = CancellationToken::new();
-    let settings = Arc::new(ArcSwap::from_pointee(Settings::defaults().unwrap().live.selection));
-    let (chats, writing) = Chats::start(Arc::clone(&store), settings, stop.clone());
+    let (chats, writing) = Chats::start(Arc::clone(&store), stop.clone());
     let (tool, key, other) = (ToolId::new("server", "tool"), chat("me", "0"), chat("me", "1"));
     // All connections that read are open from here on, so that reading goes on while nothing can be written.
     let (one, two) = futures::join!(store.chat(&key), store.chat(&other));
     assert!(one.unwrap().is_none() && two.unwrap().is_none());
     std::fs::rename(&path, &away).unwrap();
     for number in 0..10 {
-        let updated = chats.update(&chat("me", &number.to_string()), std::slice::from_ref(&tool), &[]).await;
+        let updated = chats.update(&chat("me", &number.to_string()), std::slice::from_ref(&tool), &[], KEPT).await;
         assert_eq!(updated.warning, None);
     }
     // Long enough for the first attempts to fail. Where they come later, they are the ones that succeed.

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -32,8 +31,9 @@ use toolsieve::service::publishing::meta_tokens::MetaTokens;
 use toolsieve::service::records::record::{Recorder, Retention};
 use toolsieve::service::selection::chats::Chats;
 use toolsieve::service::selection::judges::Judges;
+use toolsieve::service::selection::request::{SelectRequest, Turn, TurnRole};
 use toolsieve::service::selection::retrieve::Retrieve;
-use toolsieve::service::selection::select::{Select, SelectRequest, Turn, TurnRole};
+use toolsieve::service::selection::select::Select;
 use toolsieve::settings::{BuiltinModel, Settings};
 
 use crate::harness::{Running, example};
@@ -156,14 +156,13 @@ impl Selecting {
     async fn among(catalog: Catalog) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let Settings { start, live, .. } = Settings::defaults().unwrap_or_else(|problems| panic!("{problems}"));
-        let selection = Arc::new(ArcSwap::from_pointee(live.selection));
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
         let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new(BuiltinModel::default()).unwrap());
         let options =
             EmbeddedIndexOptions { folder: folder.path().join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
         let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options).unwrap();
-        let current = Arc::new(CurrentCatalog::default());
+        let current = Arc::new(CurrentCatalog::new(live.selection));
         let tools = catalog.tools().len();
         current.swap(catalog);
         let indexing = Indexing {
@@ -181,13 +180,13 @@ impl Selecting {
         let stop = CancellationToken::new();
         let day = Duration::from_hours(24);
         let (recorder, _) = Recorder::start(Arc::clone(&store), Retention { chats: day, events: day, usage: day }, stop.clone());
-        let (chats, _) = Chats::start(Arc::clone(&store), Arc::clone(&selection), stop.clone());
-        let retrieve = Arc::new(Retrieve::new(embedder, index, Arc::clone(&selection)));
+        let (chats, _) = Chats::start(Arc::clone(&store), stop.clone());
+        let retrieve = Arc::new(Retrieve::new(embedder, index));
         let models = ChatModels::new(llm::client_builder().build().unwrap(), start.llm.clone());
         let judges = Arc::new(Judges::new(Arc::new(models), start.llm.clone()));
         let counter = TokenCounter::default();
         let tokens = MetaTokens::new(Arc::new(move |texts: &[String]| counter.count(texts)));
-        let select = Select::new(current, retrieve, judges, chats, recorder, selection, tokens);
+        let select = Select::new(current, retrieve, judges, chats, recorder, tokens);
         Self { select, stop, _folder: folder }
     }
 

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
-use toolsieve::domain::access::visibility::Visibility;
-use toolsieve::domain::catalog::catalog::Catalog;
+use toolsieve::domain::access::principal::Principal;
 use toolsieve::domain::selection::relevance::QueryPlan;
+use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::ports::{EmbedError, Embedder, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
 use toolsieve::service::selection::foreign::{ForeignTool, NEW_PER_REQUEST};
 use toolsieve::service::selection::retrieve::{Ranking, Retrieve};
-use toolsieve::settings::Settings;
 
 /// Counts, and waits for a permit for each lot of passages.
 struct Counting {
@@ -84,8 +82,7 @@ impl ToolIndex for Empty {
 }
 
 fn retrieve(embedder: &Arc<Counting>) -> Retrieve {
-    let settings = Settings::defaults().unwrap_or_else(|problems| panic!("{problems}"));
-    Retrieve::new(Arc::clone(embedder) as Arc<dyn Embedder>, Arc::new(Empty), Arc::new(ArcSwap::from_pointee(settings.live.selection)))
+    Retrieve::new(Arc::clone(embedder) as Arc<dyn Embedder>, Arc::new(Empty))
 }
 
 fn definitions(count: usize, letters: usize) -> Vec<ForeignTool> {
@@ -95,7 +92,8 @@ fn definitions(count: usize, letters: usize) -> Vec<ForeignTool> {
 }
 
 async fn rank(retrieve: &Retrieve, message: &str, foreign: &[ForeignTool]) -> Ranking {
-    retrieve.rank(&QueryPlan::new(message), &Visibility::default(), &Catalog::default(), None, foreign).await
+    let view = CurrentCatalog::default().view(&Principal::anyone());
+    retrieve.rank(&QueryPlan::new(message), &view, None, foreign).await
 }
 
 /// 1,000 definitions of 500 letters took five to fifteen seconds of processor time for one message.

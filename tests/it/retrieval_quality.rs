@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use serde_json::{Value, json};
 use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
@@ -16,11 +15,11 @@ use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
 use toolsieve::domain::selection::relevance::LexicalModel;
-use toolsieve::service::catalog::current::CurrentCatalog;
+use toolsieve::service::catalog::current::{CurrentCatalog, View};
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex};
 use toolsieve::service::selection::retrieve::Retrieve;
-use toolsieve::settings::{BuiltinModel, Settings};
+use toolsieve::settings::BuiltinModel;
 
 /// Macro recall at 5 of the four sets, as a Python hybrid of dense and lexical search reached it.
 const FLOOR: f64 = 0.825;
@@ -87,14 +86,14 @@ async fn recall(set: &Path) -> [f64; 3] {
     };
     indexing.update(&catalog).await;
     assert_eq!(index.state().embedded, catalog.tools().len());
-    let settings = Settings::defaults().unwrap_or_else(|problems| panic!("{problems}"));
-    let retrieve = Retrieve::new(embedder, index, Arc::new(ArcSwap::from_pointee(settings.live.selection)));
+    let retrieve = Retrieve::new(embedder, index);
+    let view = View { catalog: Arc::new(catalog), visibility: Visibility::default(), settings: current.settings() };
 
     let queries = lines(&set.join("queries.jsonl"));
     let mut sums = [0.0; 3];
     for query in &queries {
         let text = query["query"].as_str().unwrap().to_owned();
-        let (found, warnings) = retrieve.search(&[text], &Visibility::default(), &catalog, 10).await;
+        let (found, warnings) = retrieve.search(&[text], &view, 10).await;
         assert!(warnings.is_empty(), "{warnings:?}");
         let found: Vec<&str> = found.iter().map(|(tool, _)| names[&tool.id].as_str()).collect();
         let relevant = query["relevant"].as_array().unwrap();

@@ -4,7 +4,6 @@
 //! another. Calls read a shared link and never wait for a supervisor while the server is up. Absent on purpose: roots
 //! and tasks.
 
-// In dependency order: none uses one below it.
 mod text;
 mod timing;
 mod process;

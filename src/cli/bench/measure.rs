@@ -18,12 +18,11 @@ use crate::cli::bench::report::{Group, Latency, Missed, SetReport};
 use crate::cli::catalog;
 use crate::cli::retrieval::Retrieval;
 use crate::domain::access::principal::Principal;
-use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::selection::relevance::QueryPlan;
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::CurrentCatalog;
-use crate::service::selection::select::{SelectRequest, Turn, TurnRole};
+use crate::service::selection::request::{SelectRequest, Turn, TurnRole};
 use crate::settings::{Rerank, Settings};
 
 /// Of how many found tools an example tells.
@@ -204,9 +203,10 @@ impl Measure<'_> {
 }
 
 async fn answer(message: &str, corpus: &Corpus, retrieval: &Retrieval) -> Answer {
-    let catalog = corpus.current.snapshot();
+    let view = corpus.current.view(&Principal::anyone());
+    let catalog = &view.catalog;
     let started = Instant::now();
-    let ranking = retrieval.retrieve.rank(&QueryPlan::new(message), &Visibility::default(), &catalog, None, &[]).await;
+    let ranking = retrieval.retrieve.rank(&QueryPlan::new(message), &view, None, &[]).await;
     let took = started.elapsed();
     let turn = Turn { role: TurnRole::User, text: message.to_owned(), called: Vec::new() };
     let request = SelectRequest { turns: vec![turn], rerank: Some(Rerank::Off), ..SelectRequest::default() };

@@ -2,5 +2,5 @@
 
 pub mod conversation;
 pub mod feedback;
-pub mod session_figures;
 pub mod usage;
+pub mod session_figures;

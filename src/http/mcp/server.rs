@@ -35,6 +35,7 @@ use crate::domain::toolsets::mode::Mode;
 use crate::http::problem::Problem;
 use crate::http::state::State;
 use crate::service::caller::{Caller, Told};
+use crate::service::catalog::current::View;
 use crate::service::execution::execute::ExecuteError;
 use crate::service::mcp::mcp_sessions::McpSession;
 use crate::service::ports::{Progress, Round};
@@ -275,7 +276,10 @@ impl ServerHandler for Face {
 
 impl Face {
     fn view(&self) -> (Arc<Catalog>, Visibility) {
-        (self.state.current.snapshot(), self.state.current.visibility(&self.caller.principal))
+        {
+            let View { catalog, visibility, .. } = self.state.current.view(&self.caller.principal);
+            (catalog, visibility)
+        }
     }
 
     fn here(&self) -> Here<'_> {

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::selection::selection::Disclosed;
+use crate::domain::selection::selection::Selection;
 use crate::domain::toolsets::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
@@ -22,7 +23,7 @@ use crate::http::place::Below;
 use crate::http::problem::{Code, Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
-use crate::service::selection::select::{Offered, SelectRequest, Selection, Turn, TurnRole};
+use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
 use crate::settings::Rerank;
 
 /// Newly chosen tools that a request may ask for.

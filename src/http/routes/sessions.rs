@@ -20,6 +20,7 @@ use crate::http::routes::admin::time;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::caller;
+use crate::service::catalog::current::View;
 use crate::service::publishing::publish::{Place, Publish};
 use crate::service::toolsets::loading::Here;
 use crate::service::toolsets::sessions::{Made, NewSession};
@@ -206,7 +207,7 @@ fn body_of(state: &State, session: &Session) -> SessionBody {
 async fn with_tools(state: &State, caller: &caller::Caller, session: Arc<Session>) -> SessionBody {
     let place = Place::Session(Arc::clone(&session));
     let bound = state.loading.bound(Here::new(caller, &place), Mode::Full).await;
-    let (catalog, visibility) = (state.current.snapshot(), state.current.visibility(&caller.principal));
+    let View { catalog, visibility, .. } = state.current.view(&caller.principal);
     let tools = Publish::listed(&catalog, &place, &visibility, Mode::Full, &bound);
     let body = |selected| SessionToolBody { reason: None, ..selected };
     let tools = tools.iter().filter_map(|tool| SessionToolBody::of(Selected::named(tool))).map(body).collect();

@@ -14,12 +14,9 @@ use crate::domain::access::principal::Principal;
 use crate::domain::access::visibility::{Classes, Scope, Visibility};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::canonical::Fingerprint;
 use crate::settings::SelectionSettings;
-
-/// The section `[selection]` as it is now.
-pub type LiveSelection = Arc<ArcSwap<SelectionSettings>>;
 
 /// Bytes of the views of callers that are kept.
 const VIEWS: u64 = 32 << 20;
@@ -34,12 +31,37 @@ const MOST_FORMER: usize = 100_000;
 /// change swaps in a new one and never touches theirs.
 pub struct CurrentCatalog {
     now: ArcSwap<Now>,
+    /// The section `[selection]`.
+    selection: ArcSwap<SelectionSettings>,
     changing: Mutex<()>,
     /// Published names of tools that are not in the catalog any more.
     former: RwLock<HashSet<OperationId, RandomState>>,
     changes: watch::Sender<u64>,
     /// Somebody waits for what has changed.
     hurry: Notify,
+}
+
+/// What one request works with: the catalog, what its caller sees of it, and the settings. Taken together, once per request, so
+/// that a change in between mixes no two states.
+#[derive(Clone)]
+pub struct View {
+    pub catalog: Arc<Catalog>,
+    pub visibility: Visibility,
+    pub settings: Arc<SelectionSettings>,
+}
+
+impl View {
+    /// The tool of this published name, if the caller may see it.
+    #[must_use]
+    pub fn operation(&self, name: &str) -> Option<&Arc<Tool>> {
+        self.catalog.operation(name).filter(|tool| self.visibility.allows(tool))
+    }
+
+    /// The tool of this id, if the caller may see it.
+    #[must_use]
+    pub fn tool(&self, id: &ToolId) -> Option<&Arc<Tool>> {
+        self.catalog.tool(id).filter(|tool| self.visibility.allows(tool))
+    }
 }
 
 /// Catalog, policy, and what the one makes of the other: swapped together, so that nobody sees new tools by old classes.
@@ -77,8 +99,17 @@ impl Now {
 
 impl Default for CurrentCatalog {
     fn default() -> Self {
+        Self::new(SelectionSettings::default())
+    }
+}
+
+impl CurrentCatalog {
+    /// Empty, with these settings.
+    #[must_use]
+    pub fn new(selection: SelectionSettings) -> Self {
         let (changes, _) = watch::channel(0);
         Self {
+            selection: ArcSwap::from_pointee(selection),
             now: ArcSwap::from_pointee(Now::new(Arc::default(), Arc::default())),
             changing: Mutex::default(),
             former: RwLock::default(),
@@ -86,9 +117,23 @@ impl Default for CurrentCatalog {
             hurry: Notify::new(),
         }
     }
-}
 
-impl CurrentCatalog {
+    /// What a principal's request works with.
+    #[must_use]
+    pub fn view(&self, principal: &Principal) -> View {
+        let now = self.now.load();
+        View { catalog: Arc::clone(&now.catalog), visibility: now.visibility(principal), settings: self.settings() }
+    }
+
+    #[must_use]
+    pub fn settings(&self) -> Arc<SelectionSettings> {
+        self.selection.load_full()
+    }
+
+    pub fn set_settings(&self, selection: SelectionSettings) {
+        self.selection.store(Arc::new(selection));
+    }
+
     #[must_use]
     pub fn snapshot(&self) -> Arc<Catalog> {
         Arc::clone(&self.now.load().catalog)

@@ -17,7 +17,7 @@ use crate::domain::text::similar::nearest_of_family;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::secrets::{CredentialError, Secrets};
 use crate::service::caller::{Caller, Told};
-use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::execution::answer;
 use crate::service::execution::call_rules::{Policies, Policy};
 use crate::service::execution::files::Files;
@@ -105,7 +105,7 @@ impl Execute {
     /// # Errors
     /// [`ExecuteError::NotFound`]: unknown, or denied.
     pub fn by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
-        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
+        let View { catalog, visibility, .. } = self.current.view(principal);
         let of_label = || catalog.server(id.server.as_str())?.tools.iter().find(|tool| *tool.label == *id.name);
         let known = catalog.tool(id).or_else(of_label);
         known.filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
@@ -121,7 +121,7 @@ impl Execute {
     /// # Errors
     /// [`ExecuteError::NotFound`]: unknown, or denied.
     pub fn by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
-        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
+        let View { catalog, visibility, .. } = self.current.view(principal);
         let known = catalog.operation(name);
         known.filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
             self.note_denial(known, principal);

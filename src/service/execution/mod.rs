@@ -1,6 +1,6 @@
 //! Calls of tools.
 
-mod answer;
 mod call_rules;
-pub mod execute;
 pub mod files;
+mod answer;
+pub mod execute;

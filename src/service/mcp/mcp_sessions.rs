@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::session::{Abilities, Listening, McpAddress, McpSession, McpSessionId, Running};
 use crate::domain::access::api_key::Presented;
 use crate::domain::access::principal::Principal;
-use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::publishing::publish::{Place, Publish};
 use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
@@ -196,7 +196,7 @@ impl McpSessions {
 
     /// A hash of what is listed for this caller at this address.
     fn list(&self, viewer: &Principal, address: &McpAddress) -> u64 {
-        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(viewer));
+        let View { catalog, visibility, .. } = self.current.view(viewer);
         let mut hasher = self.hasher.build_hasher();
         if address.server.is_none() {
             for tool in Publish::meta_tools(&catalog, &visibility, address.mode) {

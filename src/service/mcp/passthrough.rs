@@ -25,7 +25,7 @@ use crate::domain::toolsets::mode::Mode;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::secrets::{CredentialError, Secrets};
 use crate::service::caller::{Caller, Told};
-use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::current::{self, CurrentCatalog};
 use crate::service::catalog::definitions::Definitions;
 use crate::service::mcp::passthrough::reads::Read;
 use crate::service::mcp::waiting_calls::WaitError;
@@ -116,7 +116,7 @@ impl Passthrough {
     /// The same for a caller at a place, and the one server that is spoken to there.
     #[must_use]
     pub fn servers_for(&self, principal: &Principal, place: &Place, only: Option<&ServerName>) -> Vec<ServerName> {
-        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
+        let current::View { catalog, visibility, .. } = self.current.view(principal);
         let is_there =
             |server: &&CatalogServer| only.is_none_or(|only| *only == server.name) && self.is_there(server, principal, place, &visibility);
         catalog.servers().iter().filter(is_there).map(|server| server.name.clone()).collect()
@@ -128,7 +128,7 @@ impl Passthrough {
         if only.is_some_and(|only| only != server) {
             return false;
         }
-        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
+        let current::View { catalog, visibility, .. } = self.current.view(principal);
         catalog.server(server.as_str()).is_some_and(|server| self.is_there(server, principal, place, &visibility))
     }
 

@@ -14,7 +14,7 @@ use crate::domain::selection::intent::Intent;
 use crate::domain::selection::relevance::arrange::{Arranged, Found as Ranked, arrange};
 use crate::domain::selection::relevance::readable_score;
 use crate::domain::toolsets::loading::{Group, Groups};
-use crate::service::catalog::current::{CurrentCatalog, LiveSelection};
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::records::metrics::SearchKind;
 use crate::service::records::record::Recorder;
 use crate::service::selection::retrieve::{Merged, Retrieve};
@@ -111,27 +111,25 @@ pub struct Find {
     pub current: Arc<CurrentCatalog>,
     pub retrieve: Arc<Retrieve>,
     pub loading: Arc<Loading>,
-    pub selection: LiveSelection,
     pub recorder: Recorder,
 }
 
 impl Find {
     /// The best tools for the queries, merged, best first: exactly `limit` when there are that many.
     pub async fn find(&self, request: &FindTools, here: Here<'_>) -> Found {
-        let visibility = self.current.visibility(&here.caller.principal);
-        let catalog = self.current.snapshot();
+        let view = self.current.view(&here.caller.principal);
+        let View { catalog, visibility, settings } = &view;
         let mut queries = request.queries.clone();
         let mut warnings = Vec::new();
-        let is_meant = meant(request, &catalog, &visibility, &mut warnings);
+        let is_meant = meant(request, catalog, visibility, &mut warnings);
         if is_meant.is_none() {
             // A hint that fits no tags still says what is wanted.
             queries.extend(request.intent.clone());
         }
         let list = if is_meant.is_some() { LONGEST_LIST } else { request.limit };
-        let Merged { ranked, warnings: of_search } = self.retrieve.merged(&queries, &visibility, &catalog, list).await;
+        let Merged { ranked, warnings: of_search } = self.retrieve.merged(&queries, &view, list).await;
         warnings.extend(of_search);
 
-        let settings = self.selection.load_full();
         let twins = catalog.texts().filter(|_| settings.fold_duplicates);
         let found: Vec<Ranked> = ranked
             .iter()
@@ -160,7 +158,7 @@ impl Find {
         let to_load = || order.iter().map(|&place| tool_at(place));
         let toolsets = now.as_ref().map(|now| {
             let missing: Vec<&Arc<Tool>> = to_load().filter(|tool| !now.contains(&tool.operation_id)).collect();
-            proposed(&missing, &catalog, &visibility)
+            proposed(&missing, catalog, visibility)
         });
         let next = next(&tools, toolsets.as_deref(), request.detail);
         let message = self.recorder.message(&request.queries.join("\n"));

@@ -6,12 +6,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::domain::access::visibility::Visibility;
-use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::judgement::{Choice, Entry, Question, fitting};
 use crate::service::caller::Caller;
-use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::Advisor;
 use crate::service::records::metrics::SearchKind;
 use crate::service::records::record::Recorder;
@@ -61,8 +59,7 @@ pub struct SmartTool {
 impl SmartSelect {
     /// Always answers: without a model by retrieval, with a warning.
     pub async fn select(&self, request: &SmartSelectRequest, caller: &Caller) -> SmartSelection {
-        let visibility = self.current.visibility(&caller.principal);
-        let catalog = self.current.snapshot();
+        let view = self.current.view(&caller.principal);
         let mut warnings = Vec::new();
         let advisors: Vec<&Advisor> =
             request.advisors.iter().chain([&Advisor::Configured]).filter(|advisor| self.judges.knows(advisor)).collect();
@@ -74,11 +71,11 @@ impl SmartSelect {
             );
             None
         } else {
-            self.judged(request, &advisors, &visibility, &catalog, &mut warnings).await
+            self.judged(request, &advisors, &view, &mut warnings).await
         };
         let (tools, provider) = match judged {
             Some(judged) => judged,
-            None => (self.ranked(request, &visibility, &catalog, &mut warnings).await, HEURISTIC),
+            None => (self.ranked(request, &view, &mut warnings).await, HEURISTIC),
         };
         let found = tools.iter().map(|(tool, _)| tool.id.clone()).collect();
         let message = self.recorder.message(&request.task);
@@ -91,12 +88,11 @@ impl SmartSelect {
         &self,
         request: &SmartSelectRequest,
         advisors: &[&Advisor],
-        visibility: &Visibility,
-        catalog: &Catalog,
+        view: &View,
         warnings: &mut Vec<String>,
     ) -> Option<(Vec<(Arc<Tool>, String)>, &'static str)> {
         let end = Instant::now() + self.judges.settings.smart_select_timeout;
-        let (tools, entries) = self.catalogue(&request.task, visibility, catalog, warnings).await;
+        let (tools, entries) = self.catalogue(&request.task, view, warnings).await;
         if tools.is_empty() {
             return None;
         }
@@ -117,24 +113,18 @@ impl SmartSelect {
     }
 
     /// Everything that the caller may use, or of a larger catalog what fits, by retrieval.
-    async fn catalogue(
-        &self,
-        task: &str,
-        visibility: &Visibility,
-        catalog: &Catalog,
-        warnings: &mut Vec<String>,
-    ) -> (Vec<Arc<Tool>>, Vec<Entry>) {
+    async fn catalogue(&self, task: &str, view: &View, warnings: &mut Vec<String>) -> (Vec<Arc<Tool>>, Vec<Entry>) {
         let entries = |tools: &[Arc<Tool>]| -> Vec<Entry> {
             tools.iter().map(|tool| Entry::new(tool.operation_id.as_str(), &tool.description)).collect()
         };
-        let all: Vec<Arc<Tool>> = catalog.visible(visibility).take(RANKED + 1).cloned().collect();
+        let all: Vec<Arc<Tool>> = view.catalog.visible(&view.visibility).take(RANKED + 1).cloned().collect();
         if all.len() <= RANKED {
             let entries = entries(&all);
             if entries.iter().map(Entry::tokens).sum::<usize>() <= CATALOGUE_TOKENS {
                 return (all, entries);
             }
         }
-        let (ranked, found) = self.retrieve.search(&[task.to_owned()], visibility, catalog, RANKED).await;
+        let (ranked, found) = self.retrieve.search(&[task.to_owned()], view, RANKED).await;
         warnings.extend(found);
         let mut tools: Vec<Arc<Tool>> = ranked.into_iter().map(|(tool, _)| tool).collect();
         let entries = fitting(entries(&tools), CATALOGUE_TOKENS);
@@ -142,14 +132,8 @@ impl SmartSelect {
         (tools, entries)
     }
 
-    async fn ranked(
-        &self,
-        request: &SmartSelectRequest,
-        visibility: &Visibility,
-        catalog: &Catalog,
-        warnings: &mut Vec<String>,
-    ) -> Vec<(Arc<Tool>, String)> {
-        let (ranked, found) = self.retrieve.search(std::slice::from_ref(&request.task), visibility, catalog, request.limit).await;
+    async fn ranked(&self, request: &SmartSelectRequest, view: &View, warnings: &mut Vec<String>) -> Vec<(Arc<Tool>, String)> {
+        let (ranked, found) = self.retrieve.search(std::slice::from_ref(&request.task), view, request.limit).await;
         for warning in found {
             if !warnings.contains(&warning) {
                 warnings.push(warning);

@@ -1,4 +1,4 @@
 //! The documents, and what meta-tools cost in them.
 
-pub mod meta_tokens;
 pub mod publish;
+pub mod meta_tokens;

@@ -7,7 +7,7 @@ use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::caller::Caller;
-use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{self, SelectionName, Store, StoreError, Verdict};
 use crate::service::records::record::Recorder;
 
@@ -59,7 +59,7 @@ impl Feedback {
     }
 
     fn tool(&self, name: &str, principal: &Principal) -> Result<ToolId, FeedbackError> {
-        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
+        let View { catalog, visibility, .. } = self.current.view(principal);
         let known = catalog.operation(name).filter(|tool| visibility.allows(tool));
         known.map(|tool| tool.id.clone()).ok_or_else(|| {
             let near = nearest_of_family(name, catalog.visible(&visibility).map(|tool| tool.operation_id.as_str()));

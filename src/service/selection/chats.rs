@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
-use crate::service::catalog::current::LiveSelection;
 use crate::service::ports::{Store, StoredChat};
 use crate::service::supervision::Supervised;
 
@@ -66,29 +65,27 @@ pub struct Chats {
     store: Arc<dyn Store>,
     held: Cache<ChatKey, Entry>,
     changed: mpsc::Sender<(ChatKey, Entry)>,
-    settings: LiveSelection,
 }
 
 impl Chats {
     /// Starts the writer. It ends after `stop`, when everything that was queued is written.
     #[must_use]
-    pub fn start(store: Arc<dyn Store>, settings: LiveSelection, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+    pub fn start(store: Arc<dyn Store>, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (changed, queue) = mpsc::channel(QUEUE);
         let writer = Writer { store: Arc::clone(&store), waiting: HashMap::new(), pause: FIRST_PAUSE, retry: None };
         let task = tokio::spawn(writer.run(queue, stop));
         let held = Cache::builder().max_capacity(HELD).time_to_idle(IDLE).build();
-        (Self { store, held, changed, settings }, task)
+        (Self { store, held, changed }, task)
     }
 
-    /// Adds what was offered and marks what was called.
-    pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &[ToolId]) -> Updated {
-        self.take(key, &Wanted { offered, all_of: offered, ..Wanted::default() }, called).await
+    /// Adds what was offered and marks what was called. `budget`: how many tools the set keeps.
+    pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &[ToolId], budget: usize) -> Updated {
+        self.take(key, &Wanted { offered, all_of: offered, ..Wanted::default() }, called, budget).await
     }
 
     /// The same, but nothing is added where the set serves already: each change of the definitions costs the provider's prompt cache.
-    pub async fn take(&self, key: &ChatKey, wanted: &Wanted<'_>, called: &[ToolId]) -> Updated {
+    pub async fn take(&self, key: &ChatKey, wanted: &Wanted<'_>, called: &[ToolId], budget: usize) -> Updated {
         let offered = wanted.offered;
-        let budget = self.settings.load().chat_budget;
         let entry = self.held.entry_by_ref(key).or_default().await.into_value();
         let mut held = entry.lock().await;
         if !held.refresh(key, self.store.as_ref()).await {

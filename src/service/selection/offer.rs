@@ -12,9 +12,9 @@ use crate::domain::catalog::naming::{DESCRIBE_TOOLS, FIND_TOOLS, META_TOOLS, RUN
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::selection::Disclosed;
 use crate::domain::toolsets::session::Session;
-use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::selection::foreign::ForeignTool;
-use crate::service::selection::select::{Offered, SelectRequest};
+use crate::service::selection::request::{Offered, SelectRequest};
 
 /// The functions on offer, sorted by whose they are. A tool of ours is its position in the catalog.
 #[derive(Default)]
@@ -30,22 +30,22 @@ pub(super) struct Offer {
     /// Not ours, but to be judged.
     pub(super) judged: Vec<ForeignTool>,
     /// Our connections that are switched on, with what each publishes; `None` for a path that is not known.
-    pub(super) connections: Vec<(String, Option<Face>)>,
+    pub(super) connections: Vec<(String, Option<Published>)>,
     pub(super) warnings: Vec<String>,
 }
 
 /// What a connection publishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Face {
+pub(super) enum Published {
     Everything,
     Server(String),
     Toolset(ToolsetName),
     Session(Arc<Session>),
 }
 
-impl Face {
+impl Published {
     /// `classes` know what is in toolsets.
-    pub(super) fn publishes(&self, tool: &Tool, classes: &Classes) -> bool {
+    pub(super) fn holds(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
             Self::Everything => true,
             Self::Server(server) => tool.id.server.as_str() == server,
@@ -58,7 +58,7 @@ impl Face {
     fn reaches(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
             Self::Everything | Self::Session(_) => true,
-            Self::Server(_) | Self::Toolset(_) => self.publishes(tool, classes),
+            Self::Server(_) | Self::Toolset(_) => self.holds(tool, classes),
         }
     }
 
@@ -89,21 +89,22 @@ impl Face {
 }
 
 impl Offer {
-    pub(super) fn of(request: &SelectRequest, current: &CurrentCatalog, catalog: &Catalog, visibility: &Visibility) -> Self {
+    pub(super) fn of(request: &SelectRequest, current: &CurrentCatalog, view: &View) -> Self {
+        let View { catalog, visibility, .. } = view;
         let mut offer = Self { mask: vec![false; catalog.tools().len()], ..Self::default() };
         let switched_on: Option<HashSet<&str>> = request.tool_ids.as_ref().map(|ids| ids.iter().map(String::as_str).collect());
         for (id, path) in &request.connections {
             if switched_on.as_ref().is_some_and(|ids| !ids.contains(id.as_str())) {
                 continue;
             }
-            let session = request.sessions.get(path).cloned().map(Face::Session);
-            let face = session.or_else(|| Face::of(path, catalog, visibility));
-            if face.is_none() {
+            let session = request.sessions.get(path).cloned().map(Published::Session);
+            let published = session.or_else(|| Published::of(path, catalog, visibility));
+            if published.is_none() {
                 offer
                     .warnings
                     .push(format!("{id} stays switched on: nothing is published under {path}. Its tools are narrowed by their names"));
             }
-            offer.connections.push((id.clone(), face));
+            offer.connections.push((id.clone(), published));
         }
         if let Some(offered) = &request.offered {
             offer.sort(offered, request.narrow_foreign, current, catalog, visibility);
@@ -114,13 +115,14 @@ impl Offer {
     }
 
     /// What the connections publish, as far as it is known.
-    pub(super) fn faces(&self) -> impl Iterator<Item = &Face> {
-        self.connections.iter().filter_map(|(_, face)| face.as_ref())
+    pub(super) fn published(&self) -> impl Iterator<Item = &Published> {
+        self.connections.iter().filter_map(|(_, published)| published.as_ref())
     }
 
     /// Whether a tool can only come from a connection of which nobody knows what it publishes.
     pub(super) fn is_of_unknown(&self, tool: &Tool, classes: &Classes) -> bool {
-        self.connections.iter().any(|(_, face)| face.is_none()) && !self.faces().any(|face| face.publishes(tool, classes))
+        self.connections.iter().any(|(_, published)| published.is_none())
+            && !self.published().any(|published| published.holds(tool, classes))
     }
 
     /// Whether the tool at this position is on offer.
@@ -140,7 +142,8 @@ impl Offer {
 
     /// A tool that is not on offer, as what is on offer runs it all the same; `None` where nothing does.
     pub(super) fn disclose(&self, tool: &Tool, classes: &Classes) -> Option<Disclosed> {
-        let carrier = || self.connections.iter().find(|(_, face)| face.as_ref().is_some_and(|face| face.reaches(tool, classes)));
+        let carrier =
+            || self.connections.iter().find(|(_, published)| published.as_ref().is_some_and(|published| published.reaches(tool, classes)));
         let tool_id = if self.connections.is_empty() { None } else { Some(carrier()?.0.clone()) };
         Some(Disclosed { tool_id, function: Tool::function(&tool.operation_id, &tool.description, &tool.input) })
     }
@@ -151,9 +154,9 @@ impl Offer {
     }
 
     fn take_published(&mut self, everything: bool, catalog: &Catalog, visibility: &Visibility) {
-        let faces: Vec<&Face> = self.faces().collect();
-        let everything_is_on = everything || faces.contains(&&Face::Everything);
-        let is_on = |tool: &Tool| everything_is_on || faces.iter().any(|face| face.publishes(tool, &visibility.assigned));
+        let published_by: Vec<&Published> = self.published().collect();
+        let everything_is_on = everything || published_by.contains(&&Published::Everything);
+        let is_on = |tool: &Tool| everything_is_on || published_by.iter().any(|published| published.holds(tool, &visibility.assigned));
         let published: Vec<u32> =
             catalog.visible_positions(visibility).filter(|&position| is_on(&catalog.tools()[position as usize])).collect();
         for position in published {

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::domain::access::api_key::KeyId;
 use crate::domain::access::principal::Principal;
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::selection::select::Offered;
+use crate::service::selection::request::Offered;
 
 /// Bytes of all lists together.
 const HELD_BYTES: u64 = 32 * 1024 * 1024;
@@ -111,7 +111,7 @@ mod tests {
     use crate::domain::access::api_key::{KeyId, Presented};
     use crate::domain::access::principal::Principal;
     use crate::domain::text::canonical::Fingerprint;
-    use crate::service::selection::select::Offered;
+    use crate::service::selection::request::Offered;
 
     fn names(names: &[&str]) -> Arc<[Offered]> {
         names.iter().map(|name| Offered { name: (*name).to_owned(), description: None }).collect()

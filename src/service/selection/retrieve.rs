@@ -9,7 +9,6 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
-use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::selection::relevance::{
@@ -17,7 +16,7 @@ use crate::domain::selection::relevance::{
     living_first, readable_score, z_scores,
 };
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::catalog::current::LiveSelection;
+use crate::service::catalog::current::View;
 use crate::service::ports::{
     Coverage, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex, ToolServers,
 };
@@ -103,7 +102,6 @@ pub struct Retrieve {
     index: Arc<dyn ToolIndex>,
     lexical: LexicalModel,
     fusion: FusionParameters,
-    settings: LiveSelection,
     gate: ArcSwap<Gate>,
     foreign: ForeignVectors,
     meters: Arc<Meters>,
@@ -121,14 +119,13 @@ pub struct Merged {
 
 impl Retrieve {
     #[must_use]
-    pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>, settings: LiveSelection) -> Self {
+    pub fn new(embedder: Arc<dyn Embedder>, index: Arc<dyn ToolIndex>) -> Self {
         let gate = ArcSwap::from_pointee(Gate::for_model(embedder.model()));
         Self {
             embedder,
             index,
             lexical: LexicalModel::default(),
             fusion: FusionParameters::default(),
-            settings,
             gate,
             foreign: ForeignVectors::default(),
             meters: Arc::default(),
@@ -229,14 +226,8 @@ impl Retrieve {
     }
 
     /// Ranks what the caller sees, and the foreign tools with it, for one message.
-    pub async fn rank(
-        &self,
-        plan: &QueryPlan,
-        visibility: &Visibility,
-        catalog: &Catalog,
-        list: Option<usize>,
-        foreign: &[ForeignTool],
-    ) -> Ranking {
+    pub async fn rank(&self, plan: &QueryPlan, view: &View, list: Option<usize>, foreign: &[ForeignTool]) -> Ranking {
+        let View { catalog, visibility, settings } = view;
         let texts: Vec<&str> = plan.texts().iter().map(String::as_str).collect();
         if texts.is_empty() {
             return Ranking::default();
@@ -252,7 +243,6 @@ impl Retrieve {
             }
         };
         self.meters.stage(Stage::Embed, started);
-        let settings = self.settings.load_full();
         let sparse = |text: &str| match catalog.texts() {
             Some(facts) => self.lexical.expanded_query_vector(text, &settings.synonyms, &facts.vocabulary),
             None => self.lexical.query_vector(text),
@@ -387,25 +377,20 @@ impl Retrieve {
 
     /// The best tools for several queries, merged, best first, with readable scores: exactly `limit` when the caller
     /// sees that many. No gate, no cut.
-    pub async fn search(
-        &self,
-        queries: &[String],
-        visibility: &Visibility,
-        catalog: &Catalog,
-        limit: usize,
-    ) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
-        let Merged { ranked, warnings, .. } = self.merged(queries, visibility, catalog, limit).await;
-        let tool = |(key, fused): (u32, f32)| Some((Arc::clone(catalog.tools().get(key as usize)?), readable_score(fused)));
+    pub async fn search(&self, queries: &[String], view: &View, limit: usize) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
+        let Merged { ranked, warnings, .. } = self.merged(queries, view, limit).await;
+        let tool = |(key, fused): (u32, f32)| Some((Arc::clone(view.catalog.tools().get(key as usize)?), readable_score(fused)));
         (ranked.into_iter().take(limit).filter_map(tool).collect(), warnings)
     }
 
     /// All that the caller sees, in the order in which it fits the queries; `list` is how many of each query matter at least.
-    pub async fn merged(&self, queries: &[String], visibility: &Visibility, catalog: &Catalog, list: usize) -> Merged {
+    pub async fn merged(&self, queries: &[String], view: &View, list: usize) -> Merged {
+        let View { catalog, visibility, settings } = view;
         let mut merged = Merged::default();
         let mut best: HashMap<u32, f32> = HashMap::new();
         for query in queries {
-            let list = self.settings.load().candidates.max(list);
-            let ranking = self.rank(&QueryPlan::new(query), visibility, catalog, Some(list), &[]).await;
+            let list = settings.candidates.max(list);
+            let ranking = self.rank(&QueryPlan::new(query), view, Some(list), &[]).await;
             merged.warnings.extend(ranking.warnings);
             for ranked in ranking.ranked {
                 best.entry(ranked.key).and_modify(|fused| *fused = fused.max(ranked.fused)).or_insert(ranked.fused);

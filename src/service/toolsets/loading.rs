@@ -19,7 +19,7 @@ use crate::domain::toolsets::loading::{Group, GroupKind, Groups, Loaded};
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::Session;
 use crate::service::caller::Caller;
-use crate::service::catalog::current::{CurrentCatalog, LiveSelection};
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{SelectionEventKind, Store, StoreError};
 use crate::service::publishing::publish::{Bound, Place, Publish};
 use crate::service::records::record::Recorder;
@@ -148,12 +148,8 @@ pub struct Loading {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn Store>,
     pub chats: Chats,
-    pub selection: LiveSelection,
     pub recorder: Recorder,
 }
-
-/// What there is, and what of it a caller may see.
-type View = (Arc<Catalog>, Visibility);
 
 impl Loading {
     /// Notes how many tools a conversation was given.
@@ -167,15 +163,15 @@ impl Loading {
         if mode != Mode::Dynamic && !(mode == Mode::Full && is_session) {
             return Bound::default();
         }
-        self.bound_with(&self.readable(here).await, &self.view(here), mode).into()
+        Self::bound_with(&self.readable(here).await, &self.view(here), mode).into()
     }
 
     /// The same, where it is known what is loaded: pinned tools first, in mode dynamic.
-    fn bound_with(&self, loaded: &Loaded, (catalog, visibility): &View, mode: Mode) -> Vec<OperationId> {
+    fn bound_with(loaded: &Loaded, view: &View, mode: Mode) -> Vec<OperationId> {
+        let View { catalog, visibility, settings } = view;
         let mut names: Vec<OperationId> = Vec::new();
         if mode == Mode::Dynamic {
-            let settings = self.selection.load();
-            let pinned = pinned(&settings, catalog).map(|position| &catalog.tools()[position as usize]);
+            let pinned = pinned(settings, catalog).map(|position| &catalog.tools()[position as usize]);
             names.extend(pinned.filter(|tool| visibility.allows(tool)).map(|tool| tool.operation_id.clone()));
         }
         names.extend(loaded.tools(catalog, visibility).into_iter().map(|tool| tool.operation_id.clone()));
@@ -185,12 +181,12 @@ impl Loading {
     /// The names of what is bound for the holder that is here, if there is one.
     pub async fn now(&self, here: Here<'_>) -> Option<HashSet<OperationId>> {
         here.holder()?;
-        Some(self.names_with(&self.readable(here).await, &self.view(here), here.place))
+        Some(Self::names_with(&self.readable(here).await, &self.view(here), here.place))
     }
 
-    fn names_with(&self, loaded: &Loaded, view: &View, place: &Place) -> HashSet<OperationId> {
-        let bound = self.bound_with(loaded, view, Mode::Dynamic).into();
-        let listed = Publish::listed(&view.0, place, &view.1, Mode::Dynamic, &bound);
+    fn names_with(loaded: &Loaded, view: &View, place: &Place) -> HashSet<OperationId> {
+        let bound = Self::bound_with(loaded, view, Mode::Dynamic).into();
+        let listed = Publish::listed(&view.catalog, place, &view.visibility, Mode::Dynamic, &bound);
         listed.into_iter().map(|tool| tool.operation_id.clone()).collect()
     }
 
@@ -224,7 +220,7 @@ impl Loading {
 
     /// What can be loaded, and what of it is.
     pub async fn available(&self, here: Here<'_>) -> Available {
-        let (catalog, visibility) = self.view(here);
+        let View { catalog, visibility, .. } = self.view(here);
         let bound = self.now(here).await.unwrap_or_default();
         let toolsets = self.current.toolsets();
         let groups = Groups::visible(&catalog, &visibility);
@@ -263,11 +259,11 @@ impl Loading {
     pub async fn load(&self, names: &[String], with_tags: bool, here: Here<'_>) -> Result<LoadAnswer, LoadError> {
         let started = Instant::now();
         let view = self.view(here);
-        let (catalog, visibility) = &view;
+        let View { catalog, visibility, .. } = &view;
         let groups = read(names, with_tags, catalog, visibility)?;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
         let before = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
-        let bound_before = self.names_with(&before, &view, here.place).len();
+        let bound_before = Self::names_with(&before, &view, here.place).len();
         let is_loaded = |group: &Group| match &holder {
             Holder::Chat(_) => group.members(catalog, visibility).iter().all(|tool| before.tools.contains(&tool.id)),
             Holder::Session(_) | Holder::Client(_) => here.is_initial(group) || before.groups.contains(group),
@@ -277,7 +273,7 @@ impl Loading {
         match &holder {
             Holder::Session(session) => self.store.load_session_groups(&session.id, &new).await?,
             Holder::Client(client) => client.0.lock().extend(new.iter().cloned()),
-            Holder::Chat(key) => warnings.extend(self.load_into_chat(key, &new, catalog, visibility).await?),
+            Holder::Chat(key) => warnings.extend(self.load_into_chat(key, &new, &view).await?),
         }
         let mut seen = HashSet::new();
         let tools = groups.iter().flat_map(|group| group.members(catalog, visibility)).map(|tool| tool.operation_id.to_string());
@@ -301,7 +297,7 @@ impl Loading {
     /// [`LoadError`]
     pub async fn unload(&self, name: &str, here: Here<'_>) -> Result<UnloadAnswer, LoadError> {
         let view = self.view(here);
-        let (catalog, visibility) = &view;
+        let View { catalog, visibility, .. } = &view;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
         let loaded = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
         // What is gone from the catalog meanwhile can be unloaded all the same.
@@ -313,7 +309,7 @@ impl Loading {
         if here.is_initial(&group) {
             return Err(LoadError::Initial(group.to_string()));
         }
-        let before = self.names_with(&loaded, &view, here.place);
+        let before = Self::names_with(&loaded, &view, here.place);
         let was_loaded = match &holder {
             Holder::Session(session) => self.store.unload_session_group(&session.id, &group).await?,
             Holder::Client(client) => {
@@ -361,16 +357,11 @@ impl Loading {
         loaded.ok().flatten().unwrap_or_default()
     }
 
-    async fn load_into_chat(
-        &self,
-        key: &ChatKey,
-        groups: &[Group],
-        catalog: &Catalog,
-        visibility: &Visibility,
-    ) -> Result<Vec<String>, LoadError> {
+    async fn load_into_chat(&self, key: &ChatKey, groups: &[Group], view: &View) -> Result<Vec<String>, LoadError> {
+        let View { catalog, visibility, settings } = view;
+        let budget = settings.chat_budget;
         let tools: Vec<ToolId> = groups.iter().flat_map(|group| group.members(catalog, visibility)).map(|tool| tool.id.clone()).collect();
-        let updated = self.chats.update(key, &tools, &[]).await;
-        let budget = self.selection.load().chat_budget;
+        let updated = self.chats.update(key, &tools, &[], budget).await;
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
         if tools.len() > budget {
             warnings.push(format!(
@@ -387,7 +378,7 @@ impl Loading {
     }
 
     fn view(&self, here: Here<'_>) -> View {
-        (self.current.snapshot(), self.current.visibility(&here.caller.principal))
+        self.current.view(&here.caller.principal)
     }
 }
 

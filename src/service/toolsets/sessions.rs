@@ -21,10 +21,11 @@ use crate::domain::selection::selection::Selected;
 use crate::domain::text::similar::nearest_of_family;
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
-use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{SessionCaps, SessionSaved, Store, StoreError};
 use crate::service::records::write_behind;
-use crate::service::selection::select::{Offered, Select, SelectRequest, Turn, TurnRole};
+use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
+use crate::service::selection::select::Select;
 use crate::service::supervision::Supervised;
 use crate::settings::SessionSettings;
 
@@ -127,7 +128,7 @@ impl Sessions {
                 "say what the session shall publish: toolsets, servers, tools or task; in mode `dynamic` it may begin with nothing";
             return Err(SessionError::Invalid(detail.to_owned()));
         }
-        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(owner));
+        let View { catalog, visibility, .. } = self.current.view(owner);
         let mut contents = read(&new, &catalog, &visibility).map_err(SessionError::Invalid)?;
         let (mut chosen, mut warnings, mut partial) = (Vec::new(), Vec::new(), None);
         if let Some(task) = task {

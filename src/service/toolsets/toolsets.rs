@@ -14,7 +14,7 @@ use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::similar::nearest_of_family;
-use crate::service::catalog::current::CurrentCatalog;
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{Store, StoreError};
 use crate::settings::{LiveSettings, ToolsetSettings};
 
@@ -158,7 +158,7 @@ impl Toolsets {
     /// Those in which a caller sees a tool.
     #[must_use]
     pub fn visible(&self, principal: &Principal) -> Vec<VisibleToolset> {
-        let (catalog, visibility) = (self.current.snapshot(), self.current.visibility(principal));
+        let View { catalog, visibility, .. } = self.current.view(principal);
         let toolsets = self.current.toolsets();
         let visible = toolsets.iter().filter_map(|(name, definition)| {
             let tools = || catalog.visible(&visibility).filter(|tool| visibility.assigned.is_in(name, tool));

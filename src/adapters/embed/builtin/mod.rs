@@ -9,17 +9,17 @@
 
 #![expect(clippy::inline_always, reason = "the generic parts must be compiled anew inside each instruction set's function")]
 
-mod attention;
-mod float;
 mod forward;
-mod import;
 mod kernels;
 mod linear;
 mod quantize;
+mod float;
+mod attention;
 mod timing;
-mod tokenize;
-mod vocabulary;
 mod weights;
+mod vocabulary;
+mod tokenize;
+mod import;
 
 use std::{
     borrow::Cow,

@@ -4,10 +4,10 @@
 //! had an answer. Texts of tools are patient: they are sent in batches, again after 429, 5xx and silence, as
 //! `Retry-After` says or later each time.
 
-mod exchange;
 mod fault;
 mod health;
 mod wire;
+mod exchange;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

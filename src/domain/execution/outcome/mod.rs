@@ -3,8 +3,8 @@
 //! One content item is unwrapped, several become an array. Text that is JSON is handed on as JSON, byte for byte,
 //! unless a reader would change it. Nothing is parsed into a tree: texts are looked at and copied.
 
-mod content;
 mod media;
+mod content;
 mod structured;
 mod truncate;
 

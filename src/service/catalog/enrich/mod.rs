@@ -4,8 +4,8 @@
 //! a stop loses one answer at most. A model that fails is left alone for a while, twice as long after each failure. An
 //! answer that does not count is dropped, and its tool is not asked about again by this process.
 
-pub mod admin;
 pub mod feed;
+pub mod admin;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

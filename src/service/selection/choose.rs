@@ -1,0 +1,289 @@
+//! Which tools a message gets newly: ranking, gate, judge, cut.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use crate::domain::access::principal::Principal;
+use crate::domain::access::visibility::{Scope, Visibility};
+use crate::domain::catalog::catalog::Catalog;
+use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::selection::relevance::{
+    CutCandidate, CutParameters, GAP, GAP_OF_PARTS, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role, companions, cut, prefer,
+    readable_score,
+};
+use crate::domain::selection::selection::Reason;
+use crate::service::catalog::current::View;
+use crate::service::records::metrics::SelectionKind;
+use crate::service::selection::judges::Judges;
+use crate::service::selection::offer::{Offer, Published};
+use crate::service::selection::pinned::pinned;
+use crate::service::selection::request::SelectRequest;
+use crate::service::selection::rerank::{Reranked, Reranking};
+use crate::service::selection::retrieve::{Ranking, Retrieve};
+
+/// Candidates that an index list brings at most, however small the part on offer is.
+const LONGEST_LIST: usize = 1_000;
+
+/// When a chat's tools change for a message, and what comes along then for the turns to come.
+///
+/// Measured on 32 chats over 1,087 tools, of which 16 were written and kept back for it (`tests/it/dialogues.rs`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct ChatParameters {
+    /// A tool is about as good as the best one within this distance of its score: nothing changes for a message as long as the
+    /// chat has such a tool.
+    pub(super) as_good: f32,
+    /// The same for a message that leans on the turns before it, whose words alone say less.
+    pub(super) as_good_in_context: f32,
+    /// Of the best tool's server so many tools are offered at most, those that come along included.
+    pub(super) of_server: usize,
+    /// The share of the places that is kept for tools that come along, unless the message may ask for several tools.
+    pub(super) places: f32,
+}
+
+impl Default for ChatParameters {
+    fn default() -> Self {
+        Self { as_good: 0.3, as_good_in_context: 0.6, of_server: 8, places: 0.4 }
+    }
+}
+
+/// A message on its way through selection.
+#[derive(Clone, Copy)]
+pub(super) struct Message<'a> {
+    pub(super) request: &'a SelectRequest,
+    pub(super) principal: &'a Principal,
+    pub(super) view: &'a View,
+    pub(super) offer: &'a Offer,
+    /// Tools that the conversation has called, in its order.
+    pub(super) called: &'a [ToolId],
+}
+
+/// What was chosen newly for a message. Tools of ours are positions in the catalog.
+pub(super) struct Chosen {
+    pub(super) kind: SelectionKind,
+    /// Best first.
+    pub(super) tools: Vec<u32>,
+    /// What fits the message about as well as the best does: a chat that has one of them is served.
+    pub(super) one_of: Vec<u32>,
+    /// What the message can't do without: the best for each of its parts, or what a language model chose.
+    pub(super) all_of: Vec<u32>,
+    /// Names of others with their scores and places in the ranking.
+    pub(super) foreign: Vec<(String, f32, usize)>,
+    /// Names of others that were to be judged and were not.
+    pub(super) not_judged: Vec<String>,
+    /// Places in the ranking, from 1, of what was chosen.
+    pub(super) ranks: HashMap<u32, usize>,
+    /// Whether the message leans on the turns before it: what fits it alone says little then.
+    pub(super) leans: bool,
+    /// Whether a language model chose.
+    pub(super) judged: bool,
+    /// Scores of all ranked tools.
+    pub(super) scores: HashMap<u32, f32>,
+    /// Whether more may fit once all tools are embedded.
+    pub(super) is_partial: bool,
+    /// The message as it was searched for.
+    pub(super) message: String,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Chooses among what is on offer.
+pub(super) struct Choose {
+    pub(super) retrieve: Arc<Retrieve>,
+    pub(super) judges: Arc<Judges>,
+    pub(super) of_chats: ChatParameters,
+}
+
+impl Choose {
+    /// Ranks what is on offer and cuts the ranking to what the message needs.
+    pub(super) async fn choose(&self, message: &Message<'_>) -> Chosen {
+        let Message { request, view, offer, called, .. } = *message;
+        let View { catalog, visibility, settings } = view;
+        let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role.into(), turn.text.as_str())).collect();
+        let plan = QueryPlan::of_conversation(&turns);
+        if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
+            return Chosen::nothing();
+        }
+        let mut is_asked = vec![false; catalog.servers().len()];
+        offer.ours.iter().filter_map(|&position| catalog.server_of(position)).for_each(|server| is_asked[server as usize] = true);
+        let in_scope = catalog
+            .visible_positions(visibility)
+            .filter(|&position| catalog.server_of(position).is_some_and(|server| is_asked[server as usize]))
+            .count();
+        let servers = if is_asked.iter().all(|is_asked| *is_asked) {
+            visibility.servers.clone()
+        } else {
+            let asked = catalog.servers().iter().zip(&is_asked).filter(|(_, is_asked)| **is_asked);
+            Scope::Only(asked.map(|(server, _)| server.name.clone()).collect())
+        };
+        let narrowed = View { visibility: Visibility { servers, ..visibility.clone() }, ..view.clone() };
+        // Where only some tools of these servers are on offer, the lists are longer, so that enough of them are left.
+        let list = (settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
+        let mut ranking = self.retrieve.rank(&plan, &narrowed, Some(list), &offer.judged).await;
+        if in_scope > offer.ours.len() {
+            let first_foreign = catalog.tools().len();
+            ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
+        }
+        let used: HashSet<u32> = called.iter().filter_map(|tool| catalog.server_of(catalog.position(tool)?)).collect();
+        if !used.is_empty() {
+            let preference = if ranking.in_context.is_some() { PREFERENCE_IN_CONTEXT } else { PREFERENCE };
+            prefer(&mut ranking.ranked, preference, |key| catalog.server_of(key).is_some_and(|server| used.contains(&server)));
+        }
+        let needs_tool = !settings.gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
+        let scores = ranking.ranked.iter().map(|ranked| (ranked.key, readable_score(ranked.fused))).collect();
+        let mut chosen = Chosen {
+            kind: if ranking.warnings.is_empty() { SelectionKind::Chosen } else { SelectionKind::Degraded },
+            scores,
+            leans: ranking.in_context.is_some(),
+            one_of: self.about_as_good(&ranking, catalog),
+            is_partial: ranking.is_partial,
+            message: ranking.message.clone(),
+            warnings: ranking.warnings.clone(),
+            not_judged: ranking.not_judged.iter().filter_map(|&place| Some(offer.judged.get(place)?.name.clone())).collect(),
+            ..Chosen::nothing()
+        };
+        if !needs_tool {
+            if chosen.kind == SelectionKind::Chosen {
+                chosen.kind = SelectionKind::NoneNeeded;
+            }
+            return chosen;
+        }
+        let reranking = Reranking {
+            mode: request.rerank.unwrap_or(settings.rerank),
+            advisors: &request.advisors,
+            ranking: &ranking,
+            catalog,
+            foreign: &offer.judged,
+            limit: limit(message, &ranking.ranked),
+        };
+        let gap = if ranking.has_parts { GAP_OF_PARTS } else { GAP };
+        match self.judges.rerank(reranking).await {
+            Reranked::NotAsked => self.cut(message, &ranking.ranked, gap, &mut chosen),
+            Reranked::Chosen(ranked) => {
+                chosen.judged = true;
+                // Each was chosen on purpose, so none falls to the distance from the first.
+                let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
+                self.cut(message, &ranked, gap, &mut chosen);
+            }
+            Reranked::Failed(warning) => {
+                self.cut(message, &ranking.ranked, gap, &mut chosen);
+                chosen.kind = SelectionKind::Degraded;
+                chosen.warnings.push(warning);
+            }
+        }
+        chosen
+    }
+
+    fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], gap: f32, chosen: &mut Chosen) {
+        let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
+        let twins = catalog.texts().filter(|_| settings.fold_duplicates);
+        let candidates: Vec<CutCandidate> = ranking
+            .iter()
+            .map(|ranked| CutCandidate {
+                fused: ranked.fused,
+                leads: ranked.leads,
+                tokens: catalog.tools().get(ranked.key as usize).map_or(0, |tool| tool.tokens),
+                server: catalog.server_of(ranked.key).unwrap_or(u32::MAX),
+                twins: twins.map_or(ranked.key, |facts| facts.twins.group(ranked.key)),
+            })
+            .collect();
+        let parameters = CutParameters {
+            limit: limit(message, ranking),
+            token_budget: request.token_budget.or(settings.token_budget).map(|budget| u32::try_from(budget).unwrap_or(u32::MAX)),
+            per_server: settings.per_server,
+            gap,
+            ..CutParameters::default()
+        };
+        // What a chat is offered stays: where its tools change, those come along that the next turns may ask for.
+        let has_company = request.chat.is_some() && !chosen.judged;
+        let places = if has_company && gap < GAP_OF_PARTS { places_of(parameters.limit, self.of_chats.places) } else { 0 };
+        let kept = cut(&candidates, &CutParameters { limit: parameters.limit - places, ..parameters });
+        let first = ranking.iter().find_map(|ranked| catalog.server_of(ranked.key));
+        let along = match first {
+            Some(server) if has_company => companions(&candidates, &kept, &parameters, server, self.of_chats.of_server),
+            _ => Vec::new(),
+        };
+        let mut close = Vec::new();
+        for (rank, &position) in (1..).zip(kept.iter().chain(&along)) {
+            let ranked = &ranking[position];
+            let score = readable_score(ranked.fused);
+            let key = ranked.key as usize;
+            match catalog.tools().get(key) {
+                Some(tool) => {
+                    if ranked.leads != 0 || ranked.fused >= ranking[0].fused - gap {
+                        close.push(Arc::clone(tool));
+                    }
+                    if chosen.judged || (ranked.leads & !1 != 0 && !chosen.leans) {
+                        chosen.all_of.push(ranked.key);
+                    }
+                    chosen.ranks.insert(ranked.key, rank);
+                    chosen.tools.push(ranked.key);
+                }
+                None => chosen.foreign.extend(offer.judged.get(key - catalog.tools().len()).map(|tool| (tool.name.clone(), score, rank))),
+            }
+        }
+        leave_out_accompanied(message, &close, chosen);
+    }
+
+    /// What fits about as well as the best. Where that can be run, what can't be run now is no match for it.
+    fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog) -> Vec<u32> {
+        let as_good = if ranking.in_context.is_some() { self.of_chats.as_good_in_context } else { self.of_chats.as_good };
+        let mut ours = ranking.ranked.iter().filter(|ranked| (ranked.key as usize) < catalog.tools().len()).peekable();
+        let Some(&best) = ours.peek() else { return Vec::new() };
+        let is_down = |key| catalog.server_of(key).is_some_and(|server| ranking.is_down(server));
+        let all_count = is_down(best.key);
+        let near = ours.take_while(|ranked| ranked.fused >= best.fused - as_good);
+        near.filter(|ranked| all_count || !is_down(ranked.key)).map(|ranked| ranked.key).collect()
+    }
+}
+
+impl Chosen {
+    /// Of an offer of nothing.
+    pub(super) fn nothing() -> Self {
+        Self {
+            kind: SelectionKind::NothingOnOffer,
+            tools: Vec::new(),
+            one_of: Vec::new(),
+            all_of: Vec::new(),
+            foreign: Vec::new(),
+            not_judged: Vec::new(),
+            ranks: HashMap::new(),
+            leans: false,
+            judged: false,
+            scores: HashMap::new(),
+            is_partial: false,
+            message: String::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    pub(super) fn reason(&self, rank: usize) -> Reason {
+        if self.judged { Reason::Judged { rank } } else { Reason::Relevant { rank } }
+    }
+}
+
+/// How many tools may be newly chosen. Pinned tools among the first ranked ones come on top.
+fn limit(message: &Message<'_>, ranking: &[Ranked<u32>]) -> usize {
+    let View { catalog, settings, .. } = message.view;
+    let limit = message.request.limit.unwrap_or(settings.limit);
+    let pinned: Vec<u32> = pinned(settings, catalog).collect();
+    limit + ranking.iter().take(limit + pinned.len()).filter(|ranked| pinned.contains(&ranked.key)).count()
+}
+
+/// A few tools fill up a short list; none of them is a reason to keep a connection switched on. `close`: the tools that are one.
+fn leave_out_accompanied(message: &Message<'_>, close: &[Arc<Tool>], chosen: &mut Chosen) {
+    let (offer, catalog, classes) = (message.offer, &message.view.catalog, &message.view.visibility.assigned);
+    let kept: Vec<&Published> = offer.published().filter(|published| close.iter().any(|tool| published.holds(tool, classes))).collect();
+    if kept.is_empty() {
+        return;
+    }
+    let stays = |tool: &Tool| kept.iter().any(|published| published.holds(tool, classes)) || offer.is_of_unknown(tool, classes);
+    let stays = |position: &u32| stays(&catalog.tools()[*position as usize]);
+    chosen.tools.retain(stays);
+    chosen.one_of.retain(stays);
+    chosen.all_of.retain(stays);
+}
+
+/// So many of the places are kept for tools that come along.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a share of a small number")]
+fn places_of(limit: usize, share: f32) -> usize {
+    (limit as f32 * share) as usize
+}

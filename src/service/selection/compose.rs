@@ -1,0 +1,186 @@
+//! The answer to a message: what stays on offer, in its order, each tool with a reason.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::domain::catalog::naming::{
+    DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
+};
+use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::selection::chat::{ChatSet, ChatTool};
+use crate::domain::selection::selection::{Disclosed, Reason, Selected};
+use crate::service::catalog::current::View;
+use crate::service::publishing::meta_tokens::Costs;
+use crate::service::selection::choose::{Chosen, Message};
+use crate::service::selection::offer::Published;
+use crate::service::selection::pinned::pinned;
+
+/// Collects what stays on offer. The order of its methods' calls is the order of the tools: what never changes comes first, for the
+/// provider's prompt cache.
+pub(super) struct Composition<'a> {
+    message: Message<'a>,
+    pub(super) tools: Vec<Selected>,
+    pub(super) disclosed: Vec<Disclosed>,
+}
+
+impl<'a> Composition<'a> {
+    pub(super) fn new(message: Message<'a>) -> Self {
+        Self { message, tools: Vec::new(), disclosed: Vec::new() }
+    }
+
+    /// What stays whatever the message says: the search tool, pinned tools, and tools that are always on in a toolset.
+    pub(super) fn add_fixed(&mut self) {
+        let Message { view: View { catalog, visibility, settings }, offer, principal, .. } = self.message;
+        let searching = [FIND_TOOLS, SMART_SELECT_TOOLS, LOAD_TOOLSET, UNLOAD_TOOLSET, LIST_AVAILABLE_TOOLSETS, ENABLE_TOOL_GROUP];
+        self.add_meta(&searching, Reason::SearchTool);
+        if offer.has_meta_document() {
+            // Without the tools themselves these are needed too, from the first message on.
+            self.add_meta(&[DESCRIBE_TOOLS, RUN_TOOL], Reason::RunTool);
+        }
+        for position in pinned(settings, catalog).filter(|&position| offer.has(position)) {
+            let tool = &catalog.tools()[position as usize];
+            self.tools.push(Selected { reason: Reason::Pinned, ..Selected::named(tool) });
+        }
+        let of_connections = offer.published().filter_map(Published::toolset);
+        for name in of_connections.chain(principal.within.iter().flatten()) {
+            let always = visibility.assigned.toolset(name).into_iter().flat_map(|members| &members.always);
+            for tool in always.filter_map(|name| catalog.operation(name.as_str())) {
+                if !self.holds(&tool.id) && offer.position(&tool.id, catalog).is_some() {
+                    self.tools.push(Selected { reason: Reason::AlwaysOn, ..Selected::named(tool) });
+                }
+            }
+        }
+    }
+
+    /// The chat's set, which holds what was chosen now. `found`: tools that the model found and that are not on offer.
+    pub(super) fn add_chat(&mut self, set: &ChatSet, chosen: &Chosen, found: &[ToolId]) {
+        let Message { view: View { catalog, .. }, offer, .. } = self.message;
+        for entry in set.tools() {
+            if entry.tool == run_tool() {
+                self.add_meta(&[RUN_TOOL], Reason::RunTool);
+                continue;
+            }
+            let Some(position) = offer.position(&entry.tool, catalog) else {
+                self.disclose(entry, found);
+                continue;
+            };
+            let tool = &catalog.tools()[position as usize];
+            if self.holds(&tool.id) {
+                continue;
+            }
+            let reason = match chosen.ranks.get(&position) {
+                Some(&rank) => chosen.reason(rank),
+                None if entry.called => Reason::Called,
+                None => Reason::OfferedBefore,
+            };
+            self.tools.push(Selected { score: chosen.scores.get(&position).copied(), reason, ..Selected::named(tool) });
+        }
+    }
+
+    /// A tool that is not on offer, as what is on offer runs it.
+    fn disclose(&mut self, entry: &ChatTool, found: &[ToolId]) {
+        let Message { request, view, offer, .. } = self.message;
+        let tool = request.disclose.as_ref().and_then(|_| view.tool(&entry.tool));
+        if let Some((tool, known)) = tool.and_then(|tool| Some((tool, offer.disclose(tool, &view.visibility.assigned)?))) {
+            let reason = match (entry.called, found.contains(&entry.tool)) {
+                (true, _) => Reason::Called,
+                (false, true) => Reason::Found,
+                (false, false) => Reason::OfferedBefore,
+            };
+            self.tools.push(Selected { reason, ..Selected::named(tool) });
+            self.disclosed.push(known);
+        }
+    }
+
+    /// What the request keeps on offer.
+    pub(super) fn add_kept(&mut self) {
+        let Message { request, view: View { catalog, .. }, offer, .. } = self.message;
+        if request.keep.is_empty() {
+            return;
+        }
+        let mut known: HashSet<String> = self.tools.iter().map(|kept| kept.name.clone()).collect();
+        for name in &request.keep {
+            let position = catalog.operation_position(name).filter(|&position| offer.has(position));
+            let kept = match (offer.meta.iter().find(|meta| *meta == name), position) {
+                (Some(name), _) => meta(name, Reason::Kept),
+                (None, Some(position)) => Selected { reason: Reason::Kept, ..Selected::named(&catalog.tools()[position as usize]) },
+                (None, None) => continue,
+            };
+            if known.insert(kept.name.clone()) {
+                self.tools.push(kept);
+            }
+        }
+    }
+
+    /// All the rest: of a chat that gets everything, for comparison.
+    pub(super) fn add_all(&mut self) {
+        let Message { view: View { catalog, .. }, offer, .. } = self.message;
+        let kept: HashSet<&ToolId> = self.tools.iter().filter_map(|kept| kept.id.as_ref()).collect();
+        let rest = offer.tools(catalog).filter(|tool| !kept.contains(&tool.id));
+        let rest: Vec<Selected> = rest.map(|tool| Selected { reason: Reason::StaticArm, ..Selected::named(tool) }).collect();
+        self.tools.extend(rest);
+        self.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, Reason::StaticArm)));
+    }
+
+    /// The meta-tools that describe and run others.
+    pub(super) fn add_running(&mut self) {
+        self.add_meta(&[DESCRIBE_TOOLS, RUN_TOOL], Reason::RunTool);
+    }
+
+    /// Functions of others.
+    pub(super) fn add_foreign(&mut self, chosen: &Chosen) {
+        let foreign = self.message.offer.foreign.iter().chain(&chosen.not_judged).map(|name| meta(name, Reason::Foreign));
+        let judged = chosen.foreign.iter();
+        let judged = judged.map(|(name, score, rank)| Selected { score: Some(*score), ..meta(name, chosen.reason(*rank)) });
+        self.tools.extend(foreign.chain(judged));
+    }
+
+    /// Adds those of these meta-tools that are on offer, each once.
+    fn add_meta(&mut self, names: &[&str], reason: Reason) {
+        for name in names.iter().filter(|name| self.message.offer.meta.contains(name)) {
+            if !self.tools.iter().any(|kept| kept.name == **name) {
+                self.tools.push(meta(name, reason));
+            }
+        }
+    }
+
+    fn holds(&self, id: &ToolId) -> bool {
+        self.tools.iter().any(|kept| kept.id.as_ref() == Some(id))
+    }
+
+    /// The tool servers to switch on: foreign ids stay, and of ours those that publish a chosen tool. One of ours stays at least,
+    /// because it carries the search tool.
+    pub(super) fn tool_ids(&self) -> Option<Vec<String>> {
+        let Message { request, view: View { catalog, visibility, .. }, offer, .. } = self.message;
+        let ids = request.tool_ids.as_ref()?;
+        let chosen: Vec<&Arc<Tool>> = self.tools.iter().filter_map(|selected| catalog.tool(selected.id.as_ref()?)).collect();
+        let holds = |published: &Published| chosen.iter().any(|tool| published.holds(tool, &visibility.assigned));
+        let connections = offer.connections.iter().filter(|(_, published)| published.as_ref().is_none_or(holds));
+        let publishing: HashSet<&str> = connections.map(|(id, _)| id.as_str()).collect();
+        let ours = |id: &String| request.connections.contains_key(id);
+        let carrier = if publishing.is_empty() { ids.iter().find(|id| ours(id)) } else { None };
+        Some(ids.iter().filter(|id| !ours(id) || publishing.contains(id.as_str()) || carrier == Some(id)).cloned().collect())
+    }
+
+    /// What all tools on offer cost, and what the ones that stay cost.
+    pub(super) fn tokens(&self, of_meta: &Costs) -> (u64, u64) {
+        let Message { view: View { catalog, .. }, offer, .. } = self.message;
+        let meta = |name: &str| u64::from(of_meta.get(name).copied().unwrap_or_default());
+        let ours = offer.tools(catalog).map(|tool| u64::from(tool.tokens)).sum::<u64>();
+        let before = ours + offer.meta.iter().map(|name| meta(name)).sum::<u64>();
+        let after = self.tools.iter().map(|selected| match &selected.id {
+            Some(id) => catalog.tool(id).map_or(0, |tool| u64::from(tool.tokens)),
+            None => meta(&selected.name),
+        });
+        (before, after.sum())
+    }
+}
+
+/// In a chat's set, which knows tools by server and name. No server has an empty name.
+pub(super) fn run_tool() -> ToolId {
+    ToolId::new("", RUN_TOOL)
+}
+
+fn meta(name: &str, reason: Reason) -> Selected {
+    Selected { name: name.to_owned(), id: None, score: None, reason }
+}
