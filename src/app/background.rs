@@ -17,7 +17,7 @@ use crate::service::catalog::indexing::Indexing;
 use crate::service::catalog::reload::{Reload, Trigger};
 use crate::service::cleaning::Cleaning;
 use crate::service::mcp::mcp_sessions::McpSessions;
-use crate::service::ports::{Store, recovered};
+use crate::service::ports::{ComputedStore, recovered};
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::supervision::Supervised;
 
@@ -45,7 +45,7 @@ fn until(stop: CancellationToken, work: impl Future<Output = ()> + Send + 'stati
 /// Teaches the gate now, and again whenever the embedder can what it could not before.
 pub(super) fn teach(
     retrieve: Arc<Retrieve>,
-    store: Arc<dyn Store>,
+    store: Arc<dyn ComputedStore>,
     mut recoveries: Option<watch::Receiver<u64>>,
     stop: CancellationToken,
 ) -> JoinHandle<()> {

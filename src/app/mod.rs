@@ -163,22 +163,22 @@ impl Application {
         let meters = Arc::new(Meters::new(start.metrics.per_tool));
         let embedder = embed::open_metered(&start.embedder, meters.cache(CacheKind::Vectors))?;
         let index = open_index(&start, &data_dir, embedder.model())?;
-        let (keys, noting) = Keys::start(Arc::clone(&store), stop.clone()).await.map_err(StartError::Keys)?;
+        let (keys, noting) = Keys::start(store.clone(), stop.clone()).await.map_err(StartError::Keys)?;
         let current = Arc::new(CurrentCatalog::new(live.selection.clone()));
-        let toolsets = Toolsets::start(Arc::clone(&current), Arc::clone(&store), &live).await.map_err(StartError::Toolsets)?;
+        let toolsets = Toolsets::start(Arc::clone(&current), store.clone(), &live).await.map_err(StartError::Toolsets)?;
         let toolsets = Arc::new(toolsets);
-        let policies = Arc::new(Policies::start(Arc::clone(&current), Arc::clone(&store), Arc::clone(&keys), &live).await?);
+        let policies = Arc::new(Policies::start(Arc::clone(&current), store.clone(), Arc::clone(&keys), &live).await?);
 
         let counter = TokenCounter::default();
         let (catalog, catalog_changes) = watch::channel(configured(&live.servers));
         let count_tokens: CountTokens = Arc::new(move |texts: &[String]| counter.count(texts));
         let (rebuilds, requests) = Rebuilds::channel();
-        let facts = Arc::new(Facts::start(Arc::clone(&store), rebuilds.clone(), &live).await.map_err(StartError::ToolFacts)?);
-        let definitions = Definitions::start(Arc::clone(&store), live.definitions).await.map_err(StartError::ToolFacts)?;
+        let facts = Arc::new(Facts::start(store.clone(), rebuilds.clone(), &live).await.map_err(StartError::ToolFacts)?);
+        let definitions = Definitions::start(store.clone(), live.definitions).await.map_err(StartError::ToolFacts)?;
         let definitions = Arc::new(definitions);
         current.remember(definitions.names().into_iter());
         let cleaning = Cleaning {
-            store: Arc::clone(&store),
+            store: store.clone(),
             keys: Arc::clone(&keys),
             facts: Arc::clone(&facts),
             definitions: Arc::clone(&definitions),
@@ -187,23 +187,23 @@ impl Application {
         };
         let cleaning = clean(cleaning, stop.clone());
         let beside = Beside { facts: Arc::clone(&facts), definitions: Arc::clone(&definitions), rebuilds: requests };
-        let mut refresh = Refresh::new(Arc::clone(&current), Arc::clone(&store), Arc::clone(&count_tokens), catalog_changes, beside)
+        let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), Arc::clone(&count_tokens), catalog_changes, beside)
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
         let files = files(&data_dir, &start).map_err(StartError::Files)?;
         let servers: Arc<dyn ToolServers> = McpServers::start(live.servers.clone(), mcp_options(&start, &data_dir)?);
         let known = refresh.load_last_good().await;
 
-        let (recorder, recording) = Recorder::start(Arc::clone(&store), retention(&start), stop.clone());
+        let (recorder, recording) = Recorder::start(store.clone(), retention(&start), stop.clone());
         let recorder = recorder.with_meters(Arc::clone(&meters)).with_texts(start.learning.message_text);
-        let (audit, auditing) = Audit::start(Arc::clone(&store), start.store.audit_retention, stop.clone());
-        let (chats, chat_writing) = Chats::start(Arc::clone(&store), stop.clone());
+        let (audit, auditing) = Audit::start(store.clone(), start.store.audit_retention, stop.clone());
+        let (chats, chat_writing) = Chats::start(store.clone(), stop.clone());
         let events = servers.events();
         let following = tokio::spawn(async move { refresh.follow(events).await });
         let (enrichment, enriching) = enrichment(&start.llm, &current, &store, stop.clone())?;
         let indexing = Indexing {
             current: Arc::clone(&current),
-            store: Arc::clone(&store),
+            store: store.clone(),
             index: Arc::clone(&index),
             embedder: Arc::clone(&embedder),
             lexical: LexicalModel::default(),
@@ -216,8 +216,8 @@ impl Application {
         let retrieve = Retrieve::new(Arc::clone(&embedder), Arc::clone(&index));
         let retrieve = Arc::new(retrieve.with_meters(Arc::clone(&meters)).with_servers(Arc::clone(&servers)));
         let judges = Arc::new(judges(&start.llm)?.with_meters(Arc::clone(&meters)));
-        let teaching = teach(Arc::clone(&retrieve), Arc::clone(&store), embedder.recoveries(), stop.clone());
-        let secrets = Arc::new(Secrets::new(Arc::clone(&store), Arc::clone(&servers), start.secrets.keys.clone(), &live));
+        let teaching = teach(Arc::clone(&retrieve), store.clone(), embedder.recoveries(), stop.clone());
+        let secrets = Arc::new(Secrets::new(store.clone(), Arc::clone(&servers), start.secrets.keys.clone(), &live));
         let resealing = reseal(Arc::clone(&secrets), stop.clone());
         let limits = Arc::new(Limits::new(Arc::clone(&meters)));
         limits.configure(&live);
@@ -242,12 +242,8 @@ impl Application {
         let apply = apply(Arc::clone(&execute), Arc::clone(&current), Arc::clone(&admission), takers);
         let apply = apply_to_tools(apply, Arc::clone(&facts), Arc::clone(&definitions));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
-        let loading = Arc::new(Loading {
-            current: Arc::clone(&current),
-            store: Arc::clone(&store),
-            chats: chats.clone(),
-            recorder: recorder.clone(),
-        });
+        let loading =
+            Arc::new(Loading { current: Arc::clone(&current), store: store.clone(), chats: chats.clone(), recorder: recorder.clone() });
         let find = Find {
             current: Arc::clone(&current),
             retrieve: Arc::clone(&retrieve),
@@ -264,7 +260,7 @@ impl Application {
         );
         let select = Arc::new(select);
         let (sessions, session_noting) =
-            Sessions::start(Arc::clone(&current), Arc::clone(&select), Arc::clone(&store), start.sessions.clone(), stop.clone());
+            Sessions::start(Arc::clone(&current), Arc::clone(&select), store.clone(), start.sessions.clone(), stop.clone());
         let waiting_calls = WaitingCalls::new(start.mcp.waiting.clone(), stop.clone());
         let closing = stop.child_token();
         let (mcp_sessions, session_keeping) = McpSessions::start(Arc::clone(&current), start.mcp.clone(), closing.clone());
@@ -290,7 +286,7 @@ impl Application {
             current: Arc::clone(&current),
             servers: Arc::clone(&servers),
             index,
-            store: Arc::clone(&store),
+            store: store.clone(),
             embedder,
             reload: Arc::clone(&reload),
             definitions: Arc::clone(&definitions),
@@ -332,11 +328,11 @@ impl Application {
             waiting_calls,
             passthrough,
             subscriptions,
-            feedback: Feedback { current: Arc::clone(&current), store: Arc::clone(&store), recorder },
-            usage: Usage { store: Arc::clone(&store) },
-            report: Report { store: Arc::clone(&store) },
+            feedback: Feedback { current: Arc::clone(&current), store: store.clone(), recorder },
+            usage: Usage { store: store.clone() },
+            report: Report { store: store.clone() },
             enrichment,
-            tool_admin: ToolAdmin { current, facts, definitions, rebuilds, servers: Arc::clone(&servers), store: Arc::clone(&store) },
+            tool_admin: ToolAdmin { current, facts, definitions, rebuilds, servers: Arc::clone(&servers), store: store.clone() },
             status,
         });
         let server = match listen(&start, listener, address, state) {

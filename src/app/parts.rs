@@ -70,11 +70,11 @@ pub(super) fn enrichment(
 ) -> Result<(EnrichmentAdmin, JoinHandle<()>), StartError> {
     let model = settings.enrichment.as_ref().map(|enrichment| enrichment.endpoint.model.clone());
     let feed = Arc::new(EnrichmentFeed::new(model));
-    let admin = EnrichmentAdmin { current: Arc::clone(current), store: Arc::clone(store), feed: Arc::clone(&feed) };
+    let admin = EnrichmentAdmin { current: Arc::clone(current), store: store.clone(), feed: Arc::clone(&feed) };
     let Some(enrichment) = settings.enrichment.clone() else { return Ok((admin, tokio::spawn(async {}))) };
     let client = llm::client_builder().build().map_err(StartError::Client)?;
     let enricher = Arc::new(ChatModels::new(client, settings.clone()));
-    let enriching = Enriching { current: Arc::clone(current), store: Arc::clone(store), enricher, settings: enrichment, feed };
+    let enriching = Enriching { current: Arc::clone(current), store: store.clone(), enricher, settings: enrichment, feed };
     let task = tokio::spawn(async move {
         let mut part = Supervised::new("enrichment");
         while part.panicked(enriching.follow(stop.clone())).await {}

@@ -18,7 +18,7 @@ use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::refresh::configured;
 use crate::service::catalog::tool_facts::of_settings;
-use crate::service::ports::{ServerEvent, Store, StoreError, ToolServers};
+use crate::service::ports::{ListingStore, ServerEvent, Store, StoreError, ToolServers};
 use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions, Settings};
 
 /// What is known of the configured servers.

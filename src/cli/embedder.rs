@@ -8,7 +8,6 @@ use crate::adapters::store::SqliteStore;
 use crate::cli::Failure;
 use crate::domain::catalog::catalog::Catalog;
 use crate::service::catalog::indexing::embedded;
-use crate::service::ports::Store;
 use crate::settings::{EmbedderProvider, EmbedderSettings, Settings};
 
 /// What is embedded to see whether it works.
@@ -66,7 +65,7 @@ pub(super) async fn embedded_tools(settings: &Settings, catalog: &Catalog) -> Re
         error => Failure::failed(format!("error: {error}")),
     })?;
     let store = SqliteStore::open(&path).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
-    let count = embedded(catalog, &store as &dyn Store, &model).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
+    let count = embedded(catalog, &store, &model).await.map_err(|error| Failure::failed(format!("error: {error}")))?;
     store.close().await;
     Ok(Some(count))
 }

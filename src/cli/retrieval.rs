@@ -26,7 +26,10 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
 use crate::service::catalog::indexing::{Indexing, OnProgress, passages};
-use crate::service::ports::{Embedder, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store, ToolIndex};
+use crate::service::ports::{
+    ComputedStore, Embedder, EnrichmentStore, IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState, Store,
+    ToolIndex,
+};
 use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::records::record::Recorder;
 use crate::service::selection::chats::Chats;
@@ -143,7 +146,7 @@ async fn select(current: &Arc<CurrentCatalog>, retrieve: &Arc<Retrieve>, setting
     let stop = CancellationToken::new();
     stop.cancel();
     let retention = app::retention(&settings.start);
-    let (recorder, _) = Recorder::start(Arc::clone(&store), retention, stop.clone());
+    let (recorder, _) = Recorder::start(store.clone(), retention, stop.clone());
     let (chats, _) = Chats::start(store, stop);
     let judges = app::judges(&settings.start.llm).map_err(|error| Failure::failed(format!("error: {error}")))?;
     let counter = TokenCounter::default();

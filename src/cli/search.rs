@@ -20,7 +20,7 @@ use crate::domain::selection::relevance::{LexicalModel, QueryPlan, Ranked, Spars
 use crate::domain::selection::selection::{Reason, Selection};
 use crate::domain::text::words::split_identifier;
 use crate::service::catalog::current::{CurrentCatalog, View};
-use crate::service::ports::Store;
+use crate::service::ports::ListingStore;
 use crate::service::selection::request::{SelectRequest, Turn, TurnRole};
 use crate::service::selection::retrieve::Ranking;
 use crate::settings::{Rerank, Settings};

@@ -112,8 +112,8 @@ fn select(criterion: &mut Criterion) {
         runtime.block_on(indexing.update(&current.snapshot()));
         let stop = CancellationToken::new();
         let day = Duration::from_hours(24);
-        let (recorder, _) = Recorder::start(Arc::clone(&store), Retention { chats: day, events: day, usage: day }, stop.clone());
-        let (chats, _) = Chats::start(Arc::clone(&store), stop.clone());
+        let (recorder, _) = Recorder::start(store.clone(), Retention { chats: day, events: day, usage: day }, stop.clone());
+        let (chats, _) = Chats::start(store.clone(), stop.clone());
         let retrieve = Arc::new(Retrieve::new(embedder, index));
         runtime.block_on(retrieve.teach_gate(store.as_ref()));
         let models = ChatModels::new(llm::client_builder().build().unwrap(), start.llm.clone());

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::catalog::tool::ToolId;
-use toolsieve::service::ports::Store;
+use toolsieve::service::ports::ChatStore;
 use toolsieve::service::selection::chats::Chats;
 
 use crate::harness::{LONG, Running, Start, example};
@@ -226,7 +226,7 @@ fn ids(names: &[&str]) -> Vec<ToolId> {
 struct Two {
     one: Chats,
     other: Chats,
-    stores: [Arc<dyn Store>; 2],
+    stores: [Arc<dyn ChatStore>; 2],
     stop: CancellationToken,
     writers: Vec<tokio::task::JoinHandle<()>>,
     _folder: tempfile::TempDir,
@@ -236,7 +236,7 @@ impl Two {
     async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("toolsieve.db");
-        let open = async || Arc::new(SqliteStore::open(&path).await.unwrap()) as Arc<dyn Store>;
+        let open = async || Arc::new(SqliteStore::open(&path).await.unwrap()) as Arc<dyn ChatStore>;
         let stores = [open().await, open().await];
         let stop = CancellationToken::new();
         let (one, first) = Chats::start(Arc::clone(&stores[0]), stop.clone());
@@ -302,7 +302,7 @@ async fn of_two_processes_at_the_same_time_neither_loses_the_others_tools() {
 async fn a_set_that_the_store_did_not_take_is_tried_again_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let (path, away) = (folder.path().join("toolsieve.db"), folder.path().join("away.db"));
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&path).await.unwrap());
+    let store: Arc<dyn ChatStore> = Arc::new(SqliteStore::open(&path).await.unwrap());
     let stop = CancellationToken::new();
     let (chats, writing) = Chats::start(Arc::clone(&store), stop.clone());
     let (tool, key, other) = (ToolId::new("server", "tool"), chat("me", "0"), chat("me", "1"));

@@ -179,8 +179,8 @@ impl Selecting {
         assert_eq!(index.state().embedded, tools);
         let stop = CancellationToken::new();
         let day = Duration::from_hours(24);
-        let (recorder, _) = Recorder::start(Arc::clone(&store), Retention { chats: day, events: day, usage: day }, stop.clone());
-        let (chats, _) = Chats::start(Arc::clone(&store), stop.clone());
+        let (recorder, _) = Recorder::start(store.clone(), Retention { chats: day, events: day, usage: day }, stop.clone());
+        let (chats, _) = Chats::start(store.clone(), stop.clone());
         let retrieve = Arc::new(Retrieve::new(embedder, index));
         let models = ChatModels::new(llm::client_builder().build().unwrap(), start.llm.clone());
         let judges = Arc::new(Judges::new(Arc::new(models), start.llm.clone()));

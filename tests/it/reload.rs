@@ -8,7 +8,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::service::catalog::reload::Trigger;
-use toolsieve::service::ports::Store as _;
+use toolsieve::service::ports::ListingStore as _;
 
 use crate::harness::process::{Service, command, write_config};
 use crate::harness::{Running, Start, example, stdio};

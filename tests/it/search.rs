@@ -10,7 +10,7 @@ use toolsieve::adapters::data_dir::DataDir;
 use toolsieve::adapters::store::SqliteStore;
 use toolsieve::domain::catalog::catalog::ServerListing;
 use toolsieve::domain::catalog::tool::ServerName;
-use toolsieve::service::ports::Store;
+use toolsieve::service::ports::ListingStore;
 
 use crate::harness::stdio;
 

@@ -18,7 +18,10 @@ use toolsieve::domain::selection::enrichment::Author;
 use toolsieve::domain::selection::experiment::Arm;
 use toolsieve::service::access::keys::{Keys, NewKey};
 use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
-use toolsieve::service::ports::{EventMessage, OfferedTools, SelectionEvent, SelectionEventKind, Store, StoredDefinition};
+use toolsieve::service::ports::{
+    ChatStore, ComputedStore, EnrichmentStore, EventMessage, EventStore, KeyStore, ListingStore, OfferedTools, SelectionEvent,
+    SelectionEventKind, ToolFactStore, UpkeepStore,
+};
 use toolsieve::settings::{DefinitionChanges, DefinitionSettings};
 
 use crate::store_contract::{chat, events, listing, set, store_contract, text, vector, written};
@@ -409,29 +412,6 @@ async fn a_definition_is_forgotten_long_after_its_tool_was_listed_last() {
     change(&path, "UPDATE definition SET seen_at = 5").await;
     assert_eq!(definitions.forget_unseen_before(month_ago).await.unwrap(), 1);
     assert!(definitions.known(&tool).is_none());
-}
-
-/// Prompts are listed when somebody asks for them, so an approved one may be unseen for long.
-#[tokio::test]
-async fn what_was_approved_is_not_forgotten_by_time() {
-    let (store, folder) = empty_store().await;
-    let path = folder.path().join("toolsieve.db");
-    let [approved, seen] = ["approved", "seen"].map(|name| ToolId::new("server", name));
-    for tool in [&approved, &seen] {
-        let definition = StoredDefinition {
-            tool: tool.clone(),
-            fingerprint: text(1),
-            is_new: true,
-            first_seen: SystemTime::UNIX_EPOCH,
-            noticed: None,
-            approved: None,
-        };
-        store.add_definitions(&[(definition, "{}".to_owned())]).await.unwrap();
-    }
-    store.approve_definition(&approved, &text(2), "{}", SystemTime::now()).await.unwrap();
-    change(&path, "UPDATE definition SET seen_at = 5").await;
-    assert_eq!(store.forget_definitions_before(SystemTime::now()).await.unwrap(), [seen]);
-    assert_eq!(store.definitions().await.unwrap()[0].fingerprint, text(2));
 }
 
 /// A server that makes up names without end fills no disk, and gets nothing past a quarantine.

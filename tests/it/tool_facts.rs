@@ -308,8 +308,8 @@ async fn only_what_was_written_about_is_made_and_counted_anew() {
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
     let live = Settings::defaults().unwrap().live;
     let (rebuilds, requests) = Rebuilds::channel();
-    let facts = Arc::new(Facts::start(Arc::clone(&store), rebuilds, &live).await.unwrap());
-    let definitions = Arc::new(Definitions::start(Arc::clone(&store), live.definitions).await.unwrap());
+    let facts = Arc::new(Facts::start(store.clone(), rebuilds, &live).await.unwrap());
+    let definitions = Arc::new(Definitions::start(store.clone(), live.definitions).await.unwrap());
     let current = Arc::new(CurrentCatalog::default());
     let (_configured, changes) = watch::channel(Arc::new([(ServerName::from("alpha"), BTreeSet::new())].into()));
     let counted: Arc<Mutex<Vec<String>>> = Arc::default();

@@ -3,7 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use crate::domain::text::canonical::Fingerprint;
+
+/// In milliseconds.
+pub(super) const DAY: i64 = 24 * 60 * 60 * 1000;
 
 /// A vector as little-endian 32-bit floats.
 pub(super) fn vector_to_bytes(vector: &[f32]) -> Vec<u8> {
@@ -30,6 +36,24 @@ pub(super) fn to_millis(time: SystemTime) -> i64 {
 /// What [`to_millis`] has made of a time.
 pub(super) fn from_millis(millis: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or_default())
+}
+
+/// Counts past the range of the column are cut.
+pub(super) fn signed<N: TryInto<i64>>(count: N) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
+}
+
+pub(super) fn to_json<T: Serialize + ?Sized>(value: &T) -> Result<String, sqlx::Error> {
+    serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))
+}
+
+pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
+    serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
+}
+
+/// The error for a stored value that nothing of ours writes.
+pub(super) fn odd(what: &str) -> sqlx::Error {
+    sqlx::Error::Decode(what.into())
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! What survives a restart: the port [`Store`](crate::service::ports::Store) on databases.
 //!
-//! One module per database, each with its own folder of migrations. The tables are the same everywhere: JSON is
-//! text (a document type would lose the order of keys), times are milliseconds since 1970, hashes and vectors are
-//! bytes. Types of `sqlx` stay in here.
+//! One folder per database, with a file per noun and a folder of migrations of its own. The tables are the same everywhere: JSON is text
+//! (a document type would lose the order of keys), times are milliseconds since 1970, hashes and vectors are bytes. `encoding` and `sums`
+//! hold what the databases share. Types of `sqlx` stay in here.
 
 mod encoding;
 mod sqlite;
+mod sums;
 
 pub use sqlite::{BackupError, OpenError, SqliteStore, back_up};

@@ -17,7 +17,7 @@ use crate::domain::access::api_key::{self, ApiKey, ID_BYTES, KeyId, KeyState, Pr
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::ports::{Store, StoreError};
+use crate::service::ports::{KeyStore, StoreError};
 use crate::service::records::write_behind;
 use crate::service::supervision::Supervised;
 
@@ -60,7 +60,7 @@ struct Entry {
 type Table = HashMap<KeyId, Arc<Entry>>;
 
 pub struct Keys {
-    store: Arc<dyn Store>,
+    store: Arc<dyn KeyStore>,
     table: ArcSwap<Table>,
     used: mpsc::Sender<(KeyId, SystemTime)>,
     /// One change at a time.
@@ -73,7 +73,7 @@ impl Keys {
     ///
     /// # Errors
     /// Without the keys nobody could be told from anybody: that of the store.
-    pub async fn start(store: Arc<dyn Store>, stop: CancellationToken) -> Result<(Arc<Self>, JoinHandle<()>), StoreError> {
+    pub async fn start(store: Arc<dyn KeyStore>, stop: CancellationToken) -> Result<(Arc<Self>, JoinHandle<()>), StoreError> {
         let table = store.api_keys().await?.into_iter().map(|key| (key.id.clone(), Entry::of(key))).collect();
         let (used, queue) = mpsc::channel(QUEUE);
         let task = tokio::spawn(note_uses(Arc::clone(&store), queue, stop));
@@ -246,12 +246,12 @@ fn of_hour(hour: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(hour * USE_SECONDS)
 }
 
-async fn note_uses(store: Arc<dyn Store>, mut queue: mpsc::Receiver<(KeyId, SystemTime)>, stop: CancellationToken) {
+async fn note_uses(store: Arc<dyn KeyStore>, mut queue: mpsc::Receiver<(KeyId, SystemTime)>, stop: CancellationToken) {
     let mut part = Supervised::new("use of keys");
     while part.panicked(note(store.as_ref(), &mut queue, &stop)).await {}
 }
 
-async fn note(store: &dyn Store, queue: &mut mpsc::Receiver<(KeyId, SystemTime)>, stop: &CancellationToken) {
+async fn note(store: &dyn KeyStore, queue: &mut mpsc::Receiver<(KeyId, SystemTime)>, stop: &CancellationToken) {
     while let Some((id, at)) = write_behind::next(queue, stop).await {
         if let Err(error) = store.touch_api_key(&id, at).await {
             tracing::warn!(error = %error, "the use of an API key was not noted");

@@ -14,7 +14,7 @@ use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::Tool;
 use crate::service::access::keys::Keys;
 use crate::service::catalog::current::CurrentCatalog;
-use crate::service::ports::{Store, StoreError};
+use crate::service::ports::{PolicyStore, StoreError};
 use crate::settings::{LiveSettings, PolicySettings};
 
 /// Rules that can be given over the API.
@@ -112,7 +112,7 @@ pub struct CheckedDecision {
 
 pub struct Policies {
     current: Arc<CurrentCatalog>,
-    store: Arc<dyn Store>,
+    store: Arc<dyn PolicyStore>,
     keys: Arc<Keys>,
     parts: RwLock<Parts>,
     /// One change at a time.
@@ -132,7 +132,7 @@ impl Policies {
     /// A policy that can't be read lets nobody in: [`PolicyError`].
     pub async fn start(
         current: Arc<CurrentCatalog>,
-        store: Arc<dyn Store>,
+        store: Arc<dyn PolicyStore>,
         keys: Arc<Keys>,
         live: &LiveSettings,
     ) -> Result<Self, PolicyError> {
@@ -323,7 +323,7 @@ impl Parts {
 }
 
 /// What was given last.
-async fn stored(store: &dyn Store) -> Result<Given, PolicyError> {
+async fn stored(store: &dyn PolicyStore) -> Result<Given, PolicyError> {
     let Some(stored) = store.policy().await? else { return Ok(Given::default()) };
     let body = serde_json::from_str(&stored.body).map_err(|error| PolicyError::Unreadable(error.to_string()))?;
     let given = read(&body).map_err(|error| PolicyError::Unreadable(error.to_string()))?;

@@ -23,7 +23,7 @@ use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::canonical::{self, Fingerprint};
-use crate::service::ports::{ServerListing, Store, StoreError, StoredDefinition};
+use crate::service::ports::{DefinitionStore, ServerListing, StoreError, StoredDefinition};
 use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 
 /// Places of a difference that the log names.
@@ -68,7 +68,7 @@ pub struct DefinitionCounts {
 }
 
 pub struct Definitions {
-    store: Arc<dyn Store>,
+    store: Arc<dyn DefinitionStore>,
     state: RwLock<State>,
     /// One change at a time.
     approving: tokio::sync::Mutex<()>,
@@ -164,7 +164,7 @@ impl Definitions {
     ///
     /// # Errors
     /// [`StoreError`]: without it every change would look like the first definition.
-    pub async fn start(store: Arc<dyn Store>, settings: DefinitionSettings) -> Result<Self, StoreError> {
+    pub async fn start(store: Arc<dyn DefinitionStore>, settings: DefinitionSettings) -> Result<Self, StoreError> {
         let mut state = State { settings, ..State::default() };
         for stored in store.definitions().await? {
             state.note_alike(&stored.tool);

@@ -16,7 +16,7 @@ use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
-use crate::service::ports::{Embedder, IndexContents, IndexDocument, IndexServer, Store, StoreError, ToolIndex, recovered};
+use crate::service::ports::{ComputedStore, Embedder, IndexContents, IndexDocument, IndexServer, Store, StoreError, ToolIndex, recovered};
 
 /// Told how far embedding is: done, total.
 pub type OnProgress = Arc<dyn Fn(usize, usize) + Send + Sync>;
@@ -270,7 +270,7 @@ async fn settled(changes: &mut watch::Receiver<u64>) {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn embedded(catalog: &Catalog, store: &dyn Store, model: &str) -> Result<usize, StoreError> {
+pub async fn embedded(catalog: &Catalog, store: &dyn ComputedStore, model: &str) -> Result<usize, StoreError> {
     let hashes = |tool: &Tool| passages(tool).iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
     let tools: Vec<Vec<Fingerprint>> = catalog.tools().iter().map(|tool| hashes(tool)).collect();
     let known = store.vectors(model, &tools.concat()).await?;

@@ -11,7 +11,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::{DefinitionCounts, Definitions};
 use crate::service::catalog::reload::{Reload, ReloadState};
-use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, Store, ToolIndex, ToolServers};
+use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, ToolIndex, ToolServers, UpkeepStore};
 
 /// After this time the service is ready with what it has.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ pub struct Status {
     pub current: Arc<CurrentCatalog>,
     pub servers: Arc<dyn ToolServers>,
     pub index: Arc<dyn ToolIndex>,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn UpkeepStore>,
     pub embedder: Arc<dyn Embedder>,
     pub reload: Arc<Reload>,
     pub definitions: Arc<Definitions>,

@@ -21,7 +21,7 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::{ApproveError, DefinitionCounts, DefinitionState, Definitions, PartView};
 use crate::service::catalog::rebuild::Rebuilds;
 use crate::service::catalog::tool_facts::{Facts, FactsError};
-use crate::service::ports::{ServerPhase, Store, StoreError, ToolServers};
+use crate::service::ports::{ListingStore, ServerPhase, StoreError, ToolServers};
 
 pub struct ToolAdmin {
     pub current: Arc<CurrentCatalog>,
@@ -29,7 +29,7 @@ pub struct ToolAdmin {
     pub definitions: Arc<Definitions>,
     pub rebuilds: Rebuilds,
     pub servers: Arc<dyn ToolServers>,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn ListingStore>,
 }
 
 /// Which tools are wanted; what is `None` does not matter.

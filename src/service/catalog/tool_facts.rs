@@ -13,7 +13,7 @@ use crate::domain::access::policy::Tagging;
 use crate::domain::access::tool_facts::{FactBook, FactsProblem, WrittenFacts};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::catalog::rebuild::Rebuilds;
-use crate::service::ports::{Store, StoreError, StoredToolFacts};
+use crate::service::ports::{StoreError, StoredToolFacts, ToolFactStore};
 use crate::settings::LiveSettings;
 
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum FactsError {
 }
 
 pub struct Facts {
-    store: Arc<dyn Store>,
+    store: Arc<dyn ToolFactStore>,
     rebuilds: Rebuilds,
     book: ArcSwap<FactBook>,
     /// Of tools about which something is written, or was.
@@ -43,7 +43,7 @@ impl Facts {
     ///
     /// # Errors
     /// [`StoreError`]: without it tools would lose the tags that rules go by.
-    pub async fn start(store: Arc<dyn Store>, rebuilds: Rebuilds, live: &LiveSettings) -> Result<Self, StoreError> {
+    pub async fn start(store: Arc<dyn ToolFactStore>, rebuilds: Rebuilds, live: &LiveSettings) -> Result<Self, StoreError> {
         let stored = store.tool_facts().await?;
         let versions = stored.iter().map(|stored| (stored.tool.clone(), stored.version)).collect();
         let written = stored.into_iter().filter_map(|stored| Some((stored.tool, stored.facts?))).collect();

@@ -28,7 +28,11 @@ pub use self::servers::{
     Asked, AskedKind, CallContext, CallError, Credentials, NewsKind, Offers, Parting, Progress, Refusal, Round, Said, ServerChange,
     ServerChangeKind, ServerEvent, ServerNews, ServerPhase, ServerQuestion, ServerState, ToolServers,
 };
-pub use self::store::{SessionCaps, SessionSaved, Store, StoreError, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts};
+pub use self::store::{
+    AuditStore, ChatStore, ComputedStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore, ListingStore, PolicyStore,
+    SecretStore, SessionCaps, SessionSaved, SessionStore, Store, StoreError, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts,
+    ToolFactStore, ToolsetStore, UpkeepStore, UsageStore,
+};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};
 pub use crate::domain::records::feedback::{Feedback, Verdict};
 pub use crate::domain::records::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};

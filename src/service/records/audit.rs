@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::service::ports::{AuditEntry, AuditQuery, Store, StoreError, StoredAuditEntry};
+use crate::service::ports::{AuditEntry, AuditQuery, AuditStore, StoreError, StoredAuditEntry};
 use crate::service::records::write_behind::{Batches, Lost};
 use crate::service::supervision::Supervised;
 
@@ -25,13 +25,13 @@ const SWEEP: Duration = Duration::from_hours(1);
 pub struct Audit {
     queue: mpsc::Sender<AuditEntry>,
     lost: Arc<Lost>,
-    store: Arc<dyn Store>,
+    store: Arc<dyn AuditStore>,
 }
 
 impl Audit {
     /// Starts the writer. It ends after `stop`, when everything that was queued is written.
     #[must_use]
-    pub fn start(store: Arc<dyn Store>, retention: Duration, stop: CancellationToken) -> (Self, JoinHandle<()>) {
+    pub fn start(store: Arc<dyn AuditStore>, retention: Duration, stop: CancellationToken) -> (Self, JoinHandle<()>) {
         let (queue, entries) = mpsc::channel(QUEUE);
         let lost = Arc::<Lost>::default();
         let writer = Writer { store: Arc::clone(&store), retention, lost: Arc::clone(&lost) };
@@ -60,7 +60,7 @@ impl Audit {
 }
 
 struct Writer {
-    store: Arc<dyn Store>,
+    store: Arc<dyn AuditStore>,
     retention: Duration,
     lost: Arc<Lost>,
 }

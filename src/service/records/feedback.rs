@@ -8,13 +8,13 @@ use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::caller::Caller;
 use crate::service::catalog::current::{CurrentCatalog, View};
-use crate::service::ports::{self, SelectionName, Store, StoreError, Verdict};
+use crate::service::ports::{self, FeedbackStore, SelectionName, StoreError, Verdict};
 use crate::service::records::record::Recorder;
 
 /// Keeps what is said of selections. On the disk when it is acknowledged.
 pub struct Feedback {
     pub current: Arc<CurrentCatalog>,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn FeedbackStore>,
     pub recorder: Recorder,
 }
 

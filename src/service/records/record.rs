@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
 use crate::service::caller::Caller;
-use crate::service::ports::{CallOutcome, EventMessage, SelectionEvent, SelectionEventKind, Store};
+use crate::service::ports::{CallOutcome, EventMessage, EventStore, SelectionEvent, SelectionEventKind};
 use crate::service::records::last_selections::{LastSelection, LastSelections};
 use crate::service::records::metrics::{Meters, SearchKind};
 use crate::service::records::write_behind::{Batches, Lost};
@@ -39,7 +39,7 @@ pub struct Recorder {
 impl Recorder {
     /// Starts the writer. It ends after `stop`, when everything that was queued is written.
     #[must_use]
-    pub fn start(store: Arc<dyn Store>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+    pub fn start(store: Arc<dyn EventStore>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (queue, events) = mpsc::channel(QUEUE);
         let lost = Arc::<Lost>::default();
         let writer = Writer { store, retention, lost: Arc::clone(&lost) };
@@ -150,7 +150,7 @@ pub struct Retention {
 }
 
 struct Writer {
-    store: Arc<dyn Store>,
+    store: Arc<dyn EventStore>,
     retention: Retention,
     lost: Arc<Lost>,
 }

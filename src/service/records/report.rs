@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::domain::selection::experiment::Arm;
-use crate::service::ports::{ArmFigures, SessionFigures, SessionQuery, SessionReport, Store, StoreError};
+use crate::service::ports::{ArmFigures, SessionFigures, SessionQuery, SessionReport, StoreError, UsageStore};
 
 pub struct Report {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn UsageStore>,
 }
 
 /// The sessions of a time.

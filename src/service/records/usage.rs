@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::records::usage::Latencies;
-use crate::service::ports::{self, DayUsage, MessageCounts, Store, StoreError, ToolCounts, ToolUsage, UsageQuery};
+use crate::service::ports::{self, DayUsage, MessageCounts, StoreError, ToolCounts, ToolUsage, UsageQuery, UsageStore};
 
 pub struct Usage {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn UsageStore>,
 }
 
 /// What was used in a time.

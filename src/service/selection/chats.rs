@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
-use crate::service::ports::{Store, StoredChat};
+use crate::service::ports::{ChatStore, StoredChat};
 use crate::service::supervision::Supervised;
 
 /// Chats held in memory.
@@ -62,7 +62,7 @@ pub struct Updated {
 
 #[derive(Clone)]
 pub struct Chats {
-    store: Arc<dyn Store>,
+    store: Arc<dyn ChatStore>,
     held: Cache<ChatKey, Entry>,
     changed: mpsc::Sender<(ChatKey, Entry)>,
 }
@@ -70,7 +70,7 @@ pub struct Chats {
 impl Chats {
     /// Starts the writer. It ends after `stop`, when everything that was queued is written.
     #[must_use]
-    pub fn start(store: Arc<dyn Store>, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
+    pub fn start(store: Arc<dyn ChatStore>, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (changed, queue) = mpsc::channel(QUEUE);
         let writer = Writer { store: Arc::clone(&store), waiting: HashMap::new(), pause: FIRST_PAUSE, retry: None };
         let task = tokio::spawn(writer.run(queue, stop));
@@ -158,7 +158,7 @@ impl Chats {
 
 impl Held {
     /// Takes over what the store has, unless there is more here. Returns whether the chat's set is known.
-    async fn refresh(&mut self, key: &ChatKey, store: &dyn Store) -> bool {
+    async fn refresh(&mut self, key: &ChatKey, store: &dyn ChatStore) -> bool {
         if self.is_changed {
             return true;
         }
@@ -175,7 +175,7 @@ impl Held {
 
 /// Writes sets behind the messages that changed them. What the store does not take waits until it does.
 struct Writer {
-    store: Arc<dyn Store>,
+    store: Arc<dyn ChatStore>,
     waiting: HashMap<ChatKey, Entry>,
     /// How long, and until when, what waits is left alone. `None`: nothing waits.
     pause: Duration,
@@ -272,7 +272,7 @@ async fn until(time: Option<Instant>) {
 }
 
 /// Writes a set; where another process was quicker, with what that one wrote. Returns whether the store has it.
-async fn save(store: &dyn Store, key: &ChatKey, entry: &Entry) -> bool {
+async fn save(store: &dyn ChatStore, key: &ChatKey, entry: &Entry) -> bool {
     let failed = |error| {
         tracing::warn!(error = %error, "a chat's set was not stored");
         false

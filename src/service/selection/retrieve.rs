@@ -18,7 +18,7 @@ use crate::domain::selection::relevance::{
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::View;
 use crate::service::ports::{
-    Coverage, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, Store, ToolIndex, ToolServers,
+    ComputedStore, Coverage, Embedder, IndexAnswer, IndexCandidate, IndexQuery, IndexQueryText, IndexServerScore, ToolIndex, ToolServers,
 };
 use crate::service::records::metrics::{Meters, Stage};
 use crate::service::selection::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
@@ -161,7 +161,7 @@ impl Retrieve {
 
     /// Teaches the gate the embedder's view of its examples, unless it was trained for this model. Their vectors are kept in
     /// the store like those of tools.
-    pub async fn teach_gate(&self, store: &dyn Store) {
+    pub async fn teach_gate(&self, store: &dyn ComputedStore) {
         if !self.gate.load().wants_examples() {
             return;
         }

@@ -20,7 +20,7 @@ use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::Session;
 use crate::service::caller::Caller;
 use crate::service::catalog::current::{CurrentCatalog, View};
-use crate::service::ports::{SelectionEventKind, Store, StoreError};
+use crate::service::ports::{SelectionEventKind, SessionStore, StoreError};
 use crate::service::publishing::publish::{Bound, Place, Publish};
 use crate::service::records::record::Recorder;
 use crate::service::selection::chats::Chats;
@@ -146,7 +146,7 @@ pub struct Available {
 
 pub struct Loading {
     pub current: Arc<CurrentCatalog>,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn SessionStore>,
     pub chats: Chats,
     pub recorder: Recorder,
 }

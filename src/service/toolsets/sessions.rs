@@ -22,7 +22,7 @@ use crate::domain::text::similar::nearest_of_family;
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::{ID_BYTES, Session, SessionContents, SessionId};
 use crate::service::catalog::current::{CurrentCatalog, View};
-use crate::service::ports::{SessionCaps, SessionSaved, Store, StoreError};
+use crate::service::ports::{SessionCaps, SessionSaved, SessionStore, StoreError};
 use crate::service::records::write_behind;
 use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
 use crate::service::selection::select::Select;
@@ -77,7 +77,7 @@ pub struct Made {
 pub struct Sessions {
     current: Arc<CurrentCatalog>,
     select: Arc<Select>,
-    store: Arc<dyn Store>,
+    store: Arc<dyn SessionStore>,
     settings: SessionSettings,
     held: Cache<SessionId, Arc<Session>>,
     /// Those whose use was noted lately.
@@ -101,7 +101,7 @@ impl Sessions {
     pub fn start(
         current: Arc<CurrentCatalog>,
         select: Arc<Select>,
-        store: Arc<dyn Store>,
+        store: Arc<dyn SessionStore>,
         settings: SessionSettings,
         stop: CancellationToken,
     ) -> (Self, JoinHandle<()>) {
@@ -368,12 +368,12 @@ fn to_the_millisecond(time: SystemTime) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or_default())
 }
 
-async fn note_uses(store: Arc<dyn Store>, mut queue: mpsc::Receiver<(SessionId, SystemTime)>, stop: CancellationToken) {
+async fn note_uses(store: Arc<dyn SessionStore>, mut queue: mpsc::Receiver<(SessionId, SystemTime)>, stop: CancellationToken) {
     let mut part = Supervised::new("use of sessions");
     while part.panicked(note(store.as_ref(), &mut queue, &stop)).await {}
 }
 
-async fn note(store: &dyn Store, queue: &mut mpsc::Receiver<(SessionId, SystemTime)>, stop: &CancellationToken) {
+async fn note(store: &dyn SessionStore, queue: &mut mpsc::Receiver<(SessionId, SystemTime)>, stop: &CancellationToken) {
     while let Some((id, at)) = write_behind::next(queue, stop).await {
         if let Err(error) = store.touch_session(&id, at).await {
             tracing::warn!(error = %error, "the use of a session was not noted");

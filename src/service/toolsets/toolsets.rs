@@ -15,7 +15,7 @@ use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::catalog::current::{CurrentCatalog, View};
-use crate::service::ports::{Store, StoreError};
+use crate::service::ports::{StoreError, ToolsetStore};
 use crate::settings::{LiveSettings, ToolsetSettings};
 
 /// Toolsets that can be given over the API.
@@ -60,7 +60,7 @@ pub struct VisibleToolset {
 
 pub struct Toolsets {
     current: Arc<CurrentCatalog>,
-    store: Arc<dyn Store>,
+    store: Arc<dyn ToolsetStore>,
     parts: RwLock<Parts>,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
@@ -76,7 +76,7 @@ impl Toolsets {
     ///
     /// # Errors
     /// Keys may be kept to toolsets that can't be read: that of the store.
-    pub async fn start(current: Arc<CurrentCatalog>, store: Arc<dyn Store>, live: &LiveSettings) -> Result<Self, StoreError> {
+    pub async fn start(current: Arc<CurrentCatalog>, store: Arc<dyn ToolsetStore>, live: &LiveSettings) -> Result<Self, StoreError> {
         let given = store.toolsets().await?.into_iter().map(|toolset| (toolset.name, toolset.definition)).collect();
         let parts = Parts { settings: live.toolsets.clone(), given };
         parts.warn();

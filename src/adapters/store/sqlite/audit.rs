@@ -2,12 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
+use async_trait::async_trait;
+use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection};
 
-use crate::adapters::store::encoding::{from_millis, to_millis};
+use super::SqliteStore;
+use crate::adapters::store::encoding::{from_millis, odd, signed, to_millis};
 use crate::domain::access::policy::{Effect, RulePlace, RuleSource};
 use crate::domain::catalog::tool::{ServerName, ToolId};
-use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, CallOutcome, StoredAuditEntry};
+use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, AuditStore, CallOutcome, StoreError, StoredAuditEntry};
 
 /// Rows of one statement.
 const ROWS: usize = 100;
@@ -29,31 +31,48 @@ struct Row {
     bytes: Option<i64>,
 }
 
-pub(super) async fn insert(writer: &mut SqliteConnection, entries: &[AuditEntry]) -> Result<(), sqlx::Error> {
-    for entries in entries.chunks(ROWS) {
-        let mut query = QueryBuilder::<Sqlite>::new(
-            "INSERT INTO audit (at, principal, action, server, tool, subject, allowed, rule_source, rule_number, outcome, took_us, bytes) ",
-        );
-        query.push_values(entries, |mut row, entry| {
-            row.push_bind(to_millis(entry.at))
-                .push_bind(&entry.principal)
-                .push_bind(entry.action.name())
-                .push_bind(entry.tool.as_ref().map(|tool| &tool.server).or(entry.server.as_ref()).map(ServerName::as_str))
-                .push_bind(entry.tool.as_ref().map(|tool| &*tool.name))
-                .push_bind(&entry.subject)
-                .push_bind(entry.decision == Effect::Allow)
-                .push_bind(entry.rule.map(|rule| source_name(rule.source)))
-                .push_bind(entry.rule.and_then(|rule| i64::try_from(rule.number).ok()))
-                .push_bind(entry.outcome.map(CallOutcome::name))
-                .push_bind(i64::try_from(entry.took.as_micros()).unwrap_or(i64::MAX))
-                .push_bind(entry.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
-        });
-        query.build().persistent(false).execute(&mut *writer).await?;
+#[async_trait]
+impl AuditStore for SqliteStore {
+    async fn save_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
+        let save = async |writer: &mut SqliteConnection| {
+            for entries in entries.chunks(ROWS) {
+                let mut query = QueryBuilder::<Sqlite>::new(
+                    "INSERT INTO audit (at, principal, action, server, tool, subject, allowed, rule_source, rule_number, outcome, took_us, bytes) ",
+                );
+                query.push_values(entries, |mut row, entry| {
+                    row.push_bind(to_millis(entry.at))
+                        .push_bind(&entry.principal)
+                        .push_bind(entry.action.name())
+                        .push_bind(entry.tool.as_ref().map(|tool| &tool.server).or(entry.server.as_ref()).map(ServerName::as_str))
+                        .push_bind(entry.tool.as_ref().map(|tool| &*tool.name))
+                        .push_bind(&entry.subject)
+                        .push_bind(entry.decision == Effect::Allow)
+                        .push_bind(entry.rule.map(|rule| source_name(rule.source)))
+                        .push_bind(entry.rule.and_then(|rule| i64::try_from(rule.number).ok()))
+                        .push_bind(entry.outcome.map(CallOutcome::name))
+                        .push_bind(signed(entry.took.as_micros()))
+                        .push_bind(entry.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
+                });
+                query.build().persistent(false).execute(&mut *writer).await?;
+            }
+            Ok(())
+        };
+        self.write("save the audit log", save).await
     }
-    Ok(())
+
+    async fn audit(&self, wanted: &AuditQuery) -> Result<Vec<StoredAuditEntry>, StoreError> {
+        let mut query = select(wanted);
+        let query = query.build_query_as().persistent(false);
+        self.read_all("read the audit log", query.fetch_all(&self.readers), Row::into_entry).await
+    }
+
+    async fn forget_audit_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        let query = sqlx::query("DELETE FROM audit WHERE at < ?").bind(to_millis(time));
+        self.write("forget old entries of the audit log", async |writer| Ok(query.execute(writer).await?.rows_affected())).await
+    }
 }
 
-pub(super) async fn find(readers: &SqlitePool, wanted: &AuditQuery) -> Result<Vec<StoredAuditEntry>, sqlx::Error> {
+fn select(wanted: &AuditQuery) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::<Sqlite>::new(
         "SELECT id, at, principal, action, server, tool, subject, allowed, rule_source, rule_number, outcome, took_us, bytes FROM audit WHERE 1",
     );
@@ -75,21 +94,15 @@ pub(super) async fn find(readers: &SqlitePool, wanted: &AuditQuery) -> Result<Ve
     let numbers = [
         (" AND at >= ", wanted.since.map(to_millis)),
         (" AND at < ", wanted.until.map(to_millis)),
-        (" AND id < ", wanted.before.map(|id| i64::try_from(id).unwrap_or(i64::MAX))),
+        (" AND id < ", wanted.before.map(signed)),
     ];
     for (condition, value) in numbers {
         if let Some(value) = value {
             query.push(condition).push_bind(value);
         }
     }
-    query.push(" ORDER BY id DESC LIMIT ").push_bind(i64::try_from(wanted.limit).unwrap_or(i64::MAX));
-    let rows: Vec<Row> = query.build_query_as().persistent(false).fetch_all(readers).await?;
-    rows.into_iter().map(Row::into_entry).collect()
-}
-
-pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {
-    let done = sqlx::query("DELETE FROM audit WHERE at < ?").bind(to_millis(time)).execute(writer).await?;
-    Ok(done.rows_affected())
+    query.push(" ORDER BY id DESC LIMIT ").push_bind(signed(wanted.limit));
+    query
 }
 
 fn source_name(source: RuleSource) -> &'static str {
@@ -101,7 +114,7 @@ fn source_name(source: RuleSource) -> &'static str {
 
 impl Row {
     fn into_entry(self) -> Result<StoredAuditEntry, sqlx::Error> {
-        let unknown = |what: &str| sqlx::Error::Decode(format!("an unknown {what}").into());
+        let unknown = |what: &str| odd(&format!("an unknown {what}"));
         let rule = match (self.rule_source.as_deref(), self.rule_number) {
             (Some(source), Some(number)) => {
                 let source = [RuleSource::Settings, RuleSource::Api].into_iter().find(|known| source_name(*known) == source);

@@ -2,44 +2,50 @@
 
 use std::time::SystemTime;
 
-use sqlx::{SqliteConnection, SqlitePool};
+use async_trait::async_trait;
+use sqlx::SqliteConnection;
 
-use crate::adapters::store::encoding::to_millis;
+use super::SqliteStore;
+use crate::adapters::store::encoding::{from_json, signed, to_json, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::selection::chat::{ChatKey, ChatSet};
-use crate::service::ports::StoredChat;
+use crate::service::ports::{ChatStore, StoreError, StoredChat};
 
-pub(super) async fn load(readers: &SqlitePool, key: &ChatKey) -> Result<Option<StoredChat>, sqlx::Error> {
-    let row: Option<(String, i64)> = sqlx::query_as("SELECT tools, version FROM chat_set WHERE principal = ? AND chat = ?")
-        .bind(key.principal.as_str())
-        .bind(&key.chat)
-        .fetch_optional(readers)
-        .await?;
-    let chat = |(tools, version): (String, i64)| {
-        let set = serde_json::from_str(&tools).map_err(|error| sqlx::Error::Decode(error.into()))?;
-        Ok(StoredChat { set, version: version.unsigned_abs() })
-    };
-    row.map(chat).transpose()
-}
+#[async_trait]
+impl ChatStore for SqliteStore {
+    async fn chat(&self, key: &ChatKey) -> Result<Option<StoredChat>, StoreError> {
+        let work = async {
+            let row: Option<(String, i64)> = sqlx::query_as("SELECT tools, version FROM chat_set WHERE principal = ? AND chat = ?")
+                .bind(key.principal.as_str())
+                .bind(&key.chat)
+                .fetch_optional(&self.readers)
+                .await?;
+            row.map(|(tools, version)| Ok(StoredChat { set: from_json(&tools)?, version: version.unsigned_abs() })).transpose()
+        };
+        self.read("read a chat", work).await
+    }
 
-/// One statement decides, so that of two changes of one version the second finds itself too late.
-pub(super) async fn save(writer: &mut SqliteConnection, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, sqlx::Error> {
-    let tools = serde_json::to_string(set).map_err(|error| sqlx::Error::Encode(error.into()))?;
-    let version: Option<i64> = sqlx::query_scalar(
-        "INSERT INTO chat_set (principal, chat, tools, updated_at, version) \
-         SELECT ?1, ?2, ?3, ?4, ?5 + 1 \
-         WHERE ?5 = coalesce((SELECT version FROM chat_set WHERE principal = ?1 AND chat = ?2), 0) \
-         ON CONFLICT (principal, chat) DO UPDATE SET tools = excluded.tools, updated_at = excluded.updated_at, version = excluded.version \
-         RETURNING version",
-    )
-    .bind(key.principal.as_str())
-    .bind(&key.chat)
-    .bind(tools)
-    .bind(to_millis(SystemTime::now()))
-    .bind(i64::try_from(expected).unwrap_or(i64::MAX))
-    .fetch_optional(writer)
-    .await?;
-    Ok(version.map(i64::unsigned_abs))
+    /// One statement compares and writes, so of two concurrent changes to one version the second is refused.
+    async fn save_chat(&self, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, StoreError> {
+        let save = async |writer: &mut SqliteConnection| {
+            let version: Option<i64> = sqlx::query_scalar(
+                "INSERT INTO chat_set (principal, chat, tools, updated_at, version) \
+                 SELECT ?1, ?2, ?3, ?4, ?5 + 1 \
+                 WHERE ?5 = coalesce((SELECT version FROM chat_set WHERE principal = ?1 AND chat = ?2), 0) \
+                 ON CONFLICT (principal, chat) DO UPDATE SET tools = excluded.tools, updated_at = excluded.updated_at, \
+                 version = excluded.version RETURNING version",
+            )
+            .bind(key.principal.as_str())
+            .bind(&key.chat)
+            .bind(to_json(set)?)
+            .bind(to_millis(SystemTime::now()))
+            .bind(signed(expected))
+            .fetch_optional(writer)
+            .await?;
+            Ok(version.map(i64::unsigned_abs))
+        };
+        self.write("save a chat", save).await
+    }
 }
 
 pub(super) async fn remove_all(writer: &mut SqliteConnection, owner: &PrincipalId) -> Result<(), sqlx::Error> {
@@ -47,6 +53,5 @@ pub(super) async fn remove_all(writer: &mut SqliteConnection, owner: &PrincipalI
 }
 
 pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {
-    let done = sqlx::query("DELETE FROM chat_set WHERE updated_at < ?").bind(to_millis(time)).execute(writer).await?;
-    Ok(done.rows_affected())
+    Ok(sqlx::query("DELETE FROM chat_set WHERE updated_at < ?").bind(to_millis(time)).execute(writer).await?.rows_affected())
 }

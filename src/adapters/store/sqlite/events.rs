@@ -1,20 +1,51 @@
-//! The record of what happened to selections.
+//! The record of selections and calls.
 
 use std::time::{Duration, SystemTime};
 
-use sqlx::{QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
+use async_trait::async_trait;
+use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
 
-use super::CHUNK;
-use crate::adapters::store::encoding::to_millis;
+use super::{CHUNK, SqliteStore, chats, feedback, session_figures, usage};
+use crate::adapters::store::encoding::{signed, to_millis};
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
-use crate::service::ports::{EventMessage, SelectionEvent, SelectionEventKind, SelectionName};
+use crate::service::ports::{EventMessage, EventStore, SelectionEvent, SelectionEventKind, StoreError};
 
 /// Rows of one statement: every statement is a round trip to the thread of the connection.
 const ROWS: usize = 100;
 
-pub(super) async fn insert(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Result<(), sqlx::Error> {
-    // What conversations load is kept as sums alone.
+#[async_trait]
+impl EventStore for SqliteStore {
+    async fn record(&self, events: &[SelectionEvent]) -> Result<(), StoreError> {
+        let record = async |writer: &mut SqliteConnection| {
+            insert(writer, events).await?;
+            usage::add(writer, events).await?;
+            session_figures::add(writer, events).await
+        };
+        self.write("record events", record).await
+    }
+
+    async fn forget_before(&self, chats: SystemTime, events: SystemTime) -> Result<u64, StoreError> {
+        let forget = async |writer: &mut SqliteConnection| {
+            let chats = chats::delete_before(writer, chats).await?;
+            let feedback = feedback::delete_before(writer, events).await?;
+            // Takes the rows of the tools with it.
+            let delete = sqlx::query("DELETE FROM selection_event WHERE at < ?").bind(to_millis(events));
+            Ok(chats + feedback + delete.execute(writer).await?.rows_affected())
+        };
+        self.write("forget old chats and events", forget).await
+    }
+
+    async fn forget_usage_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        let forget = async |writer: &mut SqliteConnection| {
+            Ok(usage::delete_before(writer, time).await? + session_figures::delete_before(writer, time).await?)
+        };
+        self.write("forget old usage", forget).await
+    }
+}
+
+async fn insert(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Result<(), sqlx::Error> {
+    // What conversations load is kept as sums only.
     let kept: Vec<(&SelectionEvent, Columns<'_>)> =
         events.iter().filter_map(|event| Columns::of(&event.kind).map(|columns| (event, columns))).collect();
     for rows in kept.chunks(ROWS) {
@@ -29,9 +60,9 @@ pub(super) async fn insert(writer: &mut SqliteConnection, events: &[SelectionEve
                 .push_bind(&event.chat)
                 .push_bind(columns.message.and_then(|message| message.text.as_deref()))
                 .push_bind(columns.outcome)
-                .push_bind(columns.took.map(|took| i64::try_from(took.as_micros()).unwrap_or(i64::MAX)))
+                .push_bind(columns.took.map(|took| signed(took.as_micros())))
                 .push_bind(columns.recovered)
-                .push_bind(columns.all.map(|(count, _)| i64::try_from(count).unwrap_or(i64::MAX)))
+                .push_bind(columns.all.map(|(count, _)| signed(count)))
                 .push_bind(columns.all.map(|(_, view)| view.as_bytes().to_vec()));
         });
         query.push(" RETURNING id");
@@ -41,24 +72,6 @@ pub(super) async fn insert(writer: &mut SqliteConnection, events: &[SelectionEve
         insert_tools(writer, ids.iter().zip(rows).map(|(id, (_, columns))| (*id, columns.tools))).await?;
     }
     Ok(())
-}
-
-/// The id of a selection of this principal.
-pub(super) async fn selection(readers: &SqlitePool, principal: &str, named: &SelectionName) -> Result<Option<String>, sqlx::Error> {
-    let (condition, value) = match named {
-        SelectionName::Id(id) => ("selection = ", id),
-        SelectionName::Chat(chat) => ("chat = ", chat),
-    };
-    let mut query = QueryBuilder::<Sqlite>::new("SELECT selection FROM selection_event WHERE kind = 'offered' AND ");
-    query.push(condition).push_bind(value).push(" AND principal = ").push_bind(principal);
-    query.push(" AND selection IS NOT NULL ORDER BY id DESC LIMIT 1");
-    query.build_query_scalar().persistent(false).fetch_optional(readers).await
-}
-
-/// Takes the rows of the tools with it.
-pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {
-    let done = sqlx::query("DELETE FROM selection_event WHERE at < ?").bind(to_millis(time)).execute(writer).await?;
-    Ok(done.rows_affected())
 }
 
 async fn insert_tools<'a>(writer: &mut SqliteConnection, events: impl Iterator<Item = (i64, &'a [ToolId])>) -> Result<(), sqlx::Error> {
@@ -81,9 +94,9 @@ struct Columns<'a> {
     outcome: Option<&'static str>,
     took: Option<Duration>,
     recovered: Option<bool>,
-    /// Those that have rows of their own.
+    /// Tools with rows of their own.
     tools: &'a [ToolId],
-    /// Where everything stayed, how many tools that were, and which.
+    /// If every tool stayed on offer: their number and the fingerprint of the list.
     all: Option<(usize, Fingerprint)>,
 }
 

@@ -2,10 +2,14 @@
 
 use std::time::SystemTime;
 
-use sqlx::{FromRow, SqliteConnection, SqlitePool};
+use async_trait::async_trait;
+use sqlx::{FromRow, SqliteConnection};
 
-use crate::adapters::store::encoding::{fingerprint_from_bytes, from_millis, to_millis};
+use super::{SqliteStore, chats, secrets, sessions};
+use crate::adapters::store::encoding::{fingerprint_from_bytes, from_json, from_millis, odd, to_json, to_millis};
 use crate::domain::access::api_key::{ApiKey, KeyId};
+use crate::domain::access::principal::PrincipalId;
+use crate::service::ports::{KeyStore, StoreError};
 
 #[derive(FromRow)]
 struct Row {
@@ -22,18 +26,54 @@ struct Row {
     last_used_at: Option<i64>,
 }
 
-pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<ApiKey>, sqlx::Error> {
-    let rows: Vec<Row> = sqlx::query_as(
-        "SELECT id, name, hash, servers, toolsets, key_groups, trusted, created_at, expires_at, revoked_at, last_used_at \
-         FROM api_key ORDER BY created_at, id",
-    )
-    .fetch_all(readers)
-    .await?;
-    rows.into_iter().map(Row::into_key).collect()
+#[async_trait]
+impl KeyStore for SqliteStore {
+    async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError> {
+        let query = sqlx::query_as(
+            "SELECT id, name, hash, servers, toolsets, key_groups, trusted, created_at, expires_at, revoked_at, last_used_at \
+             FROM api_key ORDER BY created_at, id",
+        );
+        self.read_all("read the API keys", query.fetch_all(&self.readers), Row::into_key).await
+    }
+
+    async fn save_api_key(&self, key: &ApiKey) -> Result<(), StoreError> {
+        self.mark().await?;
+        self.durable("save an API key", async |writer| save(writer, key).await).await
+    }
+
+    async fn revoke_api_key(&self, key: &ApiKey) -> Result<(), StoreError> {
+        let revoke = async |writer: &mut SqliteConnection| {
+            save(writer, key).await?;
+            remove_belongings(writer, &key.name).await
+        };
+        self.durable("revoke an API key", revoke).await
+    }
+
+    async fn touch_api_key(&self, id: &KeyId, at: SystemTime) -> Result<(), StoreError> {
+        let query = sqlx::query("UPDATE api_key SET last_used_at = ? WHERE id = ?").bind(to_millis(at)).bind(id.as_str());
+        self.write("note the use of an API key", async |writer| query.execute(writer).await.map(drop)).await
+    }
+
+    async fn forget_keys_ended_before(&self, time: SystemTime) -> Result<Vec<KeyId>, StoreError> {
+        let forget = async |writer: &mut SqliteConnection| {
+            let expired: Vec<String> = sqlx::query_scalar("SELECT name FROM api_key WHERE revoked_at IS NULL AND expires_at < ?")
+                .bind(to_millis(time))
+                .fetch_all(&mut *writer)
+                .await?;
+            for name in expired {
+                remove_belongings(writer, &name).await?;
+            }
+            sqlx::query_scalar("DELETE FROM api_key WHERE coalesce(revoked_at, expires_at) < ? RETURNING id")
+                .bind(to_millis(time))
+                .fetch_all(writer)
+                .await
+        };
+        let gone: Vec<String> = self.write("forget keys that ended", forget).await?;
+        Ok(gone.into_iter().map(KeyId::new).collect())
+    }
 }
 
-pub(super) async fn save(writer: &mut SqliteConnection, key: &ApiKey) -> Result<(), sqlx::Error> {
-    let encode = |error: serde_json::Error| sqlx::Error::Encode(error.into());
+async fn save(writer: &mut SqliteConnection, key: &ApiKey) -> Result<(), sqlx::Error> {
     sqlx::query(
         "INSERT INTO api_key (id, name, hash, servers, toolsets, key_groups, trusted, created_at, expires_at, revoked_at, last_used_at) \
          VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
@@ -44,48 +84,36 @@ pub(super) async fn save(writer: &mut SqliteConnection, key: &ApiKey) -> Result<
     .bind(key.id.as_str())
     .bind(&key.name)
     .bind(&key.hash.as_bytes()[..])
-    .bind(key.servers.as_ref().map(serde_json::to_string).transpose().map_err(encode)?)
-    .bind(key.toolsets.as_ref().map(serde_json::to_string).transpose().map_err(encode)?)
-    .bind(serde_json::to_string(&key.groups).map_err(encode)?)
+    .bind(key.servers.as_ref().map(to_json).transpose()?)
+    .bind(key.toolsets.as_ref().map(to_json).transpose()?)
+    .bind(to_json(&key.groups)?)
     .bind(key.trusted)
     .bind(to_millis(key.created_at))
     .bind(key.expires_at.map(to_millis))
     .bind(key.revoked_at.map(to_millis))
     .bind(key.last_used_at.map(to_millis))
     .execute(writer)
-    .await?;
-    Ok(())
+    .await
+    .map(drop)
 }
 
-pub(super) async fn touch(writer: &mut SqliteConnection, id: &KeyId, at: SystemTime) -> Result<(), sqlx::Error> {
-    sqlx::query("UPDATE api_key SET last_used_at = ? WHERE id = ?").bind(to_millis(at)).bind(id.as_str()).execute(writer).await?;
-    Ok(())
-}
-
-/// The names of keys that expired before then and were not revoked.
-pub(super) async fn expired_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<Vec<String>, sqlx::Error> {
-    sqlx::query_scalar("SELECT name FROM api_key WHERE revoked_at IS NULL AND expires_at < ?").bind(to_millis(time)).fetch_all(writer).await
-}
-
-/// Removes those that were revoked or expired before then.
-pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<Vec<KeyId>, sqlx::Error> {
-    let gone: Vec<String> = sqlx::query_scalar("DELETE FROM api_key WHERE coalesce(revoked_at, expires_at) < ? RETURNING id")
-        .bind(to_millis(time))
-        .fetch_all(writer)
-        .await?;
-    Ok(gone.into_iter().map(KeyId::new).collect())
+/// Secrets, sessions and chats are stored under the name of a key.
+async fn remove_belongings(writer: &mut SqliteConnection, name: &str) -> Result<(), sqlx::Error> {
+    let owner = PrincipalId::of_key(name);
+    secrets::remove_all(writer, &owner).await?;
+    sessions::remove_all(writer, &owner).await?;
+    chats::remove_all(writer, &owner).await
 }
 
 impl Row {
     fn into_key(self) -> Result<ApiKey, sqlx::Error> {
-        let decode = |error: serde_json::Error| sqlx::Error::Decode(error.into());
         Ok(ApiKey {
             id: KeyId::new(self.id),
             name: self.name,
-            hash: fingerprint_from_bytes(&self.hash).ok_or_else(|| sqlx::Error::Decode("a hash of another length".into()))?,
-            servers: self.servers.map(|servers| serde_json::from_str(&servers)).transpose().map_err(decode)?,
-            toolsets: self.toolsets.map(|toolsets| serde_json::from_str(&toolsets)).transpose().map_err(decode)?,
-            groups: serde_json::from_str(&self.key_groups).map_err(decode)?,
+            hash: fingerprint_from_bytes(&self.hash).ok_or_else(|| odd("a hash of another length"))?,
+            servers: self.servers.as_deref().map(from_json).transpose()?,
+            toolsets: self.toolsets.as_deref().map(from_json).transpose()?,
+            groups: from_json(&self.key_groups)?,
             trusted: self.trusted,
             created_at: from_millis(self.created_at),
             expires_at: self.expires_at.map(from_millis),

@@ -2,33 +2,42 @@
 
 use std::time::SystemTime;
 
-use sqlx::{SqliteConnection, SqlitePool};
+use async_trait::async_trait;
+use sqlx::SqliteConnection;
 
-use crate::adapters::store::encoding::to_millis;
-use crate::service::ports::StoredPolicy;
+use super::SqliteStore;
+use crate::adapters::store::encoding::{signed, to_millis};
+use crate::service::ports::{PolicyStore, StoreError, StoredPolicy};
 
-/// Versions that are kept, so that somebody can look back.
+/// Versions that are kept for looking back.
 const KEPT: i64 = 100;
 
-pub(super) async fn load(readers: &SqlitePool) -> Result<Option<StoredPolicy>, sqlx::Error> {
-    let row: Option<(i64, String)> =
-        sqlx::query_as("SELECT version, body FROM policy ORDER BY version DESC LIMIT 1").fetch_optional(readers).await?;
-    Ok(row.map(|(version, body)| StoredPolicy { version: version.unsigned_abs(), body }))
-}
-
-/// One statement decides, so that of two changes of one version the second finds itself too late.
-pub(super) async fn save(writer: &mut SqliteConnection, expected: u64, body: &str) -> Result<Option<u64>, sqlx::Error> {
-    let version: Option<i64> = sqlx::query_scalar(
-        "INSERT INTO policy (version, body, saved_at) SELECT ?1 + 1, ?2, ?3 \
-         WHERE (SELECT coalesce(max(version), 0) FROM policy) = ?1 RETURNING version",
-    )
-    .bind(i64::try_from(expected).unwrap_or(i64::MAX))
-    .bind(body)
-    .bind(to_millis(SystemTime::now()))
-    .fetch_optional(&mut *writer)
-    .await?;
-    if let Some(version) = version {
-        sqlx::query("DELETE FROM policy WHERE version <= ?").bind(version - KEPT).execute(writer).await?;
+#[async_trait]
+impl PolicyStore for SqliteStore {
+    async fn policy(&self) -> Result<Option<StoredPolicy>, StoreError> {
+        let query = sqlx::query_as("SELECT version, body FROM policy ORDER BY version DESC LIMIT 1");
+        let row: Option<(i64, String)> = self.read("read the policy", query.fetch_optional(&self.readers)).await?;
+        Ok(row.map(|(version, body)| StoredPolicy { version: version.unsigned_abs(), body }))
     }
-    Ok(version.map(i64::unsigned_abs))
+
+    /// One statement compares and writes, so of two concurrent changes to one version the second is refused.
+    async fn save_policy(&self, expected: u64, body: &str) -> Result<Option<u64>, StoreError> {
+        self.mark().await?;
+        let save = async |writer: &mut SqliteConnection| {
+            let version: Option<i64> = sqlx::query_scalar(
+                "INSERT INTO policy (version, body, saved_at) SELECT ?1 + 1, ?2, ?3 \
+                 WHERE (SELECT coalesce(max(version), 0) FROM policy) = ?1 RETURNING version",
+            )
+            .bind(signed(expected))
+            .bind(body)
+            .bind(to_millis(SystemTime::now()))
+            .fetch_optional(&mut *writer)
+            .await?;
+            if let Some(version) = version {
+                sqlx::query("DELETE FROM policy WHERE version <= ?").bind(version - KEPT).execute(writer).await?;
+            }
+            Ok(version.map(i64::unsigned_abs))
+        };
+        self.durable("save the policy", save).await
+    }
 }

@@ -1,100 +1,28 @@
-//! Sums over the events of each session: added to with every batch, like those of days and tools.
+//! Sums per session, updated with every batch of events.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
-use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
+use sqlx::sqlite::{SqlitePool, SqliteRow};
+use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 
-use crate::adapters::store::encoding::{from_millis, to_millis};
-use crate::domain::records::conversation::ConversationKind;
+use crate::adapters::store::encoding::{from_millis, odd, signed, to_millis};
+use crate::adapters::store::sums::SessionSums;
 use crate::domain::records::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
 use crate::domain::records::usage::LatencyBucket;
 use crate::domain::selection::experiment::Arm;
-use crate::domain::text::canonical::Fingerprint;
-use crate::service::ports::{CallOutcome, SelectionEvent, SelectionEventKind};
+use crate::service::ports::SelectionEvent;
 
 const COUNTS: &str = "SUM(selections) AS selections, SUM(coalesce(initial_tools, 0)) AS initial_tools, \
     SUM(coalesce(final_tools, 0)) AS final_tools, SUM(tokens_before) AS tokens_before, SUM(tokens_after) AS tokens_after, \
     SUM(searches) AS searches, SUM(recovered_searches) AS recovered_searches, SUM(loads) AS loads, SUM(unloads) AS unloads, \
     SUM(calls) AS calls, SUM(succeeded) AS succeeded, SUM(tool_errors) AS tool_errors";
 
-/// What one batch adds to a session.
-#[derive(Default)]
-struct Addition {
-    arm: Option<Arm>,
-    times: Option<(i64, i64)>,
-    initial_tools: Option<u64>,
-    final_tools: Option<u64>,
-    counts: SessionCounts,
-    loads: BTreeMap<LatencyBucket, u64>,
-    longest_load: Option<Duration>,
-}
-
-impl Addition {
-    fn add(&mut self, event: &SelectionEvent) {
-        let at = to_millis(event.at);
-        self.times = Some(self.times.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
-        match &event.kind {
-            SelectionEventKind::Offered { tools, tokens_before, tokens_after, arm, .. } => {
-                self.arm = self.arm.or(*arm);
-                let bound = tools.tools().len() as u64;
-                self.initial_tools = self.initial_tools.or(Some(bound));
-                self.final_tools = Some(bound);
-                self.counts.selections += 1;
-                self.counts.tokens_before += tokens_before;
-                self.counts.tokens_after += tokens_after;
-            }
-            SelectionEventKind::Searched { recovered, .. } => {
-                self.counts.searches += 1;
-                self.counts.recovered_searches += u64::from(*recovered);
-            }
-            SelectionEventKind::Called { outcome, .. } => {
-                self.counts.calls += 1;
-                self.counts.succeeded += u64::from(*outcome == CallOutcome::Success);
-                self.counts.tool_errors += u64::from(*outcome == CallOutcome::ToolError);
-            }
-            SelectionEventKind::Loaded { took, before, bound } => {
-                self.counts.loads += 1;
-                *self.loads.entry(LatencyBucket::of(*took)).or_default() += 1;
-                self.longest_load = self.longest_load.max(Some(*took));
-                self.bound(*before, *bound);
-            }
-            SelectionEventKind::Unloaded { before, bound } => {
-                self.counts.unloads += 1;
-                self.bound(*before, *bound);
-            }
-            SelectionEventKind::Listed { bound } => self.bound(*bound, *bound),
-        }
-    }
-
-    fn bound(&mut self, before: u64, now: u64) {
-        self.initial_tools = self.initial_tools.or(Some(before));
-        self.final_tools = Some(now);
-    }
-}
-
-/// The name of the session that an event belongs to: that of a chat is its id.
-fn name(event: &SelectionEvent) -> Option<Cow<'_, str>> {
-    match &event.conversation {
-        Some(conversation) if conversation.kind != ConversationKind::Chat => {
-            Some(format!("{}:{}", conversation.kind.name(), conversation.id).into())
-        }
-        _ => event.chat.as_deref().map(Cow::Borrowed),
-    }
-}
-
 pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Result<(), sqlx::Error> {
-    let mut additions: BTreeMap<[u8; 16], Addition> = BTreeMap::new();
-    for event in events {
-        if let Some(name) = name(event) {
-            additions.entry(key(&event.principal, &name)).or_default().add(event);
-        }
-    }
-    for (session, addition) in additions {
+    for (session, addition) in SessionSums::of(events) {
         let (first, last) = addition.times.unwrap_or_default();
         let counts = &addition.counts;
-        let longest = addition.longest_load.map(|longest| i64::try_from(longest.as_micros()).unwrap_or(i64::MAX));
+        let longest = addition.longest_load.map(|longest| signed(longest.as_micros()));
         sqlx::query(
             "INSERT INTO usage_session (session, arm, first_at, last_at, initial_tools, final_tools, longest_load_us, selections, \
              tokens_before, tokens_after, searches, recovered_searches, loads, unloads, calls, succeeded, tool_errors) \
@@ -142,52 +70,16 @@ pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]
     Ok(())
 }
 
-#[derive(FromRow)]
-struct CountsRow {
-    selections: i64,
-    initial_tools: i64,
-    final_tools: i64,
-    tokens_before: i64,
-    tokens_after: i64,
-    searches: i64,
-    recovered_searches: i64,
-    loads: i64,
-    unloads: i64,
-    calls: i64,
-    succeeded: i64,
-    tool_errors: i64,
-}
-
-#[derive(FromRow)]
-struct ArmRow {
-    arm: Option<String>,
-    sessions: i64,
-    #[sqlx(flatten)]
-    counts: CountsRow,
-}
-
-#[derive(FromRow)]
-struct SessionRow {
-    arm: Option<String>,
-    first_at: i64,
-    last_at: i64,
-    longest_load_us: Option<i64>,
-    #[sqlx(flatten)]
-    counts: CountsRow,
-}
-
-/// All of it as of one moment.
+/// Everything comes from one snapshot.
 pub(super) async fn load(readers: &SqlitePool, wanted: &SessionQuery) -> Result<SessionReport, sqlx::Error> {
     let mut snapshot = readers.begin().await?;
     let (since, until) = (to_millis(wanted.since), to_millis(wanted.until));
     let mut query = QueryBuilder::<Sqlite>::new(format!("SELECT arm, count(*) AS sessions, {COUNTS} FROM usage_session WHERE last_at >= "));
     query.push_bind(since).push(" AND last_at < ").push_bind(until).push(" GROUP BY arm");
-    let rows: Vec<ArmRow> = query.build_query_as().fetch_all(&mut *snapshot).await?;
     let mut arms: HashMap<Option<Arm>, ArmFigures> = HashMap::new();
-    for row in rows {
-        let arm = arm(row.arm.as_deref())?;
-        let sessions = row.sessions.unsigned_abs();
-        arms.insert(arm, ArmFigures { arm, sessions, counts: row.counts.into(), ..ArmFigures::default() });
+    for row in query.build().fetch_all(&mut *snapshot).await? {
+        let (arm, sessions) = (arm(row.try_get("arm")?)?, row.try_get::<i64, _>("sessions")?.unsigned_abs());
+        arms.insert(arm, ArmFigures { arm, sessions, counts: counts(&row)?, ..ArmFigures::default() });
     }
     let times: Vec<(Option<String>, i64, i64)> = sqlx::query_as(
         "SELECT arm, bucket, SUM(usage_session_load.loads) FROM usage_session_load JOIN usage_session USING (session) \
@@ -202,18 +94,18 @@ pub(super) async fn load(readers: &SqlitePool, wanted: &SessionQuery) -> Result<
             figures.load_times.add(LatencyBucket(u8::try_from(bucket).unwrap_or(u8::MAX)), loads.unsigned_abs());
         }
     }
-    let rows: Vec<SessionRow> = sqlx::query_as(
+    let rows = sqlx::query(
         "SELECT arm, first_at, last_at, longest_load_us, selections, coalesce(initial_tools, 0) AS initial_tools, \
          coalesce(final_tools, 0) AS final_tools, tokens_before, tokens_after, searches, recovered_searches, loads, unloads, calls, \
          succeeded, tool_errors FROM usage_session WHERE last_at >= ? AND last_at < ? ORDER BY last_at DESC, session LIMIT ?",
     )
     .bind(since)
     .bind(until)
-    .bind(i64::try_from(wanted.limit).unwrap_or(i64::MAX))
+    .bind(signed(wanted.limit))
     .fetch_all(&mut *snapshot)
     .await?;
     snapshot.commit().await?;
-    let latest = rows.into_iter().map(SessionRow::into_figures).collect::<Result<_, _>>()?;
+    let latest = rows.iter().map(figures).collect::<Result<_, _>>()?;
     Ok(SessionReport { arms: arms.into_values().collect(), latest })
 }
 
@@ -222,49 +114,34 @@ pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTim
     Ok(done.rows_affected())
 }
 
-/// Long enough that no two sessions share one; nothing can be read from it.
-fn key(principal: &str, chat: &str) -> [u8; 16] {
-    let mut key = [0; 16];
-    let hash = Fingerprint::of_text(&format!("{}:{principal}{chat}", principal.len()));
-    key.copy_from_slice(&hash.as_bytes()[..16]);
-    key
-}
-
 fn arm(name: Option<&str>) -> Result<Option<Arm>, sqlx::Error> {
-    name.map(|name| Arm::of_name(name).ok_or_else(|| sqlx::Error::Decode("an unknown arm".into()))).transpose()
+    name.map(|name| Arm::of_name(name).ok_or_else(|| odd("an unknown arm"))).transpose()
 }
 
-fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+fn figures(row: &SqliteRow) -> Result<SessionFigures, sqlx::Error> {
+    Ok(SessionFigures {
+        arm: arm(row.try_get("arm")?)?,
+        first_at: from_millis(row.try_get("first_at")?),
+        last_at: from_millis(row.try_get("last_at")?),
+        counts: counts(row)?,
+        longest_load: row.try_get::<Option<i64>, _>("longest_load_us")?.map(|micros| Duration::from_micros(micros.unsigned_abs())),
+    })
 }
 
-impl SessionRow {
-    fn into_figures(self) -> Result<SessionFigures, sqlx::Error> {
-        Ok(SessionFigures {
-            arm: arm(self.arm.as_deref())?,
-            first_at: from_millis(self.first_at),
-            last_at: from_millis(self.last_at),
-            counts: self.counts.into(),
-            longest_load: self.longest_load_us.map(|micros| Duration::from_micros(micros.unsigned_abs())),
-        })
-    }
-}
-
-impl From<CountsRow> for SessionCounts {
-    fn from(row: CountsRow) -> Self {
-        Self {
-            selections: row.selections.unsigned_abs(),
-            initial_tools: row.initial_tools.unsigned_abs(),
-            final_tools: row.final_tools.unsigned_abs(),
-            tokens_before: row.tokens_before.unsigned_abs(),
-            tokens_after: row.tokens_after.unsigned_abs(),
-            searches: row.searches.unsigned_abs(),
-            recovered_searches: row.recovered_searches.unsigned_abs(),
-            loads: row.loads.unsigned_abs(),
-            unloads: row.unloads.unsigned_abs(),
-            calls: row.calls.unsigned_abs(),
-            succeeded: row.succeeded.unsigned_abs(),
-            tool_errors: row.tool_errors.unsigned_abs(),
-        }
-    }
+fn counts(row: &SqliteRow) -> Result<SessionCounts, sqlx::Error> {
+    let count = |name: &str| row.try_get::<i64, _>(name).map(i64::unsigned_abs);
+    Ok(SessionCounts {
+        selections: count("selections")?,
+        initial_tools: count("initial_tools")?,
+        final_tools: count("final_tools")?,
+        tokens_before: count("tokens_before")?,
+        tokens_after: count("tokens_after")?,
+        searches: count("searches")?,
+        recovered_searches: count("recovered_searches")?,
+        loads: count("loads")?,
+        unloads: count("unloads")?,
+        calls: count("calls")?,
+        succeeded: count("succeeded")?,
+        tool_errors: count("tool_errors")?,
+    })
 }

@@ -2,14 +2,16 @@
 
 use std::time::SystemTime;
 
-use sqlx::{FromRow, SqliteConnection, SqlitePool};
+use async_trait::async_trait;
+use sqlx::{FromRow, SqliteConnection};
 
-use crate::adapters::store::encoding::{from_millis, to_millis};
+use super::SqliteStore;
+use crate::adapters::store::encoding::{from_json, from_millis, odd, signed, to_json, to_millis};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::toolsets::loading::{Group, GroupKind};
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::{Session, SessionContents, SessionId};
-use crate::service::ports::{SessionCaps, SessionSaved};
+use crate::service::ports::{SessionCaps, SessionSaved, SessionStore, StoreError};
 
 #[derive(FromRow)]
 struct Row {
@@ -21,27 +23,91 @@ struct Row {
     expires_at: i64,
 }
 
-pub(super) async fn load(readers: &SqlitePool, id: &SessionId) -> Result<Option<Session>, sqlx::Error> {
-    let row: Option<Row> = sqlx::query_as("SELECT id, principal, contents, mode, created_at, expires_at FROM session WHERE id = ?")
-        .bind(id.as_str())
-        .fetch_optional(readers)
-        .await?;
-    row.map(Row::into_session).transpose()
+#[async_trait]
+impl SessionStore for SqliteStore {
+    async fn session(&self, id: &SessionId) -> Result<Option<Session>, StoreError> {
+        let work = async {
+            let query = sqlx::query_as("SELECT id, principal, contents, mode, created_at, expires_at FROM session WHERE id = ?");
+            let row: Option<Row> = query.bind(id.as_str()).fetch_optional(&self.readers).await?;
+            row.map(Row::into_session).transpose()
+        };
+        self.read("read a session", work).await
+    }
+
+    async fn sessions(&self, owner: Option<&PrincipalId>, now: SystemTime) -> Result<Vec<Session>, StoreError> {
+        let query = sqlx::query_as(
+            "SELECT id, principal, contents, mode, created_at, expires_at FROM session \
+             WHERE principal = coalesce(?, principal) AND expires_at > ? ORDER BY created_at, id",
+        )
+        .bind(owner.map(PrincipalId::as_str))
+        .bind(to_millis(now));
+        self.read_all("read sessions", query.fetch_all(&self.readers), Row::into_session).await
+    }
+
+    async fn save_session(&self, session: &Session, caps: SessionCaps) -> Result<SessionSaved, StoreError> {
+        self.durable("save a session", async |writer| insert(writer, session, caps).await).await
+    }
+
+    async fn save_session_contents(&self, id: &SessionId, contents: &SessionContents) -> Result<(), StoreError> {
+        let save = async |writer: &mut SqliteConnection| {
+            let query = sqlx::query("UPDATE session SET contents = ? WHERE id = ?");
+            query.bind(to_json(contents)?).bind(id.as_str()).execute(writer).await.map(drop)
+        };
+        self.durable("save a session", save).await
+    }
+
+    async fn touch_session(&self, id: &SessionId, at: SystemTime) -> Result<(), StoreError> {
+        let query = sqlx::query("UPDATE session SET used_at = ? WHERE id = ?").bind(to_millis(at)).bind(id.as_str());
+        self.write("note the use of a session", async |writer| query.execute(writer).await.map(drop)).await
+    }
+
+    async fn session_groups(&self, id: &SessionId) -> Result<Vec<Group>, StoreError> {
+        let query = sqlx::query_as("SELECT kind, name FROM session_group WHERE session = ? ORDER BY id").bind(id.as_str());
+        let group = |(kind, name): (String, String)| {
+            Ok(Group::new(GroupKind::of_name(&kind).ok_or_else(|| odd("an unknown kind of group"))?, &name))
+        };
+        self.read_all("read what is loaded into a session", query.fetch_all(&self.readers), group).await
+    }
+
+    /// One row per group, so that concurrent processes do not overwrite each other. An ended session gets none.
+    async fn load_session_groups(&self, id: &SessionId, groups: &[Group]) -> Result<(), StoreError> {
+        let load = async |writer: &mut SqliteConnection| {
+            for group in groups {
+                sqlx::query(
+                    "INSERT INTO session_group (session, kind, name) SELECT ?1, ?2, ?3 \
+                     WHERE EXISTS (SELECT 1 FROM session WHERE id = ?1) ON CONFLICT (session, kind, name) DO NOTHING",
+                )
+                .bind(id.as_str())
+                .bind(group.kind().name())
+                .bind(group.name())
+                .execute(&mut *writer)
+                .await?;
+            }
+            Ok(())
+        };
+        self.durable("save what is loaded into a session", load).await
+    }
+
+    async fn unload_session_group(&self, id: &SessionId, group: &Group) -> Result<bool, StoreError> {
+        let query = sqlx::query("DELETE FROM session_group WHERE session = ? AND kind = ? AND name = ?")
+            .bind(id.as_str())
+            .bind(group.kind().name())
+            .bind(group.name());
+        self.durable("unload from a session", async |writer| Ok(query.execute(writer).await?.rows_affected() > 0)).await
+    }
+
+    async fn remove_session(&self, id: &SessionId) -> Result<bool, StoreError> {
+        let query = sqlx::query("DELETE FROM session WHERE id = ?").bind(id.as_str());
+        self.durable("remove a session", async |writer| Ok(query.execute(writer).await?.rows_affected() > 0)).await
+    }
+
+    async fn forget_sessions_before(&self, time: SystemTime) -> Result<u64, StoreError> {
+        self.write("forget sessions that are over", async |writer| delete_before(writer, time).await).await
+    }
 }
 
-pub(super) async fn of(readers: &SqlitePool, owner: Option<&PrincipalId>, now: SystemTime) -> Result<Vec<Session>, sqlx::Error> {
-    let rows: Vec<Row> = sqlx::query_as(
-        "SELECT id, principal, contents, mode, created_at, expires_at FROM session WHERE principal = coalesce(?, principal) AND expires_at > ? ORDER BY created_at, id",
-    )
-    .bind(owner.map(PrincipalId::as_str))
-    .bind(to_millis(now))
-    .fetch_all(readers)
-    .await?;
-    rows.into_iter().map(Row::into_session).collect()
-}
-
-/// In one transaction, so that no two of them go over a cap together.
-pub(super) async fn insert(writer: &mut SqliteConnection, session: &Session, caps: SessionCaps) -> Result<SessionSaved, sqlx::Error> {
+/// Runs in one transaction, so that two concurrent sessions can't exceed a cap.
+async fn insert(writer: &mut SqliteConnection, session: &Session, caps: SessionCaps) -> Result<SessionSaved, sqlx::Error> {
     delete_before(writer, session.created_at).await?;
     let (own, all): (i64, i64) =
         sqlx::query_as("SELECT (SELECT count(*) FROM session WHERE principal = ?), (SELECT count(*) FROM session)")
@@ -57,92 +123,37 @@ pub(super) async fn insert(writer: &mut SqliteConnection, session: &Session, cap
         "DELETE FROM session WHERE id IN (SELECT id FROM session WHERE principal = ? ORDER BY used_at, created_at, id LIMIT ?) RETURNING id",
     )
     .bind(session.owner.as_str())
-    .bind(i64::try_from(over).unwrap_or(i64::MAX))
+    .bind(signed(over))
     .fetch_all(&mut *writer)
     .await?;
-    let contents = serde_json::to_string(&session.contents).map_err(|error| sqlx::Error::Encode(error.into()))?;
     sqlx::query("INSERT INTO session (id, principal, contents, mode, created_at, expires_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?)")
         .bind(session.id.as_str())
         .bind(session.owner.as_str())
-        .bind(contents)
+        .bind(to_json(&session.contents)?)
         .bind(session.mode.name())
         .bind(to_millis(session.created_at))
         .bind(to_millis(session.expires_at))
         .bind(to_millis(session.created_at))
-        .execute(&mut *writer)
+        .execute(writer)
         .await?;
     Ok(SessionSaved::Saved { gone: gone.iter().filter_map(|id| SessionId::read(id)).collect() })
 }
 
-pub(super) async fn save_contents(writer: &mut SqliteConnection, id: &SessionId, contents: &SessionContents) -> Result<(), sqlx::Error> {
-    let contents = serde_json::to_string(contents).map_err(|error| sqlx::Error::Encode(error.into()))?;
-    sqlx::query("UPDATE session SET contents = ? WHERE id = ?").bind(contents).bind(id.as_str()).execute(writer).await?;
-    Ok(())
-}
-
-pub(super) async fn touch(writer: &mut SqliteConnection, id: &SessionId, at: SystemTime) -> Result<(), sqlx::Error> {
-    sqlx::query("UPDATE session SET used_at = ? WHERE id = ?").bind(to_millis(at)).bind(id.as_str()).execute(writer).await?;
-    Ok(())
-}
-
-pub(super) async fn remove(writer: &mut SqliteConnection, id: &SessionId) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query("DELETE FROM session WHERE id = ?").bind(id.as_str()).execute(writer).await?;
-    Ok(done.rows_affected() > 0)
-}
-
-pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {
-    let done = sqlx::query("DELETE FROM session WHERE expires_at <= ?").bind(to_millis(time)).execute(writer).await?;
-    Ok(done.rows_affected())
+async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<u64, sqlx::Error> {
+    Ok(sqlx::query("DELETE FROM session WHERE expires_at <= ?").bind(to_millis(time)).execute(writer).await?.rows_affected())
 }
 
 pub(super) async fn remove_all(writer: &mut SqliteConnection, owner: &PrincipalId) -> Result<(), sqlx::Error> {
     sqlx::query("DELETE FROM session WHERE principal = ?").bind(owner.as_str()).execute(writer).await.map(drop)
 }
 
-/// What is loaded, in the order in which it was.
-pub(super) async fn loaded(readers: &SqlitePool, id: &SessionId) -> Result<Vec<Group>, sqlx::Error> {
-    let rows: Vec<(String, String)> =
-        sqlx::query_as("SELECT kind, name FROM session_group WHERE session = ? ORDER BY id").bind(id.as_str()).fetch_all(readers).await?;
-    let group = |(kind, name): (String, String)| {
-        let kind = GroupKind::of_name(&kind).ok_or_else(|| sqlx::Error::Decode("an unknown kind of group".into()))?;
-        Ok(Group::new(kind, &name))
-    };
-    rows.into_iter().map(group).collect()
-}
-
-/// A row each, so that two processes that load at the same time do not undo each other. A session that has ended gets none.
-pub(super) async fn load_groups(writer: &mut SqliteConnection, id: &SessionId, groups: &[Group]) -> Result<(), sqlx::Error> {
-    for group in groups {
-        sqlx::query(
-            "INSERT INTO session_group (session, kind, name) SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM session WHERE id = ?1) \
-             ON CONFLICT (session, kind, name) DO NOTHING",
-        )
-        .bind(id.as_str())
-        .bind(group.kind().name())
-        .bind(group.name())
-        .execute(&mut *writer)
-        .await?;
-    }
-    Ok(())
-}
-
-pub(super) async fn unload_group(writer: &mut SqliteConnection, id: &SessionId, group: &Group) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query("DELETE FROM session_group WHERE session = ? AND kind = ? AND name = ?")
-        .bind(id.as_str())
-        .bind(group.kind().name())
-        .bind(group.name())
-        .execute(writer)
-        .await?;
-    Ok(done.rows_affected() > 0)
-}
-
 impl Row {
     fn into_session(self) -> Result<Session, sqlx::Error> {
         Ok(Session {
-            id: SessionId::read(&self.id).ok_or_else(|| sqlx::Error::Decode("no id of a session".into()))?,
+            id: SessionId::read(&self.id).ok_or_else(|| odd("no id of a session"))?,
             owner: PrincipalId::new(self.principal),
-            contents: serde_json::from_str(&self.contents).map_err(|error| sqlx::Error::Decode(error.into()))?,
-            mode: Mode::of_name(&self.mode).ok_or_else(|| sqlx::Error::Decode("an unknown mode".into()))?,
+            contents: from_json(&self.contents)?,
+            mode: Mode::of_name(&self.mode).ok_or_else(|| odd("an unknown mode"))?,
             created_at: from_millis(self.created_at),
             expires_at: from_millis(self.expires_at),
         })

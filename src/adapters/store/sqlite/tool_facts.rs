@@ -2,53 +2,55 @@
 
 use std::time::SystemTime;
 
-use sqlx::{SqliteConnection, SqlitePool};
+use async_trait::async_trait;
+use sqlx::SqliteConnection;
 
-use crate::adapters::store::encoding::to_millis;
+use super::SqliteStore;
+use crate::adapters::store::encoding::{from_json, signed, to_json, to_millis};
 use crate::domain::access::tool_facts::WrittenFacts;
 use crate::domain::catalog::tool::ToolId;
-use crate::service::ports::StoredToolFacts;
+use crate::service::ports::{StoreError, StoredToolFacts, ToolFactStore};
 
-pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<StoredToolFacts>, sqlx::Error> {
-    let rows: Vec<(String, String, i64, Option<String>)> =
-        sqlx::query_as("SELECT server, tool, version, facts FROM tool_facts ORDER BY server, tool").fetch_all(readers).await?;
-    let read = |(server, tool, version, facts): (String, String, i64, Option<String>)| {
-        let facts = facts.map(|facts| serde_json::from_str(&facts)).transpose().map_err(|error| sqlx::Error::Decode(error.into()))?;
-        Ok(StoredToolFacts { tool: ToolId::new(server.as_str(), tool), version: version.unsigned_abs(), facts })
-    };
-    rows.into_iter().map(read).collect()
-}
+#[async_trait]
+impl ToolFactStore for SqliteStore {
+    async fn tool_facts(&self) -> Result<Vec<StoredToolFacts>, StoreError> {
+        let query = sqlx::query_as("SELECT server, tool, version, facts FROM tool_facts ORDER BY server, tool");
+        let read = |(server, tool, version, facts): (String, String, i64, Option<String>)| {
+            let facts = facts.as_deref().map(from_json).transpose()?;
+            Ok(StoredToolFacts { tool: ToolId::new(server.as_str(), tool), version: version.unsigned_abs(), facts })
+        };
+        self.read_all("read what is written about tools", query.fetch_all(&self.readers), read).await
+    }
 
-/// One statement decides, so that of two changes of one version the second finds itself too late.
-pub(super) async fn save(
-    writer: &mut SqliteConnection,
-    tool: &ToolId,
-    expected: u64,
-    facts: Option<&WrittenFacts>,
-) -> Result<Option<u64>, sqlx::Error> {
-    let facts = facts.map(serde_json::to_string).transpose().map_err(|error| sqlx::Error::Encode(error.into()))?;
-    let version: Option<i64> = sqlx::query_scalar(
-        "INSERT INTO tool_facts (server, tool, version, facts, changed_at) SELECT ?1, ?2, ?3 + 1, ?4, ?5 \
-         WHERE coalesce((SELECT version FROM tool_facts WHERE server = ?1 AND tool = ?2), 0) = ?3 \
-         ON CONFLICT (server, tool) DO UPDATE SET version = excluded.version, facts = excluded.facts, changed_at = excluded.changed_at \
-         RETURNING version",
-    )
-    .bind(tool.server.as_str())
-    .bind(&*tool.name)
-    .bind(i64::try_from(expected).unwrap_or(i64::MAX - 1))
-    .bind(facts)
-    .bind(to_millis(SystemTime::now()))
-    .fetch_optional(writer)
-    .await?;
-    Ok(version.map(i64::unsigned_abs))
-}
-
-/// Removes what was taken back before then.
-pub(super) async fn delete_before(writer: &mut SqliteConnection, time: SystemTime) -> Result<Vec<ToolId>, sqlx::Error> {
-    let gone: Vec<(String, String)> =
-        sqlx::query_as("DELETE FROM tool_facts WHERE facts IS NULL AND changed_at < ? RETURNING server, tool")
-            .bind(to_millis(time))
-            .fetch_all(writer)
+    /// One statement compares and writes, so of two concurrent changes to one version the second is refused.
+    async fn save_tool_facts(&self, tool: &ToolId, expected: u64, facts: Option<&WrittenFacts>) -> Result<Option<u64>, StoreError> {
+        if facts.is_some() {
+            self.mark().await?;
+        }
+        let save = async |writer: &mut SqliteConnection| {
+            let version: Option<i64> = sqlx::query_scalar(
+                "INSERT INTO tool_facts (server, tool, version, facts, changed_at) SELECT ?1, ?2, ?3 + 1, ?4, ?5 \
+                 WHERE coalesce((SELECT version FROM tool_facts WHERE server = ?1 AND tool = ?2), 0) = ?3 \
+                 ON CONFLICT (server, tool) DO UPDATE SET version = excluded.version, facts = excluded.facts, \
+                 changed_at = excluded.changed_at RETURNING version",
+            )
+            .bind(tool.server.as_str())
+            .bind(&*tool.name)
+            .bind(signed(expected))
+            .bind(facts.map(to_json).transpose()?)
+            .bind(to_millis(SystemTime::now()))
+            .fetch_optional(writer)
             .await?;
-    Ok(gone.into_iter().map(|(server, tool)| ToolId::new(server.as_str(), tool)).collect())
+            Ok(version.map(i64::unsigned_abs))
+        };
+        self.durable("save what is written about a tool", save).await
+    }
+
+    async fn forget_tool_facts_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError> {
+        let query = sqlx::query_as("DELETE FROM tool_facts WHERE facts IS NULL AND changed_at < ? RETURNING server, tool");
+        let query = query.bind(to_millis(time));
+        let gone: Vec<(String, String)> =
+            self.write("forget what was taken back about tools", async |writer| query.fetch_all(writer).await).await?;
+        Ok(gone.into_iter().map(|(server, tool)| ToolId::new(server.as_str(), tool)).collect())
+    }
 }

@@ -1,36 +1,43 @@
-//! The toolsets that administrators gave.
+//! The toolsets of the administrators.
 
 use std::time::SystemTime;
 
-use sqlx::{SqliteConnection, SqlitePool};
+use async_trait::async_trait;
+use sqlx::SqliteConnection;
 
-use crate::adapters::store::encoding::to_millis;
+use super::SqliteStore;
+use crate::adapters::store::encoding::{from_json, to_json, to_millis};
 use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
+use crate::service::ports::{StoreError, ToolsetStore};
 
-pub(super) async fn all(readers: &SqlitePool) -> Result<Vec<Toolset>, sqlx::Error> {
-    let rows: Vec<(String, String)> = sqlx::query_as("SELECT name, definition FROM toolset ORDER BY name").fetch_all(readers).await?;
-    let toolset = |(name, definition): (String, String)| {
-        let definition = serde_json::from_str(&definition).map_err(|error| sqlx::Error::Decode(error.into()))?;
-        Ok(Toolset { name: ToolsetName::new(name), definition })
-    };
-    rows.into_iter().map(toolset).collect()
-}
+#[async_trait]
+impl ToolsetStore for SqliteStore {
+    async fn toolsets(&self) -> Result<Vec<Toolset>, StoreError> {
+        let query = sqlx::query_as("SELECT name, definition FROM toolset ORDER BY name");
+        let toolset =
+            |(name, definition): (String, String)| Ok(Toolset { name: ToolsetName::new(name), definition: from_json(&definition)? });
+        self.read_all("read the toolsets", query.fetch_all(&self.readers), toolset).await
+    }
 
-pub(super) async fn save(writer: &mut SqliteConnection, name: &ToolsetName, definition: &Definition) -> Result<(), sqlx::Error> {
-    let definition = serde_json::to_string(definition).map_err(|error| sqlx::Error::Encode(error.into()))?;
-    sqlx::query(
-        "INSERT INTO toolset (name, definition, saved_at) VALUES (?, ?, ?) \
-         ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, saved_at = excluded.saved_at",
-    )
-    .bind(name.as_str())
-    .bind(definition)
-    .bind(to_millis(SystemTime::now()))
-    .execute(writer)
-    .await?;
-    Ok(())
-}
+    async fn save_toolset(&self, name: &ToolsetName, definition: &Definition) -> Result<(), StoreError> {
+        self.mark().await?;
+        let save = async |writer: &mut SqliteConnection| {
+            sqlx::query(
+                "INSERT INTO toolset (name, definition, saved_at) VALUES (?, ?, ?) \
+                 ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, saved_at = excluded.saved_at",
+            )
+            .bind(name.as_str())
+            .bind(to_json(definition)?)
+            .bind(to_millis(SystemTime::now()))
+            .execute(writer)
+            .await
+            .map(drop)
+        };
+        self.durable("save a toolset", save).await
+    }
 
-pub(super) async fn remove(writer: &mut SqliteConnection, name: &ToolsetName) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query("DELETE FROM toolset WHERE name = ?").bind(name.as_str()).execute(writer).await?;
-    Ok(done.rows_affected() > 0)
+    async fn remove_toolset(&self, name: &ToolsetName) -> Result<bool, StoreError> {
+        let query = sqlx::query("DELETE FROM toolset WHERE name = ?").bind(name.as_str());
+        self.durable("remove a toolset", async |writer| Ok(query.execute(writer).await?.rows_affected() > 0)).await
+    }
 }

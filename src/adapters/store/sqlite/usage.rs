@@ -1,74 +1,28 @@
-//! Sums over events, kept by days: added to with every batch of events, so that nobody ever counts the events themselves.
+//! Sums per day, updated with every batch of events, so that no query counts the events themselves.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sqlx::{FromRow, QueryBuilder, Sqlite, SqliteConnection, SqlitePool};
+use async_trait::async_trait;
+use sqlx::{QueryBuilder, Sqlite, SqliteConnection};
 
-use super::CHUNK;
-use crate::adapters::store::encoding::{from_millis, to_millis};
+use super::{CHUNK, SqliteStore, session_figures};
+use crate::adapters::store::encoding::{DAY, from_millis, odd, signed};
+use crate::adapters::store::sums::{DaySums, day, end};
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::records::usage::{Latencies, LatencyBucket};
 use crate::service::ports::{
-    CallOutcome, DayUsage, MessageCounts, SelectionEvent, SelectionEventKind, ToolCounts, ToolUsage, Usage, UsageQuery, Verdict,
+    DayUsage, MessageCounts, SelectionEvent, SessionQuery, SessionReport, StoreError, ToolCounts, ToolUsage, Usage, UsageQuery, UsageStore,
+    Verdict,
 };
 
-const DAY_MILLIS: i64 = 86_400_000;
 const HOURS_OF_A_DAY: i64 = 24;
 
-/// What one batch of events adds. In the order of the keys, so that rows that lie together are written together.
-#[derive(Default)]
-struct Sums<'a> {
-    days: BTreeMap<i64, MessageCounts>,
-    tools: BTreeMap<(i64, &'a ToolId), (ToolCounts, i64)>,
-    latencies: BTreeMap<(i64, &'a ToolId, LatencyBucket), u64>,
-}
-
-impl<'a> Sums<'a> {
-    fn of(events: &'a [SelectionEvent]) -> Self {
-        let mut sums = Self::default();
-        for event in events {
-            let day = day(event.at);
-            match &event.kind {
-                SelectionEventKind::Offered { tools, tokens_before, tokens_after, .. } => {
-                    let counts = sums.days.entry(day).or_default();
-                    counts.selections += 1;
-                    counts.tokens_before += tokens_before;
-                    counts.tokens_after += tokens_after;
-                    for tool in tools.tools() {
-                        sums.tools.entry((day, tool)).or_default().0.offered += 1;
-                    }
-                }
-                SelectionEventKind::Searched { recovered, .. } => {
-                    let counts = sums.days.entry(day).or_default();
-                    counts.searches += 1;
-                    counts.recovered_searches += u64::from(*recovered);
-                }
-                SelectionEventKind::Called { tool, outcome, took, recovered } => {
-                    let (counts, called_at) = sums.tools.entry((day, tool)).or_default();
-                    counts.called += 1;
-                    counts.recovered += u64::from(*recovered);
-                    *called_at = to_millis(event.at).max(*called_at);
-                    match outcome {
-                        CallOutcome::Success => counts.succeeded += 1,
-                        CallOutcome::ToolError => counts.tool_errors += 1,
-                        CallOutcome::Rejected
-                        | CallOutcome::Failed
-                        | CallOutcome::Cancelled
-                        | CallOutcome::Limited
-                        | CallOutcome::InputRequired => continue,
-                    }
-                    *sums.latencies.entry((day, tool, LatencyBucket::of(*took))).or_default() += 1;
-                }
-                SelectionEventKind::Loaded { .. } | SelectionEventKind::Unloaded { .. } | SelectionEventKind::Listed { .. } => {}
-            }
-        }
-        sums
-    }
-}
+/// Server, tool, [`SUMS`], time of the last call.
+type ToolRow = (String, String, i64, i64, i64, i64, i64, i64);
 
 pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Result<(), sqlx::Error> {
-    let Sums { days, tools, latencies } = Sums::of(events);
+    let DaySums { days, tools, latencies } = DaySums::of(events);
     for (day, counts) in days {
         sqlx::query(
             "INSERT INTO usage_day (day, selections, searches, recovered_searches, tokens_before, tokens_after) \
@@ -124,48 +78,26 @@ pub(super) async fn add(writer: &mut SqliteConnection, events: &[SelectionEvent]
     Ok(())
 }
 
-#[derive(FromRow)]
-struct ToolRow {
-    server: String,
-    tool: String,
-    offered: i64,
-    called: i64,
-    succeeded: i64,
-    tool_errors: i64,
-    recovered: i64,
-    called_at: i64,
-}
-
-#[derive(FromRow)]
-struct DayRow {
-    day: i64,
-    offered: i64,
-    called: i64,
-    succeeded: i64,
-    tool_errors: i64,
-    recovered: i64,
-}
-
-#[derive(FromRow)]
-struct MessageRow {
-    day: i64,
-    selections: i64,
-    searches: i64,
-    recovered_searches: i64,
-    tokens_before: i64,
-    tokens_after: i64,
-}
-
 const SUMS: &str = "SUM(offered) AS offered, SUM(called) AS called, SUM(succeeded) AS succeeded, SUM(tool_errors) AS tool_errors, \
                     SUM(recovered) AS recovered";
 
-/// All of it as of one moment: a batch of events that is written meanwhile is in none of the sums.
-pub(super) async fn load(readers: &SqlitePool, wanted: &UsageQuery) -> Result<Usage, sqlx::Error> {
-    let mut snapshot = readers.begin().await?;
-    let tools = tools(&mut snapshot, wanted).await?;
-    let days = days(&mut snapshot, wanted).await?;
-    snapshot.commit().await?;
-    Ok(Usage { tools, days })
+#[async_trait]
+impl UsageStore for SqliteStore {
+    /// Everything comes from one snapshot: a batch of events written meanwhile is in none of the sums.
+    async fn usage(&self, wanted: &UsageQuery) -> Result<Usage, StoreError> {
+        let work = async {
+            let mut snapshot = self.readers.begin().await?;
+            let tools = tools(&mut snapshot, wanted).await?;
+            let days = days(&mut snapshot, wanted).await?;
+            snapshot.commit().await?;
+            Ok(Usage { tools, days })
+        };
+        self.read("read the usage", work).await
+    }
+
+    async fn session_figures(&self, wanted: &SessionQuery) -> Result<SessionReport, StoreError> {
+        self.read("read the figures of sessions", session_figures::load(&self.readers, wanted)).await
+    }
 }
 
 async fn tools(reader: &mut SqliteConnection, wanted: &UsageQuery) -> Result<Vec<ToolUsage>, sqlx::Error> {
@@ -173,10 +105,10 @@ async fn tools(reader: &mut SqliteConnection, wanted: &UsageQuery) -> Result<Vec
     let mut query = select(&format!("server, tool, {SUMS}, MAX(called_at) AS called_at FROM usage_tool"), "day", wanted);
     query.push(" GROUP BY server, tool");
     let rows: Vec<ToolRow> = query.build_query_as().persistent(false).fetch_all(&mut *reader).await?;
-    for row in rows {
-        let called_at = (row.called_at > 0).then(|| from_millis(row.called_at));
-        let counts = row.counts();
-        let tool = ToolId::new(row.server.as_str(), row.tool);
+    for (server, tool, offered, called, succeeded, errors, recovered, called_at) in rows {
+        let tool = ToolId::new(server.as_str(), tool);
+        let counts = counts([offered, called, succeeded, errors, recovered]);
+        let called_at = (called_at > 0).then(|| from_millis(called_at));
         tools.insert(tool.clone(), ToolUsage { counts, called_at, ..empty(tool) });
     }
 
@@ -197,7 +129,7 @@ async fn tools(reader: &mut SqliteConnection, wanted: &UsageQuery) -> Result<Vec
             Some(Verdict::Helpful) => usage.helpful = count.unsigned_abs(),
             Some(Verdict::Wrong) => usage.wrong = count.unsigned_abs(),
             Some(Verdict::Missing) => usage.missing = count.unsigned_abs(),
-            None => return Err(sqlx::Error::Decode("an unknown verdict".into())),
+            None => return Err(odd("an unknown verdict")),
         }
     }
     Ok(tools.into_values().collect())
@@ -224,33 +156,30 @@ async fn days(reader: &mut SqliteConnection, wanted: &UsageQuery) -> Result<Vec<
     );
     push_days(&mut query, wanted);
     query.push(" GROUP BY day");
-    let rows: Vec<MessageRow> = query.build_query_as().persistent(false).fetch_all(&mut *reader).await?;
-    for row in rows {
-        days.entry(row.day).or_insert_with(|| none(row.day)).messages = MessageCounts {
-            selections: row.selections.unsigned_abs(),
-            searches: row.searches.unsigned_abs(),
-            recovered_searches: row.recovered_searches.unsigned_abs(),
-            tokens_before: row.tokens_before.unsigned_abs(),
-            tokens_after: row.tokens_after.unsigned_abs(),
-        };
+    let rows: Vec<(i64, i64, i64, i64, i64, i64)> = query.build_query_as().persistent(false).fetch_all(&mut *reader).await?;
+    for (day, selections, searches, recovered, before, after) in rows {
+        let sums = [selections, searches, recovered, before, after].map(i64::unsigned_abs);
+        let [selections, searches, recovered_searches, tokens_before, tokens_after] = sums;
+        days.entry(day).or_insert_with(|| none(day)).messages =
+            MessageCounts { selections, searches, recovered_searches, tokens_before, tokens_after };
     }
 
     let mut query = select(&format!("day, {SUMS} FROM usage_tool"), "day", wanted);
     query.push(" GROUP BY day");
-    let rows: Vec<DayRow> = query.build_query_as().persistent(false).fetch_all(&mut *reader).await?;
-    for row in rows {
-        days.entry(row.day).or_insert_with(|| none(row.day)).tools = row.counts();
+    let rows: Vec<(i64, i64, i64, i64, i64, i64)> = query.build_query_as().persistent(false).fetch_all(&mut *reader).await?;
+    for (day, offered, called, succeeded, errors, recovered) in rows {
+        days.entry(day).or_insert_with(|| none(day)).tools = counts([offered, called, succeeded, errors, recovered]);
     }
     Ok(days.into_values().collect())
 }
 
-/// A query over the rows of a time, and of a tool where one is wanted.
+/// A query over the rows of a period and, if given, of one server and tool.
 fn select(what: &str, time: &str, wanted: &UsageQuery) -> QueryBuilder<Sqlite> {
     let mut query = QueryBuilder::<Sqlite>::new(format!("SELECT {what}"));
     if time == "day" {
         push_days(&mut query, wanted);
     } else {
-        let (since, until) = (day(wanted.since) * DAY_MILLIS, end(wanted.until) * DAY_MILLIS);
+        let (since, until) = (day(wanted.since) * DAY, end(wanted.until) * DAY);
         query.push(" WHERE at >= ").push_bind(since).push(" AND at < ").push_bind(until);
     }
     for (condition, value) in [(" AND server = ", &wanted.server), (" AND tool = ", &wanted.tool)] {
@@ -274,34 +203,7 @@ fn empty(tool: ToolId) -> ToolUsage {
     ToolUsage { tool, counts: ToolCounts::default(), latencies: Latencies::default(), called_at: None, helpful: 0, wrong: 0, missing: 0 }
 }
 
-impl ToolRow {
-    fn counts(&self) -> ToolCounts {
-        counts([self.offered, self.called, self.succeeded, self.tool_errors, self.recovered])
-    }
-}
-
-impl DayRow {
-    fn counts(&self) -> ToolCounts {
-        counts([self.offered, self.called, self.succeeded, self.tool_errors, self.recovered])
-    }
-}
-
 fn counts(sums: [i64; 5]) -> ToolCounts {
     let [offered, called, succeeded, tool_errors, recovered] = sums.map(i64::unsigned_abs);
     ToolCounts { offered, called, succeeded, tool_errors, recovered }
-}
-
-/// Days since 1970.
-fn day(time: SystemTime) -> i64 {
-    to_millis(time) / DAY_MILLIS
-}
-
-/// The first day that does not begin before then.
-fn end(time: SystemTime) -> i64 {
-    let millis = to_millis(time);
-    millis / DAY_MILLIS + i64::from(millis % DAY_MILLIS > 0)
-}
-
-fn signed(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }

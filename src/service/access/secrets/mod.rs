@@ -19,7 +19,7 @@ use crate::domain::access::secret::{NONCE_BYTES, OpenError, SealError, SealedSec
 use crate::domain::access::template::{self, Place};
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::similar::nearest_of_family;
-use crate::service::ports::{Parting, Store, StoreError, ToolServers};
+use crate::service::ports::{Parting, SecretStore, StoreError, ToolServers};
 use crate::settings::{LiveSettings, PerUserSettings, TransportSettings};
 
 /// Longest secret in bytes. Keys of certificates are among the longest.
@@ -76,7 +76,7 @@ struct Taken {
 }
 
 pub struct Secrets {
-    store: Arc<dyn Store>,
+    store: Arc<dyn SecretStore>,
     servers: Arc<dyn ToolServers>,
     /// `None`: nobody can keep secrets.
     keys: Option<SecretKeys>,
@@ -85,7 +85,7 @@ pub struct Secrets {
 
 impl Secrets {
     #[must_use]
-    pub fn new(store: Arc<dyn Store>, servers: Arc<dyn ToolServers>, keys: Option<SecretKeys>, live: &LiveSettings) -> Self {
+    pub fn new(store: Arc<dyn SecretStore>, servers: Arc<dyn ToolServers>, keys: Option<SecretKeys>, live: &LiveSettings) -> Self {
         let secrets = Self { store, servers, keys, taken: ArcSwap::default() };
         secrets.configure(live);
         secrets

@@ -10,11 +10,11 @@ use crate::domain::selection::enrichment::{Author, Enrichment, Written, key};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
-use crate::service::ports::{Store, StoreError};
+use crate::service::ports::{EnrichmentStore, StoreError};
 
 pub struct EnrichmentAdmin {
     pub current: Arc<CurrentCatalog>,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn EnrichmentStore>,
     pub feed: Arc<EnrichmentFeed>,
 }
 

@@ -20,7 +20,7 @@ use crate::domain::selection::enrichment::{Author, Brief, Enrichment, Written, k
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::enrich::feed::EnrichmentFeed;
-use crate::service::ports::{EnrichError, Enricher, JudgeError, Store, StoreError};
+use crate::service::ports::{EnrichError, Enricher, EnrichmentStore, JudgeError, StoreError};
 use crate::settings::llm::EnrichmentSettings;
 
 /// How long a model that failed is left alone: twice as long after each failure in a row.
@@ -33,7 +33,7 @@ const LONGEST_UNPUBLISHED: Duration = Duration::from_mins(5);
 
 pub struct Enriching {
     pub current: Arc<CurrentCatalog>,
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn EnrichmentStore>,
     pub enricher: Arc<dyn Enricher>,
     pub settings: EnrichmentSettings,
     pub feed: Arc<EnrichmentFeed>,
@@ -50,7 +50,11 @@ struct Refused {
 ///
 /// # Errors
 /// Those of the store.
-pub async fn in_force(catalog: &Catalog, store: &dyn Store, model: Option<&str>) -> Result<HashMap<Fingerprint, Written>, StoreError> {
+pub async fn in_force(
+    catalog: &Catalog,
+    store: &dyn EnrichmentStore,
+    model: Option<&str>,
+) -> Result<HashMap<Fingerprint, Written>, StoreError> {
     let keys: Vec<Fingerprint> = catalog.tools().iter().map(|tool| key(tool)).collect();
     store.enrichments(model, &keys).await
 }

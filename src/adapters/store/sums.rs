@@ -1,0 +1,159 @@
+//! What a batch of events adds to the sums of days and sessions, the same for every database.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use super::encoding::{DAY, to_millis};
+use crate::domain::catalog::tool::ToolId;
+use crate::domain::records::conversation::ConversationKind;
+use crate::domain::records::usage::LatencyBucket;
+use crate::domain::selection::experiment::Arm;
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::ports::{CallOutcome, MessageCounts, SelectionEvent, SelectionEventKind, SessionCounts, ToolCounts};
+
+/// Per day, ordered by key, so that adjacent rows are written together.
+#[derive(Default)]
+pub(super) struct DaySums<'a> {
+    pub(super) days: BTreeMap<i64, MessageCounts>,
+    pub(super) tools: BTreeMap<(i64, &'a ToolId), (ToolCounts, i64)>,
+    pub(super) latencies: BTreeMap<(i64, &'a ToolId, LatencyBucket), u64>,
+}
+
+impl<'a> DaySums<'a> {
+    pub(super) fn of(events: &'a [SelectionEvent]) -> Self {
+        let mut sums = Self::default();
+        for event in events {
+            let day = day(event.at);
+            match &event.kind {
+                SelectionEventKind::Offered { tools, tokens_before, tokens_after, .. } => {
+                    let counts = sums.days.entry(day).or_default();
+                    counts.selections += 1;
+                    counts.tokens_before += tokens_before;
+                    counts.tokens_after += tokens_after;
+                    for tool in tools.tools() {
+                        sums.tools.entry((day, tool)).or_default().0.offered += 1;
+                    }
+                }
+                SelectionEventKind::Searched { recovered, .. } => {
+                    let counts = sums.days.entry(day).or_default();
+                    counts.searches += 1;
+                    counts.recovered_searches += u64::from(*recovered);
+                }
+                SelectionEventKind::Called { tool, outcome, took, recovered } => {
+                    let (counts, called_at) = sums.tools.entry((day, tool)).or_default();
+                    counts.called += 1;
+                    counts.recovered += u64::from(*recovered);
+                    *called_at = to_millis(event.at).max(*called_at);
+                    match outcome {
+                        CallOutcome::Success => counts.succeeded += 1,
+                        CallOutcome::ToolError => counts.tool_errors += 1,
+                        CallOutcome::Rejected
+                        | CallOutcome::Failed
+                        | CallOutcome::Cancelled
+                        | CallOutcome::Limited
+                        | CallOutcome::InputRequired => continue,
+                    }
+                    *sums.latencies.entry((day, tool, LatencyBucket::of(*took))).or_default() += 1;
+                }
+                SelectionEventKind::Loaded { .. } | SelectionEventKind::Unloaded { .. } | SelectionEventKind::Listed { .. } => {}
+            }
+        }
+        sums
+    }
+}
+
+/// Per session.
+#[derive(Default)]
+pub(super) struct SessionSums {
+    pub(super) arm: Option<Arm>,
+    pub(super) times: Option<(i64, i64)>,
+    pub(super) initial_tools: Option<u64>,
+    pub(super) final_tools: Option<u64>,
+    pub(super) counts: SessionCounts,
+    pub(super) loads: BTreeMap<LatencyBucket, u64>,
+    pub(super) longest_load: Option<Duration>,
+}
+
+impl SessionSums {
+    /// By the key of the session.
+    pub(super) fn of(events: &[SelectionEvent]) -> BTreeMap<[u8; 16], Self> {
+        let mut sums: BTreeMap<[u8; 16], Self> = BTreeMap::new();
+        for event in events {
+            if let Some(name) = name(event) {
+                sums.entry(key(&event.principal, &name)).or_default().add(event);
+            }
+        }
+        sums
+    }
+
+    fn add(&mut self, event: &SelectionEvent) {
+        let at = to_millis(event.at);
+        self.times = Some(self.times.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
+        match &event.kind {
+            SelectionEventKind::Offered { tools, tokens_before, tokens_after, arm, .. } => {
+                self.arm = self.arm.or(*arm);
+                let bound = tools.tools().len() as u64;
+                self.initial_tools = self.initial_tools.or(Some(bound));
+                self.final_tools = Some(bound);
+                self.counts.selections += 1;
+                self.counts.tokens_before += tokens_before;
+                self.counts.tokens_after += tokens_after;
+            }
+            SelectionEventKind::Searched { recovered, .. } => {
+                self.counts.searches += 1;
+                self.counts.recovered_searches += u64::from(*recovered);
+            }
+            SelectionEventKind::Called { outcome, .. } => {
+                self.counts.calls += 1;
+                self.counts.succeeded += u64::from(*outcome == CallOutcome::Success);
+                self.counts.tool_errors += u64::from(*outcome == CallOutcome::ToolError);
+            }
+            SelectionEventKind::Loaded { took, before, bound } => {
+                self.counts.loads += 1;
+                *self.loads.entry(LatencyBucket::of(*took)).or_default() += 1;
+                self.longest_load = self.longest_load.max(Some(*took));
+                self.bound(*before, *bound);
+            }
+            SelectionEventKind::Unloaded { before, bound } => {
+                self.counts.unloads += 1;
+                self.bound(*before, *bound);
+            }
+            SelectionEventKind::Listed { bound } => self.bound(*bound, *bound),
+        }
+    }
+
+    fn bound(&mut self, before: u64, now: u64) {
+        self.initial_tools = self.initial_tools.or(Some(before));
+        self.final_tools = Some(now);
+    }
+}
+
+/// Days since 1970.
+pub(super) fn day(time: SystemTime) -> i64 {
+    to_millis(time) / DAY
+}
+
+/// The first day that begins at or after this time.
+pub(super) fn end(time: SystemTime) -> i64 {
+    let millis = to_millis(time);
+    millis / DAY + i64::from(millis % DAY > 0)
+}
+
+/// The name of an event's session; that of a chat is its id.
+fn name(event: &SelectionEvent) -> Option<Cow<'_, str>> {
+    match &event.conversation {
+        Some(conversation) if conversation.kind != ConversationKind::Chat => {
+            Some(format!("{}:{}", conversation.kind.name(), conversation.id).into())
+        }
+        _ => event.chat.as_deref().map(Cow::Borrowed),
+    }
+}
+
+/// A hash, so that the sums name neither principals nor chats; long enough to be unique.
+fn key(principal: &str, chat: &str) -> [u8; 16] {
+    let mut key = [0; 16];
+    let hash = Fingerprint::of_text(&format!("{}:{principal}{chat}", principal.len()));
+    key.copy_from_slice(&hash.as_bytes()[..16]);
+    key
+}

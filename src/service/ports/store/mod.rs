@@ -1,0 +1,65 @@
+//! What survives a restart: one trait per noun, and [`Store`] as their sum.
+//!
+//! An adapter implements the traits one by one and is a [`Store`] by that. A use case takes the one trait that it needs; an
+//! `Arc<dyn Store>` coerces to each of them.
+//!
+//! Every method fails with [`StoreError`], and a failed write has changed nothing. An acknowledged write survives a killed process.
+//! One that is *durable* also survives a power cut.
+
+mod audit;
+mod chats;
+mod computed;
+mod definitions;
+mod enrichments;
+mod events;
+mod feedback;
+mod keys;
+mod listings;
+mod policy;
+mod secrets;
+mod sessions;
+mod tool_facts;
+mod toolsets;
+mod upkeep;
+mod usage;
+
+pub use self::audit::AuditStore;
+pub use self::chats::{ChatStore, StoredChat};
+pub use self::computed::ComputedStore;
+pub use self::definitions::{DefinitionStore, StoredDefinition};
+pub use self::enrichments::EnrichmentStore;
+pub use self::events::EventStore;
+pub use self::feedback::FeedbackStore;
+pub use self::keys::KeyStore;
+pub use self::listings::ListingStore;
+pub use self::policy::{PolicyStore, StoredPolicy};
+pub use self::secrets::SecretStore;
+pub use self::sessions::{SessionCaps, SessionSaved, SessionStore};
+pub use self::tool_facts::{StoredToolFacts, ToolFactStore};
+pub use self::toolsets::ToolsetStore;
+pub use self::upkeep::UpkeepStore;
+pub use self::usage::UsageStore;
+
+macro_rules! store {
+    ($first:ident, $($noun:ident),+ $(,)?) => {
+        /// All of it.
+        pub trait Store: $first $(+ $noun)+ {}
+
+        impl<T: $first $(+ $noun)+> Store for T {}
+    };
+}
+
+store! {
+    AuditStore, ChatStore, ComputedStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore, ListingStore, PolicyStore,
+    SecretStore, SessionStore, ToolFactStore, ToolsetStore, UpkeepStore, UsageStore,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("the store could not {action}")]
+    Failed {
+        action: &'static str,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}

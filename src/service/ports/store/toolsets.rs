@@ -1,0 +1,18 @@
+//! The toolsets of the administrators.
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
+
+#[async_trait]
+pub trait ToolsetStore: Send + Sync {
+    /// All toolsets, by name.
+    async fn toolsets(&self) -> Result<Vec<Toolset>, StoreError>;
+
+    /// Adds a toolset, or replaces the one with this name. Durable.
+    async fn save_toolset(&self, name: &ToolsetName, definition: &Definition) -> Result<(), StoreError>;
+
+    /// Returns whether there was one. Durable.
+    async fn remove_toolset(&self, name: &ToolsetName) -> Result<bool, StoreError>;
+}

@@ -1,0 +1,16 @@
+//! Sums over the events.
+
+use async_trait::async_trait;
+
+use super::StoreError;
+use crate::domain::records::session_figures::{SessionQuery, SessionReport};
+use crate::domain::records::usage::{Usage, UsageQuery};
+
+#[async_trait]
+pub trait UsageStore: Send + Sync {
+    /// Sums over the UTC days that overlap this period.
+    async fn usage(&self, query: &UsageQuery) -> Result<Usage, StoreError>;
+
+    /// Figures of the sessions that were last used in this period.
+    async fn session_figures(&self, query: &SessionQuery) -> Result<SessionReport, StoreError>;
+}

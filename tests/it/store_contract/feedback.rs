@@ -1,0 +1,57 @@
+//! Verdicts of callers.
+
+use std::time::{Duration, SystemTime};
+
+use toolsieve::domain::catalog::tool::ToolId;
+use toolsieve::service::ports::{
+    EventMessage, Feedback, OfferedTools, SelectionEvent, SelectionEventKind, SelectionName, Store, Usage, Verdict,
+};
+
+use super::fixtures::{between, events, hour};
+
+pub(crate) async fn a_selection_is_found_by_its_principal_alone(store: &dyn Store) {
+    let offered = |id: &str, principal: &str, chat: Option<&str>| SelectionEvent {
+        at: SystemTime::now(),
+        selection: Some(id.into()),
+        principal: principal.into(),
+        chat: chat.map(str::to_owned),
+        conversation: None,
+        kind: SelectionEventKind::Offered {
+            message: EventMessage::default(),
+            tools: OfferedTools::default(),
+            tokens_before: 0,
+            tokens_after: 0,
+            arm: None,
+        },
+    };
+    let events =
+        [offered("a", "me", Some("chat")), offered("b", "me", Some("chat")), offered("c", "them", Some("chat")), offered("d", "me", None)];
+    store.record(&events).await.unwrap();
+    store.record(&self::events(SystemTime::now())).await.unwrap();
+    let find = async |principal: &str, named| store.selection(principal, &named).await.unwrap();
+    let (id, chat) = (|id: &str| SelectionName::Id(id.into()), |chat: &str| SelectionName::Chat(chat.into()));
+    assert_eq!(find("me", id("a")).await.as_deref(), Some("a"));
+    assert_eq!((find("them", id("a")).await, find("me", id("c")).await, find("me", id("none")).await), (None, None, None));
+    assert_eq!(find("me", chat("chat")).await.as_deref(), Some("b"), "the last one");
+    assert_eq!(find("them", chat("chat")).await.as_deref(), Some("c"));
+    assert_eq!(find("me", chat("other")).await, None);
+}
+
+pub(crate) async fn the_last_verdict_counts(store: &dyn Store) {
+    let tool = ToolId::new("server", "one");
+    let feedback = |selection: &str, minutes: u32, verdict| Feedback {
+        at: hour(0) + Duration::from_mins(1) * minutes,
+        principal: "me".into(),
+        selection: selection.into(),
+        tool: tool.clone(),
+        verdict,
+    };
+    for given in [feedback("a", 1, Verdict::Helpful), feedback("b", 2, Verdict::Missing), feedback("a", 3, Verdict::Wrong)] {
+        store.save_feedback(&given).await.unwrap();
+    }
+    let usage = store.usage(&between(hour(0), hour(1))).await.unwrap();
+    let found = &usage.tools[0];
+    assert_eq!((usage.tools.len(), &found.tool, found.helpful, found.wrong, found.missing), (1, &tool, 0, 1, 1));
+    assert_eq!(store.usage(&between(hour(24), hour(48))).await.unwrap(), Usage::default());
+    assert_eq!(store.forget_before(hour(0), hour(1)).await.unwrap(), 2);
+}
