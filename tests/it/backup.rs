@@ -2,19 +2,18 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{ADMIN, KEY};
 use crate::harness::process::Service;
+use crate::harness::process::built::toolsieve;
 use crate::harness::{LONG, stdio};
-use crate::keys::{ADMIN, KEY};
 
 fn back_up(folder: &Path, file: &Path) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
-    command.arg("backup").arg(file).arg("--data-dir").arg(folder).output().unwrap()
+    toolsieve().arg("backup").arg(file).arg("--data-dir").arg(folder).output().unwrap()
 }
 
 fn start(folder: &Path) -> Service {

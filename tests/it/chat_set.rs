@@ -14,8 +14,8 @@ use toolsieve::service::ports::Store;
 use toolsieve::service::selection::chats::Chats;
 use toolsieve::settings::Settings;
 
+use crate::harness::contracts::store::chat;
 use crate::harness::{LONG, Running, Start, example};
-use crate::store_contract::chat;
 
 /// Servers with tools that their words tell apart.
 const TOOLS: [(&str, &[(&str, &str)]); 9] = [

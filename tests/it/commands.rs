@@ -2,18 +2,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{ADMIN, KEY, administer, start, start_on, with_key};
+use crate::harness::process::built;
 use crate::harness::{Running, stdio};
-use crate::keys::{ADMIN, KEY, administer, start, start_on, with_key};
 
 fn toolsieve(words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
-    command.args(words).output().unwrap()
+    built::toolsieve().args(words).output().unwrap()
 }
 
 fn said(output: &Output) -> String {

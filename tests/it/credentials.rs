@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolsieve::service::catalog::reload::Trigger;
 
+use crate::harness::keys::{ADMIN, administer, create, with_key};
+use crate::harness::servers::http::HttpServer;
 use crate::harness::{LONG, Running, Start, example, stdio};
-use crate::keys::{ADMIN, administer, create, with_key};
-use crate::mcp_adapter::HttpServer;
 
 const SERVICE_KEY: &str = "the-service-key";
 const KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";

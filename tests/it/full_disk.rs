@@ -11,10 +11,9 @@ use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::LONG;
-use crate::harness::disk::{Disk, FailingDisk};
 use crate::harness::process::Service;
-use crate::harness::stdio;
+use crate::harness::process::disk::{Disk, FailingDisk};
+use crate::harness::{LONG, stdio};
 
 /// Set in the process that has the namespace.
 const INSIDE: &str = "FULL_DISK_TEST_INSIDE";

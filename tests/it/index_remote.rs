@@ -13,21 +13,21 @@ use toolsieve::adapters::index::{RemoteIndex, RemoteIndexOptions, Spread, Timing
 use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::service::ports::{IndexAnswer, IndexContents, IndexDocument, IndexQuery, IndexQueryText};
 
-use crate::harness::{LONG, Start, stdio};
-use crate::index_contract::fixtures::{
+use crate::harness::contracts::fixtures::{
     MODEL, Random, answer_as, assert_matches_definition, assert_servers_match_definition, collection, only_servers, replace, search,
     search_as, servers_of,
 };
-use crate::index_contract::{Index, Made};
-use crate::qdrant::{Node, Storage};
+use crate::harness::contracts::index::{Index, Made};
+use crate::harness::servers::qdrant::{Node, Storage};
+use crate::harness::{LONG, Start, stdio};
 
 mod contract {
-    crate::index_contract::index_contract!(super::empty(1, 1));
+    crate::harness::contracts::index::index_contract!(super::empty(1, 1));
 }
 
 /// Scores are those of all shards together, whichever holds a tool.
 mod contract_on_a_cluster {
-    crate::index_contract::index_contract!(super::empty(2, 3));
+    crate::harness::contracts::index::index_contract!(super::empty(2, 3));
 }
 
 /// Waits long for answers and not at all for anything else.

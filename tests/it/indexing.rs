@@ -22,7 +22,7 @@ use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{EmbedError, Embedder, IndexQuery, IndexQueryText, Store, ToolIndex};
 
 use crate::harness::LONG;
-use crate::sqlite_store::change;
+use crate::harness::process::database::change;
 
 /// Directions instead of meanings: a text is one of eight axes. Counts what it is asked for.
 #[derive(Default)]

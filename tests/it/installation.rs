@@ -9,10 +9,10 @@ use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::keys::ADMIN;
+use crate::harness::process::database::change;
 use crate::harness::process::{Service, command, write_config};
 use crate::harness::{LONG, stdio};
-use crate::keys::ADMIN;
-use crate::sqlite_store::change;
 
 fn servers() -> Value {
     json!({"box": stdio(&[])})

@@ -6,63 +6,20 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hmac::{Hmac, KeyInit, Mac};
-use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
+use crate::harness::answers::shape;
+use crate::harness::keys::{ADMIN, administer, command, create, start, with_key};
 use crate::harness::process::Service;
 use crate::harness::{Running, Start, stdio};
 
-pub(crate) const KEY: &str = "the-service-key";
-pub(crate) const ADMIN: &str = "the-admin-key";
 /// From the answer to a revocation on.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// Two servers, a service key and an admin key, with these settings beside.
-pub(crate) async fn start(environment: &[(&'static str, &'static str)]) -> Running {
-    start_on(json!({"one": stdio(&[]), "time": stdio(&["list=time"])}), environment).await
-}
-
-/// The same on other servers.
-pub(crate) async fn start_on(servers: Value, environment: &[(&'static str, &'static str)]) -> Running {
-    let environment = [&[("TOOLSIEVE_ADMIN_KEY", ADMIN)], environment].concat();
-    let running = Start { servers, key: Some(KEY), environment, ..Start::default() }.start().await;
-    running.settled().await;
-    running
-}
-
-pub(crate) fn with_key(service: &Running, method: Method, path: &str, key: &str) -> RequestBuilder {
-    service.client.request(method, format!("{}{path}", service.url)).bearer_auth(key)
-}
-
-pub(crate) async fn administer(service: &Running, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
-    let response = with_key(service, method, path, ADMIN).json(body).send().await.unwrap();
-    (response.status(), response.json().await.unwrap())
-}
-
-/// Creates a key and returns its id and itself.
-pub(crate) async fn create(service: &Running, body: Value) -> (String, String) {
-    let (status, answer) = administer(service, Method::POST, "/v1/admin/keys", &body).await;
-    assert_eq!(status, StatusCode::CREATED, "{answer}");
-    (answer["id"].as_str().unwrap().to_owned(), answer["key"].as_str().unwrap().to_owned())
-}
-
 async fn status(service: &Running, key: &str) -> StatusCode {
     with_key(service, Method::GET, "/openapi.json", key).send().await.unwrap().status()
-}
-
-/// Status, headers and body without what names the very request.
-pub(crate) async fn shape(request: RequestBuilder) -> (StatusCode, HeaderMap, Value) {
-    let response = request.send().await.unwrap();
-    let (status, mut headers) = (response.status(), response.headers().clone());
-    // The names in the last one stand in any order.
-    for name in ["date", "x-request-id", "access-control-expose-headers"] {
-        headers.remove(name);
-    }
-    let mut body: Value = response.json().await.unwrap();
-    assert!(body["request_id"].take().as_str().is_some_and(|id| id.len() == 36));
-    (status, headers, body)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -249,15 +206,6 @@ async fn signed_users_are_believed_by_their_signature() {
     let (_, plain) = create(&service, json!({"name": "plain"})).await;
     let with = with_key(&service, Method::POST, "/v1/filter", &plain).header("X-OpenWebUI-User-Jwt", token(SECRET, 9_999_999_999));
     assert_eq!(principal(&service, with).await.unwrap(), "key:plain");
-}
-
-/// Runs the command line against the service: exit code, standard output, standard error.
-pub(crate) fn command(service: &Running, words: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolsieve"));
-    command.env_clear().args(words).args(["--url", &service.url]).env("TOOLSIEVE_ADMIN_KEY", ADMIN);
-    let output = tokio::task::block_in_place(|| command.output().unwrap());
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim_end().to_owned();
-    (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
 #[tokio::test(flavor = "multi_thread")]

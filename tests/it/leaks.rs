@@ -12,8 +12,8 @@ use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
 use crate::harness::process::Service;
+use crate::harness::servers::http::HttpServer;
 use crate::harness::{LONG, example};
-use crate::mcp_adapter::HttpServer;
 
 /// Servers that are killed and changed in every round.
 const SERVERS: usize = 8;

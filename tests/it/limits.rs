@@ -6,8 +6,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::service::catalog::reload::Trigger;
 
+use crate::harness::keys::{ADMIN, KEY, administer, create, with_key};
 use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::{ADMIN, KEY, administer, create, with_key};
 
 async fn start(environment: &[(&'static str, &'static str)], from_files: bool) -> Running {
     let environment = environment.iter().copied().chain([("TOOLSIEVE_ADMIN_KEY", ADMIN)]).collect();

@@ -4,9 +4,7 @@ mod configure;
 mod floods;
 mod sse;
 
-use std::io::BufRead as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +20,9 @@ use toolsieve::domain::catalog::tool::{ServerName, ToolId};
 use toolsieve::service::ports::{CallContext, CallError, Progress, ServerEvent, ServerListing, ServerPhase, ServerState, ToolServers};
 use toolsieve::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 use toolsieve::settings::{PerUserSettings, UserConnectionSettings, Validation};
+
+use crate::harness::example;
+use crate::harness::servers::http::HttpServer;
 
 /// Long enough for a loaded machine; nothing waits for it unless it fails.
 const LONG: Duration = Duration::from_secs(30);
@@ -41,11 +42,6 @@ const QUICK: Timing = Timing {
     ping: None,
     ping_timeout: PROMPT,
 };
-
-fn example(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    test.parent().unwrap().parent().unwrap().join("examples").join(name)
-}
 
 fn settings(name: &str, transport: TransportSettings) -> ServerSettings {
     ServerSettings {
@@ -82,29 +78,7 @@ fn with_env(mut settings: ServerSettings, name: &str, value: &str) -> ServerSett
     settings
 }
 
-/// An HTTP server in a process of its own; ends with this value.
-pub(crate) struct HttpServer {
-    process: Child,
-    pub(crate) port: u16,
-}
-
 impl HttpServer {
-    pub(crate) fn start(words: &[&str]) -> Self {
-        Self::of("test-http-server", words)
-    }
-
-    /// One of the older transport.
-    pub(crate) fn sse(words: &[&str]) -> Self {
-        Self::of("test-sse-server", words)
-    }
-
-    fn of(program: &str, words: &[&str]) -> Self {
-        let mut process = Command::new(example(program)).args(words).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        std::io::BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self { process, port: line.trim().parse().unwrap() }
-    }
-
     fn settings(&self, name: &str, headers: &[(&str, &str)]) -> ServerSettings {
         let url = format!("http://127.0.0.1:{}/mcp", self.port).parse().unwrap();
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), SecretString::from(*value))).collect();
@@ -114,18 +88,6 @@ impl HttpServer {
     fn sse_settings(&self, name: &str, headers: &[(&str, &str)]) -> ServerSettings {
         let TransportSettings::StreamableHttp { url, headers } = self.settings(name, headers).transport else { panic!() };
         settings(name, TransportSettings::Sse { url, headers })
-    }
-
-    fn kill(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for HttpServer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -12,9 +12,9 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use rmcp::{ClientHandler, model};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{administer, start as with_admin};
+use crate::harness::mcp::newer_era;
 use crate::harness::{Running, Start, stdio};
-use crate::keys::{administer, start as with_admin};
-use crate::mcp_stdio::newer_era;
 
 const ERAS: [Era; 2] = [Era::Older, Era::Newer];
 

@@ -3,13 +3,14 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::mcp::client::{Client, Stream};
+use crate::harness::mcp::request;
 use crate::harness::{Running, Start, stdio};
-use crate::mcp_sessions::{Client, Stream, request};
 
 /// Two servers with everything, and settings beside.
 async fn start(environment: &[(&'static str, &'static str)]) -> Running {
     let mut environment = environment.to_vec();
-    environment.push(("TOOLSIEVE_ADMIN_KEY", crate::keys::ADMIN));
+    environment.push(("TOOLSIEVE_ADMIN_KEY", crate::harness::keys::ADMIN));
     let servers = json!({"one": stdio(&["more"]), "my_two": stdio(&["more"]), "plain": stdio(&[])});
     let running = Start { servers, key: Some("the-service-key"), environment, ..Start::default() }.start().await;
     running.settled().await;
@@ -78,7 +79,7 @@ async fn prompts_and_resources_say_whose_they_are() {
 async fn a_server_without_a_visible_tool_is_not_there() {
     let service = start(&[]).await;
     let rules = json!({"rules": [{"effect": "block", "servers": ["my_two"]}]});
-    assert_eq!(crate::keys::administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    assert_eq!(crate::harness::keys::administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
     let client = Client::new(&service, "/mcp", None);
     assert_eq!(of(&result(&client, "prompts/list", json!({})).await["prompts"], "name"), ["one__greet"]);
     let listed = result(&client, "resources/list", json!({})).await;

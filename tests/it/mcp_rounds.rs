@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{ADMIN, administer, create};
+use crate::harness::servers::http::HttpServer;
 use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::{ADMIN, administer, create};
-use crate::mcp_adapter::HttpServer;
 
 const VERSION: &str = "2026-07-28";
 const BIG: &str = "12345678901234567890123";

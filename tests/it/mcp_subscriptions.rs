@@ -10,11 +10,11 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::harness::keys::{administer, create, start_on};
+use crate::harness::mcp::client::{Client, Stream};
 use crate::harness::process::Service;
+use crate::harness::servers::http::HttpServer;
 use crate::harness::{LONG, Running, stdio};
-use crate::keys::{administer, create, start_on};
-use crate::mcp_adapter::HttpServer;
-use crate::mcp_sessions::{Client, Stream};
 
 const NOTE: &str = "toolsieve://one/test://note";
 const OTHER: &str = "toolsieve://one/test://other";

@@ -9,8 +9,10 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::service::catalog::reload::Trigger;
 
+use crate::harness::answers::{published, shape};
+use crate::harness::keys::{ADMIN, KEY, administer, command, create, with_key};
+use crate::harness::rules::rule;
 use crate::harness::{Running, Start, stdio};
-use crate::keys::{ADMIN, KEY, administer, command, create, shape, with_key};
 
 /// From the change of a rule on.
 const AT_ONCE: Duration = Duration::from_millis(100);
@@ -308,36 +310,6 @@ async fn a_hundred_callers_never_see_each_others_tools() {
     futures::join!(futures::future::join_all(looks), changes);
 }
 
-fn texts(choices: &'static [&'static str]) -> impl Strategy<Value = Option<Vec<&'static str>>> {
-    prop::option::weighted(0.4, prop::collection::vec(prop::sample::select(choices), 1..3))
-}
-
-pub(crate) fn rule() -> impl Strategy<Value = Value> {
-    let tools = (
-        texts(&["one", "mail", "t*", "*", "none"]),
-        texts(&["echo", "get_*", "*__send*", "{fail,sleep}", "s*", "*e"]),
-        prop::option::weighted(0.2, prop::sample::select(&["readOnlyHint", "destructiveHint", "openWorldHint=false"][..])),
-    );
-    let callers =
-        (texts(&["key:a", "key:*", "user:u1", "user:*@example.org", "service-key"]), texts(&["guests", "staff"]), texts(&["gpt-*"]));
-    (any::<bool>(), tools, callers).prop_map(|(allows, (servers, tools, hint), (principals, groups, models))| {
-        let mut rule = json!({"effect": if allows { "allow" } else { "block" }});
-        let hint = hint.map(|hint| vec![hint]);
-        let conditions = [
-            ("servers", servers),
-            ("tools", tools),
-            ("annotations", hint),
-            ("principals", principals),
-            ("groups", groups),
-            ("models", models),
-        ];
-        for (name, texts) in conditions.into_iter().filter_map(|(name, texts)| Some((name, texts?))) {
-            rule[name] = texts.into();
-        }
-        rule
-    })
-}
-
 /// A caller, and how the check of the policy calls it.
 struct Who {
     key: String,
@@ -374,11 +346,6 @@ impl Who {
 }
 
 /// Published names in a document, without the meta-tools.
-pub(crate) fn published(document: &Value) -> BTreeSet<String> {
-    let operations = document["paths"].as_object().unwrap().values().map(|item| item["post"]["operationId"].as_str().unwrap().to_owned());
-    operations.filter(|name| name.contains("__")).collect()
-}
-
 fn names(answer: &Value) -> BTreeSet<String> {
     let ours = answer["tools"].as_array().unwrap().iter().filter(|tool| tool["server"].is_string());
     ours.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()

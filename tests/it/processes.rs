@@ -11,6 +11,7 @@ use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::settings::McpoSettings;
 
+use crate::harness::process::built::TOOLSIEVE;
 use crate::harness::process::{Service, write_config};
 use crate::harness::{LONG, Start, example, stdio};
 
@@ -76,7 +77,7 @@ async fn a_server_of_the_same_user_sees_neither_environment_nor_memory_of_the_se
     let folder = tempfile::Builder::new().prefix("toolsieve").tempdir_in("/tmp").unwrap();
     let bin = folder.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    let (service, server) = (copied(Path::new(env!("CARGO_BIN_EXE_toolsieve")), &bin), copied(&example("test-stdio-server"), &bin));
+    let (service, server) = (copied(Path::new(TOOLSIEVE), &bin), copied(&example("test-stdio-server"), &bin));
     let mut servers = json!({"spy": {"command": server, "args": ["spy"]}});
     servers["spy"]["env"] = json!({"OWN": "own"});
     let mut service = Service::start(folder.path(), &servers, |command| {
@@ -110,7 +111,7 @@ fn a_server_that_a_command_starts_sees_no_more() {
     let folder = tempfile::Builder::new().prefix("toolsieve").tempdir_in("/tmp").unwrap();
     let bin = folder.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    let (toolsieve, server) = (copied(Path::new(env!("CARGO_BIN_EXE_toolsieve")), &bin), copied(&example("test-stdio-server"), &bin));
+    let (toolsieve, server) = (copied(Path::new(TOOLSIEVE), &bin), copied(&example("test-stdio-server"), &bin));
     let (seen, refused) = (folder.path().join("seen"), folder.path().join("refused"));
     let script = format!("cat /proc/$PPID/environ > {} 2> {}; exec {}", seen.display(), refused.display(), server.display());
     write_config(folder.path(), &json!({"spy": {"command": "sh", "args": ["-c", script]}}));
@@ -235,7 +236,7 @@ async fn as_mcpo_servers_get_the_environment_without_what_is_ours() {
     let service = Service::start(folder.path(), &json!({"test": stdio(&[])}), |command| {
         let words: Vec<_> = command.get_args().skip(1).map(ToOwned::to_owned).collect();
         let path = std::env::var_os("PATH").unwrap();
-        *command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+        *command = Command::new(TOOLSIEVE);
         command.env_clear().env("PATH", path).args(words).args(["--host", "127.0.0.1", "--settings"]).arg(&settings);
         command.stdin(std::process::Stdio::null());
         for name in ["TOOLSIEVE_ADMIN_KEY", "DATABASE_URL", "QDRANT_API_KEY", "EMBEDDER_API_KEY", "SOME_LLM_KEY", "OTHER_KEY", "PLAIN"] {

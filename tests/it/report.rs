@@ -5,8 +5,8 @@ use std::time::Instant;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{ADMIN, KEY, administer, start_on, with_key};
 use crate::harness::{LONG, Running, stdio};
-use crate::keys::{ADMIN, KEY, administer, start_on, with_key};
 
 const CHATS: usize = 24;
 

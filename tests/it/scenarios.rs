@@ -10,7 +10,7 @@ use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::dynamic::rpc;
+use crate::harness::mcp::rpc;
 use crate::harness::{LONG, Running, Start, example};
 
 /// What each session begins with.

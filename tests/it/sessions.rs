@@ -6,12 +6,13 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::answers::{operations, published, set, shape};
+use crate::harness::keys::{ADMIN, KEY, administer, create, start_on, with_key};
+use crate::harness::servers::four;
 use crate::harness::{Running, Start};
-use crate::keys::{ADMIN, KEY, administer, create, shape, start_on, with_key};
-use crate::toolsets::{operations, published, servers};
 
 async fn start(environment: &[(&'static str, &'static str)]) -> Running {
-    start_on(servers(), environment).await
+    start_on(four(), environment).await
 }
 
 async fn make(service: &Running, key: &str, body: Value) -> Value {
@@ -24,10 +25,6 @@ async fn make(service: &Running, key: &str, body: Value) -> Value {
 async fn get(service: &Running, key: &str, path: &str) -> (StatusCode, Value) {
     let response = with_key(service, Method::GET, path, key).send().await.unwrap();
     (response.status(), response.json().await.unwrap())
-}
-
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 fn names(answer: &Value) -> BTreeSet<String> {
@@ -215,7 +212,7 @@ async fn sessions_are_few_end_and_survive() {
     let mut environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
     environment.extend_from_slice(&caps);
     let folder = service.stop().await;
-    let service = Start { servers: servers(), key: Some(KEY), environment, folder: Some(folder), ..Start::default() }.start().await;
+    let service = Start { servers: four(), key: Some(KEY), environment, folder: Some(folder), ..Start::default() }.start().await;
     let (status, document) = service.get(&address(&two)).await;
     assert_eq!((status, published(&document).len()), (StatusCode::OK, 3), "it survives a restart");
     assert_eq!(service.get(&address(&three)).await.0, StatusCode::NOT_FOUND, "it was not used, and made room");

@@ -19,9 +19,10 @@ use toolsieve::service::catalog::tool_facts::Facts;
 use toolsieve::service::ports::{ServerEvent, Store};
 use toolsieve::settings::Settings;
 
+use crate::harness::answers::shape;
+use crate::harness::contracts::store::listing;
+use crate::harness::keys::{ADMIN, administer, command, start, with_key};
 use crate::harness::{Running, Start, stdio};
-use crate::keys::{ADMIN, administer, command, shape, start, with_key};
-use crate::store_contract::listing;
 
 const CLOCK: &str = "/v1/admin/tools/time/get_current_time";
 /// Found by new words after this time.
@@ -135,7 +136,7 @@ async fn writing_is_versioned_checked_and_for_the_admin_key_alone() {
     for path in ["/v1/admin/tools?limit=0", "/v1/admin/tools?colour=red", "/v1/admin/tools?pinned=perhaps"] {
         assert_eq!(administer(&service, Method::GET, path, &json!({})).await.0, StatusCode::UNPROCESSABLE_ENTITY, "{path}");
     }
-    let named = crate::keys::create(&service, json!({"name": "ci", "trusted": true})).await.1;
+    let named = crate::harness::keys::create(&service, json!({"name": "ci", "trusted": true})).await.1;
     for (method, path) in [
         (Method::GET, "/v1/admin/tools"),
         (Method::GET, "/v1/admin/tools/duplicates"),

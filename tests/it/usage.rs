@@ -5,8 +5,8 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{ADMIN, KEY, administer, command, create, with_key};
 use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::{ADMIN, KEY, administer, command, create, with_key};
 
 fn servers() -> Value {
     json!({"one": stdio(&[]), "time": stdio(&["list=time"]), "mail": stdio(&["list=mail"])})

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use self::writes::{Ask, Seen, Who, Write};
-use crate::harness::disk::{Disk, ENDED, FailingDisk};
+use crate::harness::keys::ADMIN;
+use crate::harness::process::disk::{Disk, ENDED, FailingDisk};
 use crate::harness::process::{Service, ended};
 use crate::harness::{LONG, example, stdio};
-use crate::keys::ADMIN;
 
 const KEY: &str = "the-service-key";
 const SECRETS_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";

@@ -11,8 +11,9 @@ use tempfile::TempDir;
 
 use super::model::{Model, Reply, Seen, configured};
 use super::{model, names, servers};
+use crate::harness::answers::shape;
+use crate::harness::process::built::TOOLSIEVE;
 use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::shape;
 
 const LIST: &str = "/v1/admin/enrichment";
 const SEND: &str = "/v1/admin/enrichment/mail/send_email";
@@ -95,7 +96,7 @@ async fn until_best(service: &Running, query: &str, condition: impl Fn(&str) -> 
 
 /// What `toolsieve enrichment` says of a stopped service.
 fn state(folder: &TempDir, environment: Vec<(&'static str, &'static str)>) -> Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+    let mut command = Command::new(TOOLSIEVE);
     command.args(["enrichment", "--json", "--data-dir"]).arg(folder.path().join("data")).envs(environment);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

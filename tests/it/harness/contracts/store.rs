@@ -30,7 +30,7 @@ use toolsieve::service::ports::{
 
 macro_rules! store_contract {
     ($factory:path) => {
-        $crate::store_contract::store_contract! {
+        $crate::harness::contracts::store::store_contract! {
             $factory:
             listings_come_back_as_they_were,
             a_listing_replaces_the_one_before,
@@ -70,7 +70,7 @@ macro_rules! store_contract {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
             let (store, _guard) = $factory().await;
-            $crate::store_contract::$name(&store).await;
+            $crate::harness::contracts::store::$name(&store).await;
         })*
     };
 }
