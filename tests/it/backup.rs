@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use crate::harness::keys::{ADMIN, KEY};
 use crate::harness::process::Service;
 use crate::harness::process::built::toolsieve;
-use crate::harness::{LONG, stdio};
+use crate::harness::stdio;
+use crate::harness::wait::{eventually, when};
 
 fn back_up(folder: &Path, file: &Path) -> Output {
     toolsieve().arg("backup").arg(file).arg("--data-dir").arg(folder).output().unwrap()
@@ -30,16 +31,12 @@ async fn administer(service: &Service, method: Method, path: &str, body: &Value)
 
 /// The status of a call, once its server has listed its tools.
 async fn called(service: &Service, key: &str, tool: &str) -> StatusCode {
-    let begun = std::time::Instant::now();
-    loop {
+    eventually("the server has listed its tools", async || {
         let request = Client::new().get(format!("{}/readyz", service.url)).bearer_auth(ADMIN);
         let state: Value = request.send().await.unwrap().json().await.unwrap();
-        if state["servers"][0]["phase"] == "connected" && state["tools"] != 0 {
-            break;
-        }
-        assert!(begun.elapsed() < LONG, "{state}");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+        when(state, |state| state["servers"][0]["phase"] == "connected" && state["tools"] != 0)
+    })
+    .await;
     let request = Client::new().post(format!("{}/one/{tool}", service.url)).bearer_auth(key).json(&json!({}));
     request.send().await.unwrap().status()
 }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::process::built::toolsieve;
 use crate::harness::process::ended;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{LONG, stdio};
 
 fn text(output: &Output) -> String {
@@ -130,15 +131,11 @@ impl Served {
     }
 
     async fn until(&self, url: &str, condition: impl Fn(&Value) -> bool) -> Value {
-        let started = std::time::Instant::now();
-        loop {
+        eventually("`/readyz` as the test wants it", async || {
             let body: Value = reqwest::get(format!("{url}/readyz")).await.unwrap().json().await.unwrap();
-            if condition(&body) {
-                return body;
-            }
-            assert!(started.elapsed() < LONG, "never so: {body}");
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+            when(body, &condition)
+        })
+        .await
     }
 
     fn signal(&self, signal: &str) {

@@ -12,7 +12,8 @@ use crate::harness::mcp::client::Client;
 use crate::harness::process::built::toolsieve;
 use crate::harness::process::{Service, write_config};
 use crate::harness::servers::listed::{Listed, other, read};
-use crate::harness::{LONG, Running, Start, example, stdio};
+use crate::harness::wait::{eventually, when};
+use crate::harness::{Running, Start, example, stdio};
 
 async fn start(listed: &Listed, changes: &'static str, folder: Option<TempDir>) -> Running {
     let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_DEFINITIONS__CHANGES", changes)];
@@ -164,15 +165,11 @@ async fn an_approval_survives_a_kill() {
     let client = reqwest::Client::new();
     let view = async |service: &Service, wanted: &str| {
         let path = format!("{}/v1/admin/tools/files/read", service.url);
-        let begun = std::time::Instant::now();
-        loop {
+        eventually(&format!("the definition is {wanted}"), async || {
             let view: Value = client.get(&path).bearer_auth(ADMIN).send().await.unwrap().json().await.unwrap();
-            if view["definition"]["state"] == wanted {
-                return view;
-            }
-            assert!(begun.elapsed() < LONG, "never {wanted}: {view}");
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+            when(view, |view| view["definition"]["state"] == wanted)
+        })
+        .await
     };
     let mut service = Service::start(folder.path(), &servers, set);
     view(&service, "same").await;

@@ -1,7 +1,7 @@
 //! Who calls: keys with names, users for whom a trusted key vouches, and the routes of administration.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,10 +13,8 @@ use sha2::Sha256;
 use crate::harness::answers::shape;
 use crate::harness::keys::{ADMIN, administer, command, create, start, with_key};
 use crate::harness::process::Service;
+use crate::harness::wait::eventually;
 use crate::harness::{Running, Start, stdio};
-
-/// From the answer to a revocation on.
-const AT_ONCE: Duration = Duration::from_millis(100);
 
 async fn status(service: &Running, key: &str) -> StatusCode {
     with_key(service, Method::GET, "/openapi.json", key).send().await.unwrap().status()
@@ -40,12 +38,8 @@ async fn a_key_works_is_rotated_and_ends_at_once() {
     assert!(listed["last_used_at"].as_str().is_some_and(|at| at.ends_with(":00:00Z")), "{listed}");
     assert!(listed.get("key").is_none() && listed.get("hash").is_none());
 
-    let begun = Instant::now();
     assert_eq!(administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await.0, StatusCode::OK);
     assert_eq!(status(&service, new).await, StatusCode::UNAUTHORIZED, "the first call after the answer");
-    let took = begun.elapsed();
-    println!("revoked and refused within {took:?}");
-    assert!(took < AT_ONCE, "{took:?}");
     let (_, listed) = administer(&service, Method::GET, "/v1/admin/keys", &json!({})).await;
     assert_eq!(listed["keys"][0]["state"], "revoked");
 }
@@ -59,9 +53,7 @@ async fn every_wrong_key_gets_the_same_answer() {
     let soon = jiff::Timestamp::now() + Duration::from_millis(1_500);
     let (_, expired) = create(&service, json!({"name": "expired", "expires_at": soon.to_string()})).await;
     let (_, good) = create(&service, json!({"name": "good"})).await;
-    while status(&service, &expired).await == StatusCode::OK {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually("the key expires", async || status(&service, &expired).await != StatusCode::OK).await;
     let wrong =
         [revoked.as_str(), &expired, &good[..good.len() - 1], &good[..16], "tsk_", "tsk_000000000000_x", "foreign", "the-admin-kex"];
     for path in ["/openapi.json", "/v1/admin/keys", "/nothing"] {
@@ -147,15 +139,7 @@ async fn principal(service: &Running, request: RequestBuilder) -> Result<String,
     let answer: Value = response.json().await.unwrap();
     let selection = answer["selection_id"].as_str().unwrap();
     let path = service.folder.path().join("data/toolsieve.db");
-    let begun = Instant::now();
-    loop {
-        let recorded = recorded(&path, selection).await;
-        if let Some(principal) = recorded {
-            return Ok(principal);
-        }
-        assert!(begun.elapsed() < crate::harness::LONG, "{selection} is never recorded");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    Ok(eventually(&format!("{selection} is recorded"), async || recorded(&path, selection).await).await)
 }
 
 async fn recorded(path: &std::path::Path, selection: &str) -> Option<String> {
@@ -290,9 +274,7 @@ async fn what_was_acknowledged_survives_a_kill() {
         }
     };
     let kill = async {
-        while acknowledged.lock().unwrap().len() < 40 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        eventually("40 keys are acknowledged", async || acknowledged.lock().unwrap().len() >= 40).await;
         service.process.kill().unwrap();
         service.process.wait().unwrap();
     };

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::harness::mcp::client::{Client, Stream};
 use crate::harness::mcp::request;
+use crate::harness::wait::eventually;
 use crate::harness::{Running, Start, stdio};
 
 /// Two servers with everything, and settings beside.
@@ -143,15 +144,14 @@ async fn notes_come_to_who_asked_for_them() {
     assert!(said(&quiet)["error"].is_string(), "no server is told that it may ask: {quiet}");
     result(&client, "logging/setLevel", json!({"level": "info"})).await;
     // While the call before is not quite over, nobody knows whose note it is, and the answer comes alone.
-    let mut number = 8;
-    let (mut stream, note) = loop {
+    let mut number = 7;
+    let (mut stream, note) = eventually("a note", async || {
+        number += 1;
         let mut stream = Stream::new(client.send(Method::POST, Some(&request(number, "tools/call", &call))).await);
-        match stream.next().await {
-            Some(note) => break (stream, note),
-            None => number += 1,
-        }
-        assert!(number < 100, "no note came");
-    };
+        let note = stream.next().await?;
+        Some((stream, note))
+    })
+    .await;
     assert_eq!((&note["method"], &note["params"]["data"]), (&json!("notifications/message"), &json!("about to ask")));
     assert_eq!(stream.next().await.unwrap()["id"], number);
 }

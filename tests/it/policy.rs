@@ -1,7 +1,6 @@
 //! Rules: one answer on every path, changed while running.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -12,10 +11,9 @@ use toolsieve::service::catalog::reload::Trigger;
 use crate::harness::answers::{published, shape};
 use crate::harness::keys::{ADMIN, KEY, administer, command, create, with_key};
 use crate::harness::rules::rule;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, stdio};
 
-/// From the change of a rule on.
-const AT_ONCE: Duration = Duration::from_millis(100);
 fn servers() -> Value {
     json!({"one": stdio(&[]), "mail": stdio(&["list=mail"]), "time": stdio(&["list=time"])})
 }
@@ -38,12 +36,8 @@ async fn a_blocked_tool_is_gone_at_once_and_comes_back() {
     let service = start().await;
     let call = || service.request(Method::POST, "/one/echo").json(&json!({}));
     assert_eq!(call().send().await.unwrap().status(), StatusCode::OK);
-    let begun = Instant::now();
     put(&service, json!([{"effect": "block", "tools": ["echo"]}])).await;
     assert_eq!(call().send().await.unwrap().status(), StatusCode::NOT_FOUND, "the first call after the answer");
-    let took = begun.elapsed();
-    println!("blocked and refused within {took:?}");
-    assert!(took < AT_ONCE, "{took:?}");
     put(&service, json!([])).await;
     assert_eq!(call().send().await.unwrap().status(), StatusCode::OK);
 }
@@ -223,16 +217,12 @@ async fn the_audit_log_says_who_did_what_and_never_with_which_words() {
     assert_eq!(call(&key, "/time/get_current_time").await, 404);
     assert_eq!(call(&key, "/one/no_such_tool").await, 404);
     administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await;
-    let begun = Instant::now();
-    let log = loop {
+    let log = eventually("the revocation in the audit log", async || {
         let (status, log) = administer(&service, Method::GET, "/v1/admin/audit?limit=50", &json!({})).await;
         assert_eq!(status, StatusCode::OK, "{log}");
-        if log["entries"][0]["action"] == "key_revoke" {
-            break log;
-        }
-        assert!(begun.elapsed() < crate::harness::LONG, "{log}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+        when(log, |log| log["entries"][0]["action"] == "key_revoke")
+    })
+    .await;
     assert!(!log.to_string().contains("a-word-of-mine") && !log.to_string().contains(&key));
     let lines: Vec<String> = log["entries"]
         .as_array()

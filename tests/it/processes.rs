@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use reqwest::{Client, StatusCode};
@@ -13,7 +12,8 @@ use toolsieve::settings::McpoSettings;
 
 use crate::harness::process::built::TOOLSIEVE;
 use crate::harness::process::{Service, write_config};
-use crate::harness::{LONG, Start, example, stdio};
+use crate::harness::wait::eventually;
+use crate::harness::{Start, example, stdio};
 
 const ADMIN: &str = "the-admin-key-of-this-test";
 /// The user that owns nothing.
@@ -21,18 +21,14 @@ const NOBODY: &str = "65534";
 
 /// Calls a tool, again until the server is there.
 async fn call(service: &Service, path: &str, arguments: &Value) -> Value {
-    let begun = Instant::now();
-    loop {
+    eventually(&format!("{path} is answered"), async || {
         let request = Client::new().post(format!("{}{path}", service.url)).bearer_auth(ADMIN).json(arguments);
         let response = request.send().await.unwrap();
         let status = response.status();
         let body: Value = response.json().await.unwrap_or_default();
-        if status == StatusCode::OK {
-            return body;
-        }
-        assert!(begun.elapsed() < LONG, "{path}: {status} {body}\n{}", service.log());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        if status == StatusCode::OK { Ok(body) } else { Err(format!("{status} {body}\n{}", service.log())) }
+    })
+    .await
 }
 
 async fn read(service: &Service, server: &str, path: &Path) -> Value {
@@ -220,11 +216,7 @@ async fn servers_end_with_the_service_however_that_ends() {
     assert!(processes.iter().all(|process| is_running(*process)));
     service.signal(Signal::SIGKILL);
     service.process.wait().unwrap();
-    let begun = Instant::now();
-    while processes.iter().any(|process| is_running(*process)) {
-        assert!(begun.elapsed() < LONG, "a server outlives the service");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("the servers end with the service", async || !processes.iter().any(|process| is_running(*process))).await;
 }
 
 /// Seen before: as mcpo, every server gets `TOOLSIEVE_ADMIN_KEY` and the key of all users' secrets.

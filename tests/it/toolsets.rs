@@ -10,6 +10,7 @@ use toolsieve::service::catalog::reload::Trigger;
 use crate::harness::answers::{operations, published, set, shape};
 use crate::harness::keys::{ADMIN, KEY, administer, command, create, start_on, with_key};
 use crate::harness::servers::four;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, process};
 
 async fn start() -> Running {
@@ -166,18 +167,14 @@ async fn administrators_change_them_and_the_settings_keep_their_own() {
     assert_eq!(gone.send().await.unwrap().status(), StatusCode::NO_CONTENT);
     assert_eq!(service.get("/toolsets/mail/openapi.json").await.0, StatusCode::NOT_FOUND);
     assert_eq!(administer(&service, Method::DELETE, "/v1/admin/toolsets/mail", &json!({})).await.0, StatusCode::NOT_FOUND);
-    let begun = std::time::Instant::now();
-    loop {
+    let log = eventually("three entries in the audit log", async || {
         let (_, log) = administer(&service, Method::GET, "/v1/admin/audit", &json!({})).await;
-        let said = log["entries"].as_array().unwrap().iter().map(|entry| format!("{} {}", entry["action"], entry["subject"]));
-        let said: Vec<String> = said.collect();
-        if said.len() == 3 {
-            assert_eq!(said, ["\"toolset_remove\" \"mail\"", "\"toolset_replace\" \"mail\"", "\"toolset_replace\" \"mail\""]);
-            break;
-        }
-        assert!(begun.elapsed() < crate::harness::LONG, "{log}");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+        when(log, |log| log["entries"].as_array().unwrap().len() == 3)
+    })
+    .await;
+    let said = log["entries"].as_array().unwrap().iter().map(|entry| format!("{} {}", entry["action"], entry["subject"]));
+    let said: Vec<String> = said.collect();
+    assert_eq!(said, ["\"toolset_remove\" \"mail\"", "\"toolset_replace\" \"mail\"", "\"toolset_replace\" \"mail\""]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -258,15 +255,11 @@ async fn the_command_line_chooses_what_is_shown() {
             command.arg("--settings").arg(settings).args(arguments);
         });
         let client = reqwest::Client::new();
-        let begun = std::time::Instant::now();
-        loop {
+        eventually("all 13 tools", async || {
             let ready: Value = client.get(format!("{}/readyz", service.url)).send().await.unwrap().json().await.unwrap();
-            if ready["tools"] == 13 {
-                break;
-            }
-            assert!(begun.elapsed() < crate::harness::LONG, "{ready}");
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+            when(ready, |ready| ready["tools"] == 13)
+        })
+        .await;
         let document: Value = client.get(format!("{}/openapi.json", service.url)).send().await.unwrap().json().await.unwrap();
         let denied = client.post(format!("{}/v1/tools/call", service.url)).json(&json!({"name": "files__move_file"})).send().await.unwrap();
         (published(&document), denied.status())

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
@@ -13,6 +13,7 @@ use super::model::{Model, Reply, Seen, configured};
 use super::{model, names, servers};
 use crate::harness::answers::shape;
 use crate::harness::process::built::TOOLSIEVE;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{LONG, Running, Start, stdio};
 
 const LIST: &str = "/v1/admin/enrichment";
@@ -55,15 +56,7 @@ fn writes(seen: &Seen) -> Reply {
 
 /// Waits until the condition holds of an answer.
 async fn until(service: &Running, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
-    let started = Instant::now();
-    loop {
-        let (_, body) = service.get(path).await;
-        if condition(&body) {
-            return body;
-        }
-        assert!(started.elapsed() < LONG, "never so: {body}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually(&format!("{path} as the test wants it"), async || when(service.get(path).await.1, &condition)).await
 }
 
 async fn written(service: &Running, tools: usize) -> Value {
@@ -83,15 +76,8 @@ async fn found(service: &Running, query: &str, tool: &str) {
 
 /// A start searches the index of before until the new one is there.
 async fn until_best(service: &Running, query: &str, condition: impl Fn(&str) -> bool) {
-    let started = Instant::now();
-    loop {
-        let best = best(service, query).await;
-        if condition(&best) {
-            return;
-        }
-        assert!(started.elapsed() < LONG, "`{query}` still finds {best}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let what = format!("what `{query}` finds");
+    eventually(&what, async || when(best(service, query).await, |best| condition(best))).await;
 }
 
 /// What `toolsieve enrichment` says of a stopped service.
@@ -230,14 +216,11 @@ async fn a_model_that_fails_is_asked_again_later_and_messages_do_not_wait() {
 async fn a_stop_does_not_wait_for_the_model() {
     let model = model(|_| Reply::Hang);
     let service = start(servers(), enriching(&model), None).await;
-    let started = Instant::now();
-    while model.seen().is_empty() {
-        assert!(started.elapsed() < LONG, "it was never asked");
-        tokio::task::yield_now().await;
-    }
+    eventually("the model is asked", async || !model.seen().is_empty()).await;
     let started = Instant::now();
     let folder = service.stop().await;
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    // Less than the model has time to answer.
+    assert!(started.elapsed() < LONG / 2, "{:?}", started.elapsed());
 
     // The next start goes on with the one that was asked about.
     model.answers(writes);

@@ -6,7 +6,7 @@ use super::*;
 use crate::harness::data;
 
 async fn error_of(server: &Running, name: &str) -> String {
-    until(name, || server.state(name).error.is_some()).await;
+    eventually(name, async || server.state(name).error.is_some()).await;
     server.state(name).error.unwrap()
 }
 
@@ -108,11 +108,10 @@ async fn an_answer_counts_from_the_stream_and_not_from_the_post() {
     let http = HttpServer::sse(&["late-answers"]);
     let mut server = start(vec![http.sse_settings("test", &[])]);
     server.listed("test").await;
-    let begun = Instant::now();
+    // A post is answered when the stream ends: a call that waited for it would time out.
     for _ in 0..20 {
         server.call("echo", json!({})).await;
     }
-    assert!(begun.elapsed() < PROMPT, "{:?}", begun.elapsed());
 }
 
 /// A server of the official TypeScript SDK. `tests/run` installs it.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use self::built::toolsieve;
-use crate::harness::wait::{eventually_blocking, when};
+use crate::harness::wait::{eventually_blocking, looked, when};
 
 /// `toolsieve serve` on `mcp.json` in a folder. Killed with this value.
 pub(crate) struct Service {
@@ -87,7 +87,10 @@ impl Service {
 
 /// Waits for the end of a process that was told to stop.
 pub(crate) fn ended(process: &mut Child) -> ExitStatus {
-    eventually_blocking("the process ends", || process.try_wait().unwrap())
+    looked(|| process.try_wait().unwrap()).unwrap_or_else(|_| {
+        let _ = process.kill();
+        panic!("the process does not end");
+    })
 }
 
 impl Drop for Service {
