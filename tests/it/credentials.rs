@@ -11,12 +11,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolsieve::service::catalog::reload::Trigger;
 
-use crate::harness::keys::{ADMIN, administer, create, with_key};
+use crate::harness::keys::{self, ADMIN, administer, create, with_key};
 use crate::harness::servers::http::HttpServer;
 use crate::harness::wait::eventually;
 use crate::harness::{Running, Start, example, stdio};
 
-const SERVICE_KEY: &str = "the-service-key";
 const KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 const OTHER_KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 
@@ -24,7 +23,7 @@ const OTHER_KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 async fn start(servers: Value, folder: Option<TempDir>, environment: &[(&'static str, &'static str)]) -> Running {
     let mut all = vec![("TOOLSIEVE_ACCESS__TRUST_USERS", "true"), ("TOOLSIEVE_ADMIN_KEY", ADMIN)];
     all.extend(environment);
-    Start { servers, key: Some(SERVICE_KEY), folder, environment: all, ..Start::default() }.start().await
+    Start { servers, key: Some(keys::KEY), folder, environment: all, ..Start::default() }.start().await
 }
 
 /// A request in the name of a user.
@@ -321,7 +320,7 @@ async fn secrets_belong_to_users_and_named_keys_and_only_to_servers_that_need_th
     let put = |key: &str, place: &str, body: Value| with_key(&service, Method::PUT, &format!("/v1/secrets/{place}"), key).json(&body);
     let value = || json!({"value": "v"});
     let (_, trusted) = create(&service, json!({"name": "webui", "trusted": true})).await;
-    for key in [SERVICE_KEY, ADMIN, trusted.as_str()] {
+    for key in [keys::KEY, ADMIN, trusted.as_str()] {
         let (status, body) = answer(put(key, "mine/token", value())).await;
         assert_eq!((status, &body["code"]), (StatusCode::FORBIDDEN, &json!("user_needed")), "{body}");
         assert_eq!(answer(with_key(&service, Method::GET, "/v1/secrets", key)).await.0, StatusCode::FORBIDDEN);
@@ -362,7 +361,7 @@ async fn secrets_belong_to_users_and_named_keys_and_only_to_servers_that_need_th
 async fn a_changed_or_removed_server_takes_its_connections_with_it() {
     let environment = vec![("TOOLSIEVE_ACCESS__TRUST_USERS", "true"), ("TOOLSIEVE_SECRETS_KEY", KEY)];
     let servers = json!({"mine": personal(&["list=small"])});
-    let service = Start { servers, key: Some(SERVICE_KEY), environment, from_files: true, ..Start::default() }.start().await;
+    let service = Start { servers, key: Some(keys::KEY), environment, from_files: true, ..Start::default() }.start().await;
     service.settled().await;
     give(&service, "anna", "mine/token", "a-secret").await;
     let (_, first) = call(&service, "anna", "/mine/process").await;

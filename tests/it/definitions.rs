@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::answers::shape;
-use crate::harness::keys::{ADMIN, administer, with_key};
+use crate::harness::keys::{ADMIN, KEY, administer, with_key};
 use crate::harness::mcp::client::Client;
 use crate::harness::process::built::toolsieve;
 use crate::harness::process::{Service, write_config};
@@ -18,7 +18,7 @@ use crate::harness::{Running, Start, example, stdio};
 async fn start(listed: &Listed, changes: &'static str, folder: Option<TempDir>) -> Running {
     let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_DEFINITIONS__CHANGES", changes)];
     let servers = json!({"files": listed.server()});
-    let running = Start { servers, key: Some("the-service-key"), environment, folder, ..Start::default() }.start().await;
+    let running = Start { servers, key: Some(KEY), environment, folder, ..Start::default() }.start().await;
     running.until(|state| state["ready"] == true && state["servers"][0]["phase"] == "connected").await;
     running
 }
@@ -114,7 +114,7 @@ async fn a_quarantined_tool_is_as_if_it_were_not_there() {
         (Method::POST, "/files/read", "/files/none", json!({"path": "a"})),
         (Method::POST, "/v1/tools/call", "/v1/tools/call", json!({"name": "files__read"})),
     ] {
-        for key in ["the-service-key", ADMIN] {
+        for key in [KEY, ADMIN] {
             let refused = shape(with_key(&service, method.clone(), one, key).json(&body)).await;
             let mut body = body.clone();
             if one == absent {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::harness::answers::shape;
-use crate::harness::keys::{ADMIN, administer, command, create, start, with_key};
+use crate::harness::keys::{ADMIN, KEY, administer, command, create, start, with_key};
 use crate::harness::process::Service;
 use crate::harness::wait::eventually;
 use crate::harness::{Running, Start, stdio};
@@ -71,7 +71,7 @@ async fn every_wrong_key_gets_the_same_answer() {
 async fn only_the_admin_key_administers() {
     let service = start(&[]).await;
     let (id, named) = create(&service, json!({"name": "ci", "trusted": true})).await;
-    for key in [named.as_str(), "the-service-key"] {
+    for key in [named.as_str(), KEY] {
         for (method, path) in [
             (Method::GET, "/v1/admin/keys".to_owned()),
             (Method::POST, "/v1/admin/keys".to_owned()),
@@ -169,7 +169,7 @@ async fn users_are_believed_of_trusted_keys_alone() {
     let named = |key: &str| filter(key).header("X-OpenWebUI-User-Id", "u1").header("X-OpenWebUI-User-Email", "U1@example.org");
     assert_eq!(principal(&service, named(&trusted)).await.unwrap(), "user:u1");
     assert_eq!(principal(&service, named(&plain)).await.unwrap(), "key:plain");
-    assert_eq!(principal(&service, named("the-service-key")).await.unwrap(), "service-key");
+    assert_eq!(principal(&service, named(KEY)).await.unwrap(), "service-key");
     assert_eq!(principal(&service, filter(&trusted)).await.unwrap(), "key:webui");
     assert_eq!(principal(&service, named(ADMIN)).await.unwrap(), "admin");
     // A signed user can't be read without the secret, and is nobody.
@@ -180,7 +180,7 @@ async fn users_are_believed_of_trusted_keys_alone() {
 async fn signed_users_are_believed_by_their_signature() {
     const SECRET: &str = "sixteen-characters-at-least";
     let service = start(&[("TOOLSIEVE_ACCESS__TRUST_USERS", "true"), ("TOOLSIEVE_ACCESS__USER_JWT_SECRET", SECRET)]).await;
-    let filter = || with_key(&service, Method::POST, "/v1/filter", "the-service-key");
+    let filter = || with_key(&service, Method::POST, "/v1/filter", KEY);
     let signed = |token: String| filter().header("X-OpenWebUI-User-Jwt", token);
     assert_eq!(principal(&service, signed(token(SECRET, 9_999_999_999))).await.unwrap(), "user:u9");
     assert_eq!(principal(&service, filter().header("X-OpenWebUI-User-Id", "u1")).await.unwrap(), "service-key", "not signed");

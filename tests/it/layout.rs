@@ -66,3 +66,18 @@ fn no_module_of_tests_uses_another() {
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
+
+/// What becomes so is waited for by `harness::wait`. A test that lets time pass says in a comment why time must pass.
+#[test]
+fn who_sleeps_says_why() {
+    let mut broken = Vec::new();
+    for (path, text) in sources() {
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        for pair in lines.windows(2).filter(|pair| pair[1].contains(concat!("::", "sleep("))) {
+            if path != "harness/wait.rs" && !pair[0].starts_with("// ") {
+                broken.push(format!("{path}: {}", pair[1]));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}

@@ -27,6 +27,8 @@ use crate::harness::{LONG, example};
 
 /// What ends "promptly" ends well before any timeout that is set here, on a loaded machine too.
 const PROMPT: Duration = Duration::from_secs(15);
+/// The end of all servers comes before this: after 8 s the adapter would wait no longer for one that does not end.
+const ENDED: Duration = Duration::from_secs(5);
 
 const QUICK: Timing = Timing {
     first_retry: Duration::from_millis(50),
@@ -546,9 +548,7 @@ async fn a_bad_server_neither_delays_nor_hides_a_good_one() {
     let order: Vec<String> = server.servers.states().iter().map(|state| state.server.to_string()).collect();
     assert_eq!(order, ["missing", "no-file", "refuses", "silent", "not-mcp", "no-list", "broken", "gone", "test"]);
     assert_eq!(server.state("test").phase, ServerPhase::Connected);
-    let start = Instant::now();
-    server.servers.shut_down().await;
-    assert!(start.elapsed() < LONG / 2);
+    timeout(LONG, server.servers.shut_down()).await.unwrap();
     while timeout(LONG, server.events.recv()).await.unwrap().is_some() {}
 }
 
@@ -794,7 +794,7 @@ async fn a_server_that_changes_without_end_is_listed_ever_less_often() {
     // Nor does the pause hold up the end.
     let start = Instant::now();
     server.servers.shut_down().await;
-    assert!(start.elapsed() < PROMPT);
+    assert!(start.elapsed() < ENDED);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,6 +3,7 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::KEY;
 use crate::harness::mcp::client::{Client, Stream};
 use crate::harness::mcp::request;
 use crate::harness::wait::eventually;
@@ -13,7 +14,7 @@ async fn start(environment: &[(&'static str, &'static str)]) -> Running {
     let mut environment = environment.to_vec();
     environment.push(("TOOLSIEVE_ADMIN_KEY", crate::harness::keys::ADMIN));
     let servers = json!({"one": stdio(&["more"]), "my_two": stdio(&["more"]), "plain": stdio(&[])});
-    let running = Start { servers, key: Some("the-service-key"), environment, ..Start::default() }.start().await;
+    let running = Start { servers, key: Some(KEY), environment, ..Start::default() }.start().await;
     running.settled().await;
     running
 }

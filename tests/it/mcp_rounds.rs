@@ -4,7 +4,7 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::keys::{ADMIN, administer, create};
+use crate::harness::keys::{ADMIN, KEY, administer, create};
 use crate::harness::servers::http::HttpServer;
 use crate::harness::wait::eventually;
 use crate::harness::{LONG, Running, Start, stdio};
@@ -21,7 +21,7 @@ async fn start_with(environment: &[(&'static str, &'static str)], more: Value) -
     let mut environment = environment.to_vec();
     environment.extend([("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_MCP__ELICITATION", "true")]);
     let servers = with(more, json!({"old": stdio(&["more"]), "older": stdio(&["more"]), "new": stdio(&["more", "modern"])}));
-    let running = Start { servers, key: Some("the-service-key"), environment, ..Start::default() }.start().await;
+    let running = Start { servers, key: Some(KEY), environment, ..Start::default() }.start().await;
     let ready = running.settled().await;
     let protocol = |name: &str| {
         let servers = ready["servers"].as_array().unwrap();

@@ -21,7 +21,7 @@ use toolsieve::settings::Settings;
 
 use crate::harness::answers::shape;
 use crate::harness::contracts::store::listing;
-use crate::harness::keys::{ADMIN, administer, command, start, with_key};
+use crate::harness::keys::{ADMIN, KEY, administer, command, start, with_key};
 use crate::harness::wait::{eventually, quickest, when};
 use crate::harness::{Running, Start, stdio};
 
@@ -179,23 +179,17 @@ async fn facts_stay_over_a_restart_and_while_the_server_is_away() {
 
     let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
     let only = json!({"one": stdio(&[])});
-    let away = Start {
-        servers: only,
-        key: Some("the-service-key"),
-        environment: environment.clone(),
-        folder: Some(service.stop().await),
-        ..Start::default()
-    }
-    .start()
-    .await;
+    let away =
+        Start { servers: only, key: Some(KEY), environment: environment.clone(), folder: Some(service.stop().await), ..Start::default() }
+            .start()
+            .await;
     away.settled().await;
     let view = get(&away, CLOCK).await;
     assert_eq!((&view["published"], &view["written"]["tags"]), (&json!(false), &json!(["clock"])), "{view}");
     write(&away, CLOCK, json!({"tags": ["later"]})).await;
 
     let servers = json!({"one": stdio(&[]), "time": stdio(&["list=time"])});
-    let back =
-        Start { servers, key: Some("the-service-key"), environment, folder: Some(away.stop().await), ..Start::default() }.start().await;
+    let back = Start { servers, key: Some(KEY), environment, folder: Some(away.stop().await), ..Start::default() }.start().await;
     // The tools of the other server come a moment after it is connected.
     back.until(|state| state["tools"] == 25).await;
     assert_eq!(names(&back, "tag=later").await, ["get_current_time"]);

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use super::model::{Model, Reply, Seen, configured};
 use super::{model, names, servers};
 use crate::harness::answers::shape;
+use crate::harness::keys::ADMIN;
 use crate::harness::process::built::TOOLSIEVE;
 use crate::harness::wait::{eventually, when};
 use crate::harness::{LONG, Running, Start, stdio};
@@ -295,7 +296,7 @@ async fn what_does_not_fit_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn for_all_but_an_admin_there_is_no_such_route() {
-    let admin_key = vec![("TOOLSIEVE_ADMIN_KEY", "the-admin-key")];
+    let admin_key = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
     let with_keys = Start { servers: servers(), key: Some("the-key"), environment: admin_key, ..Start::default() }.start().await;
     let insecure = vec![("TOOLSIEVE_HTTP__INSECURE", "true")];
     let open = Start { servers: servers(), environment: insecure, ..Start::default() }.start().await;
@@ -306,6 +307,6 @@ async fn for_all_but_an_admin_there_is_no_such_route() {
             assert_eq!(shape(service.request(method.clone(), path).json(&body)).await, absent, "{method} {path}");
         }
     }
-    let as_admin = Client::new().get(format!("{}{LIST}", with_keys.url)).bearer_auth("the-admin-key");
+    let as_admin = Client::new().get(format!("{}{LIST}", with_keys.url)).bearer_auth(ADMIN);
     assert_eq!(as_admin.send().await.unwrap().status(), StatusCode::OK);
 }
