@@ -2,19 +2,19 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{ADMIN, KEY};
 use crate::harness::process::Service;
-use crate::harness::{LONG, stdio};
-use crate::keys::{ADMIN, KEY};
+use crate::harness::process::built::toolsieve;
+use crate::harness::stdio;
+use crate::harness::wait::{eventually, when};
 
 fn back_up(folder: &Path, file: &Path) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
-    command.arg("backup").arg(file).arg("--data-dir").arg(folder).output().unwrap()
+    toolsieve().arg("backup").arg(file).arg("--data-dir").arg(folder).output().unwrap()
 }
 
 fn start(folder: &Path) -> Service {
@@ -31,16 +31,12 @@ async fn administer(service: &Service, method: Method, path: &str, body: &Value)
 
 /// The status of a call, once its server has listed its tools.
 async fn called(service: &Service, key: &str, tool: &str) -> StatusCode {
-    let begun = std::time::Instant::now();
-    loop {
+    eventually("the server has listed its tools", async || {
         let request = Client::new().get(format!("{}/readyz", service.url)).bearer_auth(ADMIN);
         let state: Value = request.send().await.unwrap().json().await.unwrap();
-        if state["servers"][0]["phase"] == "connected" && state["tools"] != 0 {
-            break;
-        }
-        assert!(begun.elapsed() < LONG, "{state}");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+        when(state, |state| state["servers"][0]["phase"] == "connected" && state["tools"] != 0)
+    })
+    .await;
     let request = Client::new().post(format!("{}/one/{tool}", service.url)).bearer_auth(key).json(&json!({}));
     request.send().await.unwrap().status()
 }

@@ -3,19 +3,20 @@
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
 use toolsieve::adapters::data_dir::DataDir;
+
+use crate::harness::data;
+use crate::harness::process::built::toolsieve;
 
 fn case(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/bench").join(path)
 }
 
 fn bench(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null()).current_dir(folder);
-    command.arg("bench").args(arguments).output().unwrap()
+    toolsieve().current_dir(folder).arg("bench").args(arguments).output().unwrap()
 }
 
 /// The report, and what was said on the way.
@@ -184,8 +185,8 @@ fn wrong_use_is_code_2() {
 #[test]
 fn people_of_every_kind_find_the_tools_of_the_quickstart() {
     const SERVERS: [&str; 5] = ["everything", "filesystem", "git", "memory", "time"];
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/quickstart");
-    let text = fs::read_to_string(data.join("queries.jsonl")).unwrap();
+    let quickstart = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/quickstart");
+    let text = fs::read_to_string(quickstart.join("queries.jsonl")).unwrap();
     let mut counts: HashMap<String, usize> = HashMap::new();
     let mut messages = std::collections::HashSet::new();
     for line in text.lines() {
@@ -200,10 +201,10 @@ fn people_of_every_kind_find_the_tools_of_the_quickstart() {
     let kinds = ["novice", "experienced", "power"];
     assert_eq!(counts, kinds.map(|kind| (kind.to_owned(), 36)).into());
 
-    let Some(shared) = std::env::var_os("TOOLSIEVE_SHARED").filter(|folder| !folder.is_empty()) else { return };
-    let lists = Path::new(&shared).join("toollists");
+    let Some(shared) = data::shared("recall on the quickstart's tools") else { return };
+    let lists = shared.join("toollists");
     let folder = tempfile::tempdir().unwrap();
-    let mut arguments = vec!["--data", data.to_str().unwrap(), "--toollists", lists.to_str().unwrap()];
+    let mut arguments = vec!["--data", quickstart.to_str().unwrap(), "--toollists", lists.to_str().unwrap()];
     arguments.extend(SERVERS.iter().flat_map(|server| ["--server", server]));
     let (report, said) = report(folder.path(), &arguments);
     println!("{said}");

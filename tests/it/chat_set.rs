@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -12,8 +11,9 @@ use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::service::ports::ChatStore;
 use toolsieve::service::selection::chats::Chats;
 
-use crate::harness::{LONG, Running, Start, example};
-use crate::store_contract::chat;
+use crate::harness::contracts::store::chat;
+use crate::harness::wait::{eventually, when};
+use crate::harness::{Running, Start, example};
 
 /// Servers with tools that their words tell apart.
 const TOOLS: [(&str, &[(&str, &str)]); 9] = [
@@ -246,16 +246,12 @@ impl Two {
 
     /// Waits until a store has the chat so.
     async fn until(&self, condition: impl Fn(&[String]) -> bool) {
-        let begun = Instant::now();
-        loop {
+        eventually("the chat is stored as the test wants it", async || {
             let stored = self.stores[0].chat(&chat("me", "chat")).await.unwrap().unwrap_or_default();
             let tools: Vec<String> = stored.set.tools().iter().map(|entry| entry.tool.name.to_string()).collect();
-            if condition(&tools) {
-                return;
-            }
-            assert!(begun.elapsed() < LONG, "{tools:?}");
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
+            when(tools, |tools| condition(tools)).map_err(|tools| format!("{tools:?}"))
+        })
+        .await;
     }
 }
 
@@ -314,26 +310,19 @@ async fn a_set_that_the_store_did_not_take_is_tried_again_by_itself() {
         let updated = chats.update(&chat("me", &number.to_string()), std::slice::from_ref(&tool), &[], KEPT).await;
         assert_eq!(updated.warning, None);
     }
-    // Long enough for the first attempts to fail. Where they come later, they are the ones that succeed.
+    // Long enough for the first attempts to fail, which nothing shows. Where they come later, they are the ones that succeed.
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     std::fs::rename(&away, &path).unwrap();
-    let begun = Instant::now();
     for number in 0..10 {
-        while store.chat(&chat("me", &number.to_string())).await.unwrap().is_none() {
-            assert!(begun.elapsed() < LONG, "the set of chat {number} is never stored");
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
+        let what = format!("the set of chat {number} is stored");
+        eventually(&what, async || store.chat(&chat("me", &number.to_string())).await.unwrap()).await;
     }
     // And what another process writes is read again.
     let stored = store.chat(&key).await.unwrap().unwrap();
     let mut changed = stored.set.clone();
     changed.update(&[ToolId::new("server", "other")], &[], 24);
     store.save_chat(&key, &changed, stored.version).await.unwrap().unwrap();
-    let begun = Instant::now();
-    while chats.read(&key).await.unwrap() != changed {
-        assert!(begun.elapsed() < LONG, "the store is not read any more");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    eventually("the store is read again", async || chats.read(&key).await.unwrap() == changed).await;
     stop.cancel();
     writing.await.unwrap();
 }

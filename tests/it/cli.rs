@@ -6,14 +6,10 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::harness::process::built::toolsieve;
 use crate::harness::process::ended;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{LONG, stdio};
-
-fn toolsieve() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
-    command
-}
 
 fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
@@ -135,15 +131,11 @@ impl Served {
     }
 
     async fn until(&self, url: &str, condition: impl Fn(&Value) -> bool) -> Value {
-        let started = std::time::Instant::now();
-        loop {
+        eventually("`/readyz` as the test wants it", async || {
             let body: Value = reqwest::get(format!("{url}/readyz")).await.unwrap().json().await.unwrap();
-            if condition(&body) {
-                return body;
-            }
-            assert!(started.elapsed() < LONG, "never so: {body}");
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+            when(body, &condition)
+        })
+        .await
     }
 
     fn signal(&self, signal: &str) {

@@ -2,18 +2,18 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{ADMIN, KEY, administer, start, start_on, with_key};
+use crate::harness::process::built;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, stdio};
-use crate::keys::{ADMIN, KEY, administer, start, start_on, with_key};
 
 fn toolsieve(words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
-    command.args(words).output().unwrap()
+    built::toolsieve().args(words).output().unwrap()
 }
 
 fn said(output: &Output) -> String {
@@ -311,16 +311,12 @@ async fn the_audit_log_is_read_with_its_filters_and_a_verdict_is_kept() {
     for tool in ["echo", "process"] {
         with_key(&service, Method::POST, &format!("/one/{tool}"), KEY).json(&json!({"text": "x"})).send().await.unwrap();
     }
-    let begun = std::time::Instant::now();
-    let all = loop {
+    let all = eventually("both calls in the audit log", async || {
         let (code, text) = on(&service, &["audit", "--json", "--action", "call"]);
         assert_eq!(code, Some(0), "{text}");
-        let all: Value = serde_json::from_str(&text).unwrap();
-        if all["entries"].as_array().unwrap().len() == 2 {
-            break all;
-        }
-        assert!(begun.elapsed() < crate::harness::LONG, "{all}");
-    };
+        when(serde_json::from_str(&text).unwrap(), |all: &Value| all["entries"].as_array().unwrap().len() == 2)
+    })
+    .await;
     let (code, text) = on(&service, &["audit", "--tool", "echo", "--server", "one", "--principal", "service-key", "--outcome", "success"]);
     assert!(code == Some(0) && text.contains("echo") && !text.contains("process"), "{text}");
     let (_, text) = on(&service, &["audit", "--until", "2001-01-01T00:00:00Z"]);
@@ -381,15 +377,11 @@ async fn sessions_outside_of_a_comparison_are_not_called_all() {
     let service = start_on(json!({"time": stdio(&["list=time"])}), &[("TOOLSIEVE_SELECTION__STATIC_SHARE", "0")]).await;
     let filter = json!({"messages": [{"role": "user", "content": "what time is it in Tokyo"}], "chat_id": "one"});
     assert_eq!(with_key(&service, Method::POST, "/v1/filter", KEY).json(&filter).send().await.unwrap().status(), StatusCode::OK);
-    let begun = std::time::Instant::now();
-    loop {
+    let text = eventually("an uncompared session in the report", async || {
         let (code, text) = on(&service, &["report"]);
         assert_eq!(code, Some(0), "{text}");
-        let head = text.lines().next().unwrap_or_default();
-        if head.contains("uncompared") {
-            assert!(!head.contains("all"), "{text}");
-            break;
-        }
-        assert!(begun.elapsed() < crate::harness::LONG, "{text}");
-    }
+        when(text, |text| text.lines().next().unwrap_or_default().contains("uncompared"))
+    })
+    .await;
+    assert!(!text.lines().next().unwrap_or_default().contains("all"), "{text}");
 }

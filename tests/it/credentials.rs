@@ -1,7 +1,6 @@
 //! Servers that are called in the names of users: what users keep here, and connections of their own.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use nix::errno::Errno;
@@ -12,11 +11,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolsieve::service::catalog::reload::Trigger;
 
-use crate::harness::{LONG, Running, Start, example, stdio};
-use crate::keys::{ADMIN, administer, create, with_key};
-use crate::mcp_adapter::HttpServer;
+use crate::harness::keys::{self, ADMIN, administer, create, with_key};
+use crate::harness::servers::http::HttpServer;
+use crate::harness::wait::eventually;
+use crate::harness::{Running, Start, example, stdio};
 
-const SERVICE_KEY: &str = "the-service-key";
 const KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 const OTHER_KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 
@@ -24,7 +23,7 @@ const OTHER_KEY: &str = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
 async fn start(servers: Value, folder: Option<TempDir>, environment: &[(&'static str, &'static str)]) -> Running {
     let mut all = vec![("TOOLSIEVE_ACCESS__TRUST_USERS", "true"), ("TOOLSIEVE_ADMIN_KEY", ADMIN)];
     all.extend(environment);
-    Start { servers, key: Some(SERVICE_KEY), folder, environment: all, ..Start::default() }.start().await
+    Start { servers, key: Some(keys::KEY), folder, environment: all, ..Start::default() }.start().await
 }
 
 /// A request in the name of a user.
@@ -63,14 +62,6 @@ fn personal(words: &[&str]) -> Value {
 
 fn is_there(process: &Value) -> bool {
     kill(Pid::from_raw(i32::try_from(process.as_i64().unwrap()).unwrap()), None) != Err(Errno::ESRCH)
-}
-
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    let begun = Instant::now();
-    while !is_so().await {
-        assert!(begun.elapsed() < LONG, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 fn connections(ready: &Value) -> u64 {
@@ -112,16 +103,16 @@ async fn each_user_has_a_process_with_their_own_secret() {
     give(&service, "anna", "mine/token", "anna-secret-2").await;
     let (_, body) = call(&service, "anna", "/mine/environment").await;
     assert_eq!(body["TOKEN"], "anna-secret-2");
-    until("the process with the former secret ends", async || !is_there(&anna["pid"])).await;
+    eventually("the process with the former secret ends", async || !is_there(&anna["pid"])).await;
     assert_eq!(call(&service, "bob", "/mine/process").await.1["pid"], bob["pid"], "others keep theirs");
 
     let (status, _) = answer(of(&service, "bob", Method::DELETE, "/v1/secrets/mine/token")).await;
     assert_eq!(status, StatusCode::NO_CONTENT);
-    until("the process with the removed secret ends", async || !is_there(&bob["pid"])).await;
+    eventually("the process with the removed secret ends", async || !is_there(&bob["pid"])).await;
     assert_eq!(call(&service, "bob", "/mine/environment").await.0, StatusCode::FORBIDDEN);
     assert_eq!(answer(of(&service, "bob", Method::DELETE, "/v1/secrets/mine/token")).await.0, StatusCode::NOT_FOUND);
 
-    until("the audit log says so, without values", async || {
+    eventually("the audit log says so, without values", async || {
         let (_, audit) = administer(&service, Method::GET, "/v1/admin/audit?limit=100", &json!(null)).await;
         let text = audit.to_string();
         assert!(!text.contains("secret-1") && !text.contains("secret-2"), "{text}");
@@ -131,7 +122,7 @@ async fn each_user_has_a_process_with_their_own_secret() {
     // One that dies is made anew by the next call.
     let (_, killed) = call(&service, "anna", "/mine/process").await;
     kill(Pid::from_raw(i32::try_from(killed["pid"].as_i64().unwrap()).unwrap()), Signal::SIGKILL).unwrap();
-    until("there is another process", async || {
+    eventually("there is another process", async || {
         let (status, body) = call(&service, "anna", "/mine/process").await;
         status == StatusCode::OK && body["pid"] != killed["pid"]
     })
@@ -191,7 +182,7 @@ async fn two_users_at_once_never_have_each_others_credentials() {
         assert_eq!((status, &body["removed"]), (StatusCode::OK, &json!(2)));
         assert_eq!(call(&service, user, "/http/echo").await.0, StatusCode::FORBIDDEN);
     }
-    until("their sessions are ended", async || sessions().await == 1).await;
+    eventually("their sessions are ended", async || sessions().await == 1).await;
     assert_eq!(connections(&service.get("/readyz").await.1), 0);
 }
 
@@ -224,7 +215,7 @@ async fn a_restart_keeps_secrets_and_a_wrong_key_is_told() {
     let service = start(servers(), Some(folder), &environment).await;
     assert_eq!(call(&service, "anna", "/mine/environment").await.1["TOKEN"], "kept-secret");
     let path = service.folder.path().join("data/toolsieve.db");
-    until("it is sealed with the new key", async || key_ids(&path).await != former).await;
+    eventually("it is sealed with the new key", async || key_ids(&path).await != former).await;
     let folder = service.stop().await;
     let service = start(servers(), Some(folder), &[("TOOLSIEVE_SECRETS_KEY", OTHER_KEY)]).await;
     assert_eq!(call(&service, "anna", "/mine/environment").await.1["TOKEN"], "kept-secret");
@@ -263,7 +254,7 @@ async fn connections_end_when_nobody_uses_them_and_when_others_need_their_place(
         processes.push(body["pid"].clone());
     }
     assert!(connections(&service.get("/readyz").await.1) <= 2);
-    until("the one that was not used for the longest time ends", async || !is_there(&processes[0])).await;
+    eventually("the one that was not used for the longest time ends", async || !is_there(&processes[0])).await;
 
     // While both are in use, there is no place for a third.
     let hanging = ["bob", "carla"].map(|user| {
@@ -271,7 +262,7 @@ async fn connections_end_when_nobody_uses_them_and_when_others_need_their_place(
         // A place that is taken at this moment is free in the next.
         tokio::spawn(async move { while call(&service, user, "/mine/sleep").await.0 == StatusCode::SERVICE_UNAVAILABLE {} })
     });
-    until("both are in use", async || {
+    eventually("both are in use", async || {
         let response = of(&service, "anna", Method::POST, "/mine/process").json(&json!({})).send().await.unwrap();
         let is_full = response.status() == StatusCode::SERVICE_UNAVAILABLE;
         if is_full {
@@ -286,8 +277,8 @@ async fn connections_end_when_nobody_uses_them_and_when_others_need_their_place(
         call.abort();
         assert!(call.await.unwrap_err().is_cancelled());
     }
-    until("nobody uses them", async || connections(&service.get("/readyz").await.1) == 0).await;
-    until("their processes are gone", async || !processes.iter().any(is_there)).await;
+    eventually("nobody uses them", async || connections(&service.get("/readyz").await.1) == 0).await;
+    eventually("their processes are gone", async || !processes.iter().any(is_there)).await;
     let (status, body) = call(&service, "anna", "/mine/process").await;
     assert_eq!(status, StatusCode::OK, "a new one is made: {body}");
 }
@@ -310,7 +301,7 @@ async fn tools_come_with_the_first_user_where_nobody_else_may_list() {
     give(&service, "bob", "sse/key", "wrong-key").await;
     give(&service, "anna", "sse/key", "right-key").await;
     service.until(|ready| state(ready, "sse")["tools"] != 0).await;
-    until("its tools are there", async || call(&service, "anna", "/sse/echo").await.0 == StatusCode::OK).await;
+    eventually("its tools are there", async || call(&service, "anna", "/sse/echo").await.0 == StatusCode::OK).await;
     let (status, body) = call(&service, "bob", "/sse/echo").await;
     assert_eq!((status, &body["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("server_unavailable")));
     let detail = body["detail"].as_str().unwrap();
@@ -329,7 +320,7 @@ async fn secrets_belong_to_users_and_named_keys_and_only_to_servers_that_need_th
     let put = |key: &str, place: &str, body: Value| with_key(&service, Method::PUT, &format!("/v1/secrets/{place}"), key).json(&body);
     let value = || json!({"value": "v"});
     let (_, trusted) = create(&service, json!({"name": "webui", "trusted": true})).await;
-    for key in [SERVICE_KEY, ADMIN, trusted.as_str()] {
+    for key in [keys::KEY, ADMIN, trusted.as_str()] {
         let (status, body) = answer(put(key, "mine/token", value())).await;
         assert_eq!((status, &body["code"]), (StatusCode::FORBIDDEN, &json!("user_needed")), "{body}");
         assert_eq!(answer(with_key(&service, Method::GET, "/v1/secrets", key)).await.0, StatusCode::FORBIDDEN);
@@ -370,7 +361,7 @@ async fn secrets_belong_to_users_and_named_keys_and_only_to_servers_that_need_th
 async fn a_changed_or_removed_server_takes_its_connections_with_it() {
     let environment = vec![("TOOLSIEVE_ACCESS__TRUST_USERS", "true"), ("TOOLSIEVE_SECRETS_KEY", KEY)];
     let servers = json!({"mine": personal(&["list=small"])});
-    let service = Start { servers, key: Some(SERVICE_KEY), environment, from_files: true, ..Start::default() }.start().await;
+    let service = Start { servers, key: Some(keys::KEY), environment, from_files: true, ..Start::default() }.start().await;
     service.settled().await;
     give(&service, "anna", "mine/token", "a-secret").await;
     let (_, first) = call(&service, "anna", "/mine/process").await;
@@ -381,11 +372,11 @@ async fn a_changed_or_removed_server_takes_its_connections_with_it() {
     service.reload.reload(Trigger::Request).await;
     let (_, second) = call(&service, "anna", "/mine/process").await;
     assert_ne!(second["pid"], first["pid"]);
-    until("the former one ends", async || !is_there(&first["pid"])).await;
+    eventually("the former one ends", async || !is_there(&first["pid"])).await;
 
     service.configure(&json!({"other": stdio(&["list=small"])}));
     service.reload.reload(Trigger::Request).await;
-    until("the last one ends", async || !is_there(&second["pid"])).await;
+    eventually("the last one ends", async || !is_there(&second["pid"])).await;
     let known = listed(&service, "anna").await;
     assert_eq!((&known[0]["state"], &known[0]["needed"]), (&json!("set"), &json!(false)), "it can still be removed: {known}");
     assert_eq!(answer(of(&service, "anna", Method::DELETE, "/v1/secrets/mine/token")).await.0, StatusCode::NO_CONTENT);

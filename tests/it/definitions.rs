@@ -1,82 +1,24 @@
 //! Servers that change what their tools say, and definitions that say what nobody sees.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::answers::shape;
+use crate::harness::keys::{ADMIN, KEY, administer, with_key};
+use crate::harness::mcp::client::Client;
+use crate::harness::process::built::toolsieve;
 use crate::harness::process::{Service, write_config};
-use crate::harness::{LONG, Running, Start, example, stdio};
-use crate::keys::{ADMIN, administer, shape, with_key};
-use crate::mcp_sessions::Client;
-
-/// What the server of a test lists; `relist` makes it say that this has changed.
-pub(crate) struct Listed {
-    file: PathBuf,
-    _folder: TempDir,
-}
-
-impl Listed {
-    pub(crate) fn new(tools: &[Value]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let listed = Self { file: folder.path().join("tools.json"), _folder: folder };
-        listed.write(tools);
-        listed
-    }
-
-    fn write(&self, tools: &[Value]) {
-        let relist = json!({"name": "relist", "description": "Lists again.", "inputSchema": {"type": "object"}});
-        let tools: Vec<&Value> = std::iter::once(&relist).chain(tools).collect();
-        std::fs::write(&self.file, json!(tools).to_string()).unwrap();
-    }
-
-    pub(crate) fn server(&self) -> Value {
-        stdio(&[&format!("file={}", self.file.display())])
-    }
-
-    /// Changes what is listed and waits until the service has taken it over.
-    pub(crate) async fn change(&self, service: &Running, tools: &[Value]) {
-        let before = listed_at(service).await;
-        self.write(tools);
-        // Listings of one second look alike.
-        while jiff::Timestamp::now().as_second() <= before.parse::<jiff::Timestamp>().unwrap().as_second() {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-        with_key(service, Method::POST, "/files/relist", ADMIN).json(&json!({})).send().await.unwrap();
-        let begun = std::time::Instant::now();
-        while listed_at(service).await == before {
-            assert!(begun.elapsed() < LONG, "never listed again");
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
-    }
-}
-
-/// When the server was listed last. It is stored a moment after the tools are there.
-async fn listed_at(service: &Running) -> String {
-    let begun = std::time::Instant::now();
-    loop {
-        let (_, servers) = get(service, "/v1/admin/servers").await;
-        if let Some(at) = servers["servers"][0]["listed_at"].as_str() {
-            return at.to_owned();
-        }
-        assert!(begun.elapsed() < LONG, "never listed: {servers}");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
-}
-
-pub(crate) fn read(description: &str) -> Value {
-    json!({"name": "read", "description": description, "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}})
-}
-
-pub(crate) fn other(name: &str) -> Value {
-    json!({"name": name, "description": "Another one.", "inputSchema": {"type": "object"}})
-}
+use crate::harness::servers::listed::{Listed, other, read};
+use crate::harness::wait::{eventually, when};
+use crate::harness::{Running, Start, example, stdio};
 
 async fn start(listed: &Listed, changes: &'static str, folder: Option<TempDir>) -> Running {
     let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_DEFINITIONS__CHANGES", changes)];
     let servers = json!({"files": listed.server()});
-    let running = Start { servers, key: Some("the-service-key"), environment, folder, ..Start::default() }.start().await;
+    let running = Start { servers, key: Some(KEY), environment, folder, ..Start::default() }.start().await;
     running.until(|state| state["ready"] == true && state["servers"][0]["phase"] == "connected").await;
     running
 }
@@ -172,7 +114,7 @@ async fn a_quarantined_tool_is_as_if_it_were_not_there() {
         (Method::POST, "/files/read", "/files/none", json!({"path": "a"})),
         (Method::POST, "/v1/tools/call", "/v1/tools/call", json!({"name": "files__read"})),
     ] {
-        for key in ["the-service-key", ADMIN] {
+        for key in [KEY, ADMIN] {
             let refused = shape(with_key(&service, method.clone(), one, key).json(&body)).await;
             let mut body = body.clone();
             if one == absent {
@@ -223,15 +165,11 @@ async fn an_approval_survives_a_kill() {
     let client = reqwest::Client::new();
     let view = async |service: &Service, wanted: &str| {
         let path = format!("{}/v1/admin/tools/files/read", service.url);
-        let begun = std::time::Instant::now();
-        loop {
+        eventually(&format!("the definition is {wanted}"), async || {
             let view: Value = client.get(&path).bearer_auth(ADMIN).send().await.unwrap().json().await.unwrap();
-            if view["definition"]["state"] == wanted {
-                return view;
-            }
-            assert!(begun.elapsed() < LONG, "never {wanted}: {view}");
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+            when(view, |view| view["definition"]["state"] == wanted)
+        })
+        .await
     };
     let mut service = Service::start(folder.path(), &servers, set);
     view(&service, "same").await;
@@ -353,8 +291,8 @@ fn check_says_what_is_hidden_and_what_there_is_twice() {
     let servers = json!({"files": hiding(folder.path()), "mail": stdio(&["list=mail"]), "post": stdio(&["list=mail"])});
     write_config(folder.path(), &servers);
     let check = |more: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_toolsieve"));
-        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).args(["check", "--tools"]).args(more);
+        let mut command = toolsieve();
+        command.args(["check", "--tools"]).args(more);
         command.arg("--config").arg(folder.path().join("mcp.json")).arg("--data-dir").arg(folder.path().join("data"));
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

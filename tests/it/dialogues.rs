@@ -36,7 +36,7 @@ use toolsieve::service::selection::retrieve::Retrieve;
 use toolsieve::service::selection::select::Select;
 use toolsieve::settings::{BuiltinModel, Settings};
 
-use crate::harness::{Running, example};
+use crate::harness::{Running, data, example};
 
 /// Of the turns that need no tool, how many are left alone.
 const SILENT: f64 = 0.92;
@@ -129,12 +129,9 @@ fn own_catalog() -> Catalog {
 
 /// The tools of real servers, where their lists are at hand.
 fn real_catalog() -> Option<Catalog> {
-    let Some(shared) = std::env::var_os("TOOLSIEVE_SHARED").filter(|folder| !folder.is_empty()) else {
-        println!("TOOLSIEVE_SHARED is not set: real servers are left out");
-        return None;
-    };
+    let shared = data::shared("dialogues among the tools of real servers")?;
     let mut servers = BTreeMap::new();
-    for entry in fs::read_dir(Path::new(&shared).join("toollists")).unwrap() {
+    for entry in fs::read_dir(shared.join("toollists")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "json") {
             let list: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();

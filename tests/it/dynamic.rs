@@ -12,19 +12,17 @@ use toolsieve::domain::catalog::tool::ServerName;
 use toolsieve::domain::toolsets::mode::Mode;
 use toolsieve::service::publishing::publish::Publish;
 
+use crate::harness::answers::{operations, published, set};
+use crate::harness::keys::{ADMIN, KEY, administer, create, start_on, with_key};
+use crate::harness::mcp::client::Client;
+use crate::harness::mcp::rpc;
+use crate::harness::servers::four;
 use crate::harness::{Running, Start, stdio};
-use crate::keys::{ADMIN, KEY, administer, create, start_on, with_key};
-use crate::mcp_sessions::Client;
-use crate::toolsets::{operations, published, servers};
 
 const META: [&str; 6] = ["find_tools", "load_toolset", "unload_toolset", "list_available_toolsets", "enable_tool_group", "run_tool"];
 
 async fn start(environment: &[(&'static str, &'static str)]) -> Running {
-    start_on(servers(), environment).await
-}
-
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
+    start_on(four(), environment).await
 }
 
 fn texts(list: &Value) -> Vec<&str> {
@@ -36,26 +34,6 @@ async fn session(service: &Running, body: Value) -> String {
     assert_eq!(status, StatusCode::CREATED, "{made}");
     assert_eq!(made["mode"], "dynamic");
     format!("/s/{}", made["id"].as_str().unwrap())
-}
-
-/// One request of the stateless era, without any client.
-pub(crate) async fn rpc(service: &Running, path: &str, headers: &[(&'static str, &str)], method: &str, mut params: Value) -> Value {
-    params["_meta"] = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientInfo": {"name": "a-test", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {}
-    });
-    let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-    let mut request = service.request(Method::POST, path).header("accept", "application/json, text/event-stream");
-    request = request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", method);
-    if let Some(name) = params["name"].as_str() {
-        request = request.header("mcp-name", name);
-    }
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    let text = request.json(&message).send().await.unwrap().text().await.unwrap();
-    serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"))
 }
 
 async fn listed(service: &Running, path: &str, headers: &[(&'static str, &str)]) -> Vec<String> {
@@ -114,7 +92,7 @@ async fn a_session_loads_and_unloads() {
     assert_eq!(listed_names[6..10], ["time__convert_time", "time__get_current_time", "mail__list_emails", "mail__search_emails"]);
     let folder = service.stop().await;
     let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
-    let service = Start { servers: servers(), key: Some(KEY), environment, folder: Some(folder), ..Start::default() }.start().await;
+    let service = Start { servers: four(), key: Some(KEY), environment, folder: Some(folder), ..Start::default() }.start().await;
     service.settled().await;
     assert_eq!(listed(&service, &format!("{at}/mcp"), &[]).await, listed_names);
 
@@ -252,7 +230,7 @@ async fn a_group_is_a_toolset_a_server_or_a_tag_and_what_is_denied_is_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_takes_hints_caps_and_folds_what_repeats() {
-    let mut all = servers();
+    let mut all = four();
     all["post"] = stdio(&["list=mail"]);
     let service = Running::on(all).await;
     let find = async |body: Value| service.post("/v1/tools/search", &body).await.1;

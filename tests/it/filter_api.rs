@@ -289,7 +289,7 @@ async fn only_what_a_connection_runs_is_disclosed() {
 /// A text that was cut in the middle of an emoji was a 400, so that chat had all tools until it was out of the last turns.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_an_emoji_counts_as_an_unknown_character() {
-    let service = crate::keys::start(&[]).await;
+    let service = crate::harness::keys::start(&[]).await;
     let post = async |path: &str, body: &'static str| {
         let request = service.request(reqwest::Method::POST, path).header("content-type", "application/json").body(body);
         let response = request.send().await.unwrap();
@@ -308,7 +308,7 @@ async fn half_an_emoji_counts_as_an_unknown_character() {
 /// Somebody whose id was too long was selected for with the rights and the chats of the key itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_that_cannot_be_read_is_refused() {
-    let service = crate::keys::start(&[("TOOLSIEVE_ACCESS__TRUST_USERS", "true")]).await;
+    let service = crate::harness::keys::start(&[("TOOLSIEVE_ACCESS__TRUST_USERS", "true")]).await;
     let long = "x".repeat(257);
     let many: Vec<String> = (0..513).map(|number| format!("g{number}")).collect();
     let ask = async |user: Value| service.post("/v1/filter", &json!({"messages": message("thanks!"), "user": user})).await;
@@ -341,7 +341,7 @@ async fn a_person_that_cannot_be_read_is_refused() {
 /// Every tool call of somebody in 150 groups, or with a name of more than 85 Chinese letters, was refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_in_many_groups_and_with_a_long_name_calls_tools() {
-    let service = crate::keys::start(&[("TOOLSIEVE_ACCESS__TRUST_USERS", "true")]).await;
+    let service = crate::harness::keys::start(&[("TOOLSIEVE_ACCESS__TRUST_USERS", "true")]).await;
     let call = async |groups: &str, name: &str| {
         let request = service.request(reqwest::Method::POST, "/one/echo").json(&json!({"text": "hello"}));
         let request = request.header("X-OpenWebUI-User-Id", "u1").header("X-OpenWebUI-User-Groups", groups);

@@ -4,8 +4,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::harness::keys::{KEY, create, start_on, with_key};
 use crate::harness::{Running, stdio};
-use crate::keys::{KEY, create, start_on, with_key};
 
 const OFFERED: [&str; 5] = ["time__get_current_time", "mail__send_email", "files__write_file", "find_tools", "their_function"];
 

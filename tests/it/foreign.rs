@@ -12,6 +12,8 @@ use toolsieve::service::ports::{EmbedError, Embedder, IndexAnswer, IndexContents
 use toolsieve::service::selection::foreign::{ForeignTool, NEW_PER_REQUEST};
 use toolsieve::service::selection::retrieve::{Ranking, Retrieve};
 
+use crate::harness::wait::eventually;
+
 /// Counts, and waits for a permit for each lot of passages.
 struct Counting {
     permits: Semaphore,
@@ -131,9 +133,7 @@ async fn a_request_that_is_dropped_ends_its_work() {
         let retrieve = Arc::clone(&retrieve);
         tokio::spawn(async move { rank(&retrieve, "book a flight", &definitions(NEW_PER_REQUEST, 100)).await })
     };
-    while embedder.begun.load(Ordering::SeqCst) < 2 {
-        tokio::task::yield_now().await;
-    }
+    eventually("the second portion is begun", async || embedder.begun.load(Ordering::SeqCst) >= 2).await;
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     embedder.permits.add_permits(1_000);

@@ -5,16 +5,15 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::LONG;
-use crate::harness::disk::{Disk, FailingDisk};
 use crate::harness::process::Service;
+use crate::harness::process::disk::{Disk, FailingDisk};
 use crate::harness::stdio;
+use crate::harness::wait::{eventually, when};
 
 /// Set in the process that has the namespace.
 const INSIDE: &str = "FULL_DISK_TEST_INSIDE";
@@ -115,16 +114,11 @@ async fn post(service: &Service, path: &str, body: &Value) -> (StatusCode, Value
 }
 
 async fn until(service: &mut Service, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-    let begun = Instant::now();
-    loop {
+    eventually(what, async || {
         assert_eq!(service.process.try_wait().unwrap(), None, "it died: {}", service.log());
-        let ready = get(service, "/readyz").await;
-        if is_so(&ready) {
-            return ready;
-        }
-        assert!(begun.elapsed() < LONG, "never {what}: {ready}\n{}", service.log());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        when(get(service, "/readyz").await, &is_so).map_err(|ready| format!("{ready}\n{}", service.log()))
+    })
+    .await
 }
 
 fn is_complete(ready: &Value) -> bool {

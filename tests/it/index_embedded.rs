@@ -14,13 +14,13 @@ use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::domain::text::canonical::Fingerprint;
 use toolsieve::service::ports::{IndexContents, IndexDocument, IndexError, ToolIndex};
 
-use crate::index_contract::Made;
-use crate::index_contract::fixtures::{
+use crate::harness::contracts::fixtures::{
     MODEL, Random, answer_as, collection, document, named, replace, replace_with, search, server_scores, servers_of, text,
 };
+use crate::harness::contracts::index::Made;
 
 mod contract {
-    crate::index_contract::index_contract!(super::empty());
+    crate::harness::contracts::index::index_contract!(super::empty());
 }
 
 fn empty() -> Made {

@@ -13,21 +13,22 @@ use toolsieve::adapters::index::{RemoteIndex, RemoteIndexOptions, Spread, Timing
 use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::service::ports::{IndexAnswer, IndexContents, IndexDocument, IndexQuery, IndexQueryText};
 
-use crate::harness::{LONG, Start, stdio};
-use crate::index_contract::fixtures::{
+use crate::harness::contracts::fixtures::{
     MODEL, Random, answer_as, assert_matches_definition, assert_servers_match_definition, collection, only_servers, replace, search,
     search_as, servers_of,
 };
-use crate::index_contract::{Index, Made};
-use crate::qdrant::{Node, Storage};
+use crate::harness::contracts::index::{Index, Made};
+use crate::harness::servers::qdrant::{Node, Storage};
+use crate::harness::wait::{eventually, when};
+use crate::harness::{LONG, Start, stdio};
 
 mod contract {
-    crate::index_contract::index_contract!(super::empty(1, 1));
+    crate::harness::contracts::index::index_contract!(super::empty(1, 1));
 }
 
 /// Scores are those of all shards together, whichever holds a tool.
 mod contract_on_a_cluster {
-    crate::index_contract::index_contract!(super::empty(2, 3));
+    crate::harness::contracts::index::index_contract!(super::empty(2, 3));
 }
 
 /// Waits long for answers and not at all for anything else.
@@ -78,15 +79,6 @@ fn assert_lexical(answer: &IndexAnswer, documents: &[IndexDocument], query: &[In
     assert_matches_definition(&answer.candidates, documents, |_| true, &words, 10);
 }
 
-/// Waits until something is so.
-async fn until(what: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !what() {
-        assert!(started.elapsed() < LONG, "never so");
-        tokio::task::yield_now().await;
-    }
-}
-
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     timeout(LONG, what).await.unwrap()
 }
@@ -107,7 +99,7 @@ async fn another_node_answers_for_a_dead_one_until_it_is_back() {
     let state = index.state().qdrant.unwrap();
     assert_eq!((state.nodes, state.answering, state.searched, state.error), (2, 1, true, Some("does not answer")));
     one.revive(&storage);
-    until(|| index.state().qdrant.unwrap().answering == 2).await;
+    eventually("both nodes answer", async || index.state().qdrant.unwrap().answering == 2).await;
     let before = one.behaviour.calls("query_batch");
     for _ in 0..4 {
         search(&index, &query, 10).await;
@@ -130,11 +122,11 @@ async fn another_node_answers_for_one_that_hangs() {
     }
     // Once it was waited for; then it was left alone.
     assert_eq!(index.state().qdrant.unwrap().error, Some("does not answer in time"));
-    let started = Instant::now();
+    let asked = one.behaviour.calls("query_batch");
     for _ in 0..4 {
         search(&index, &query, 10).await;
     }
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_eq!(one.behaviour.calls("query_batch"), asked, "nobody waits for it again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -151,17 +143,16 @@ async fn a_slow_cluster_costs_meaning_but_not_the_deadline() {
     let started = Instant::now();
     let slow = answer(&index, &query).await;
     let took = started.elapsed();
-    assert!(took >= timing.search && took < timing.search * 5, "{took:?}");
+    // Qdrant would answer after twice the second time.
+    assert!(took >= timing.search && took < LONG / 2, "{took:?}");
     assert_eq!(slow.warning, Some("ranked by words alone: Qdrant does not answer in time"));
     assert_lexical(&slow, &documents, &query);
 
     // The next ones do not wait, and do not ask.
     let calls = node.behaviour.calls("query_batch");
-    let started = Instant::now();
     for _ in 0..10 {
         assert_eq!(answer(&index, &query).await.warning, slow.warning);
     }
-    assert!(started.elapsed() < timing.search, "{:?}", started.elapsed());
     assert_eq!(node.behaviour.calls("query_batch"), calls);
     let state = index.state();
     assert_eq!((state.documents, state.embedded), (200, 0));
@@ -182,7 +173,7 @@ async fn a_slow_cluster_is_searched_again_when_it_has_recovered() {
     node.behaviour.fail("query_batch", Code::Unavailable, 0);
     assert_eq!(answer(&index, &query).await.warning, Some("ranked by words alone: Qdrant does not answer"));
     node.behaviour.work_again();
-    until(|| index.state().qdrant.unwrap().searched).await;
+    eventually("the cluster is searched", async || index.state().qdrant.unwrap().searched).await;
     assert_eq!(answer(&index, &query).await.warning, None);
     assert_eq!(node.behaviour.calls("create"), 1, "nothing had to be built again");
 }
@@ -303,7 +294,7 @@ async fn the_alias_moves_on_and_old_collections_go_but_only_ours() {
         let target = aliases["test_contract-model_8"].clone();
         assert!(target.starts_with("test_contract-model_8_v2_") && Some(&target) != former.as_ref());
         assert_eq!(aliases.len(), 2);
-        until(|| storage.names().len() == 4).await;
+        eventually("four collections", async || storage.names().len() == 4).await;
         assert!(storage.names().contains(&target));
         former = Some(target);
     }
@@ -405,14 +396,7 @@ async fn the_service_lives_through_the_death_of_its_cluster() {
     storage.clear();
     node.revive(&storage);
     running.until(|body| body["index"]["qdrant"]["answering"] == 1).await;
-    let started = Instant::now();
-    loop {
-        let (_, answer) = running.post("/v1/filter", &filter).await;
-        if answer["warnings"] == json!([]) {
-            break;
-        }
-        assert!(started.elapsed() < LONG, "{answer}");
-    }
+    eventually("no warnings", async || when(running.post("/v1/filter", &filter).await.1, |answer| answer["warnings"] == json!([]))).await;
     let (_, again) = running.post("/v1/tools/search", &search).await;
     assert_eq!(again["tools"], found["tools"]);
     running.stop().await;

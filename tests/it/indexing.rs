@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::json;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
 use toolsieve::adapters::store::SqliteStore;
@@ -22,7 +22,8 @@ use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{EmbedError, Embedder, IndexQuery, IndexQueryText, Store, ToolIndex};
 
 use crate::harness::LONG;
-use crate::sqlite_store::change;
+use crate::harness::process::database::change;
+use crate::harness::wait::eventually;
 
 /// Directions instead of meanings: a text is one of eight axes. Counts what it is asked for.
 #[derive(Default)]
@@ -149,11 +150,7 @@ async fn texts_of_servers_are_in_use() {
         let stop = stop.clone();
         tokio::spawn(async move { indexing.follow(stop).await })
     };
-    let started = Instant::now();
-    while !store.vectors("axes", &[unused]).await.unwrap().is_empty() {
-        assert!(started.elapsed() < LONG, "it was never forgotten");
-        tokio::task::yield_now().await;
-    }
+    eventually("the unused vector is forgotten", async || store.vectors("axes", &[unused]).await.unwrap().is_empty()).await;
     stop.cancel();
     timeout(LONG, following).await.unwrap().unwrap();
     let texts = [MAIL, CLOCK].map(Fingerprint::of_text);

@@ -3,16 +3,16 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::process::{Service, command, write_config};
-use crate::harness::{LONG, stdio};
-use crate::keys::ADMIN;
-use crate::sqlite_store::change;
+use crate::harness::keys::ADMIN;
+use crate::harness::process::database::change;
+use crate::harness::process::{Service, command, ended, write_config};
+use crate::harness::stdio;
+use crate::harness::wait::eventually;
 
 fn servers() -> Value {
     json!({"box": stdio(&[])})
@@ -48,12 +48,7 @@ fn refused(folder: &Path) -> Output {
     let mut command = command(folder);
     set(&mut command);
     let mut process = command.args(["--port", "0"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let begun = Instant::now();
-    while process.try_wait().unwrap().is_none() && begun.elapsed() < LONG {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    // One that has started is ended, and has no exit code then.
-    let _ = process.kill();
+    ended(&mut process);
     process.wait_with_output().unwrap()
 }
 
@@ -128,15 +123,13 @@ async fn a_tag_a_toolset_and_an_approval_count_as_a_rule_does() {
     ];
     for (what, method, path, mut body) in given {
         let folder = used(async |service| {
-            let begun = Instant::now();
-            let mut known = send(service, Method::GET, tool, &json!({})).await;
-            while known.0 != StatusCode::OK || known.1["published"] != true {
-                assert!(begun.elapsed() < LONG, "never listed: {known:?}");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                known = send(service, Method::GET, tool, &json!({})).await;
-            }
+            let known = eventually("the tool is published", async || {
+                let (status, known) = send(service, Method::GET, tool, &json!({})).await;
+                if status == StatusCode::OK && known["published"] == true { Ok(known) } else { Err(format!("{status}: {known}")) }
+            })
+            .await;
             if body.is_null() {
-                body = json!({"fingerprint": known.1["definition"]["fingerprint"]});
+                body = json!({"fingerprint": known["definition"]["fingerprint"]});
             }
             let (status, answer) = send(service, method, &path, &body).await;
             assert!(status.is_success(), "{what}: {answer}");

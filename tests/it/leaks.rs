@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use nix::sys::signal::{Signal, kill};
@@ -11,9 +10,10 @@ use nix::unistd::Pid;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::example;
 use crate::harness::process::Service;
-use crate::harness::{LONG, example};
-use crate::mcp_adapter::HttpServer;
+use crate::harness::servers::http::HttpServer;
+use crate::harness::wait::{eventually, when};
 
 /// Servers that are killed and changed in every round.
 const SERVERS: usize = 8;
@@ -69,15 +69,12 @@ impl Trial {
 
     /// Calls until the answer is right.
     async fn until(&self, path: &str, is_right: impl Fn(StatusCode, &Value) -> bool) -> Value {
-        let begun = Instant::now();
-        loop {
+        let what = format!("the answer of {path} that the test wants");
+        eventually(&what, async || {
             let (status, body) = self.call(path).await;
-            if is_right(status, &body) {
-                return body;
-            }
-            assert!(begun.elapsed() < LONG, "{path}: still {status}: {body}\n{}", self.service.log());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+            if is_right(status, &body) { Ok(body) } else { Err(format!("{status}: {body}\n{}", self.service.log())) }
+        })
+        .await
     }
 
     async fn until_status(&self, path: &str, status: StatusCode) {
@@ -132,16 +129,11 @@ impl Trial {
 
     /// Waits until the index has followed, so that nothing goes on in the background.
     async fn settle(&self) {
-        let begun = Instant::now();
-        loop {
+        eventually("the index has every tool", async || {
             let body: Value = self.client.get(format!("{}/readyz", self.service.url)).send().await.unwrap().json().await.unwrap();
-            let index = &body["index"];
-            if index["documents"] == body["tools"] && index["embedded"] == body["tools"] {
-                return;
-            }
-            assert!(begun.elapsed() < LONG, "{body}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            when(body, |body| body["index"]["documents"] == body["tools"] && body["index"]["embedded"] == body["tools"])
+        })
+        .await;
     }
 
     fn folder(&self, name: &str) -> std::path::PathBuf {
@@ -177,11 +169,8 @@ impl Trial {
 
     /// Waits until it is so: what has ended is not gone in the same moment.
     async fn comes_down<T: PartialOrd + std::fmt::Debug>(&self, what: &str, measure: impl Fn() -> T, limit: T) {
-        let begun = Instant::now();
-        while measure() > limit {
-            assert!(begun.elapsed() < Duration::from_secs(20), "{what}: {:?}, more than {limit:?}", measure());
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        let what = format!("{what}: at most {limit:?}");
+        eventually(&what, async || when(measure(), |measured| *measured <= limit).map_err(|measured| format!("{measured:?}"))).await;
     }
 }
 

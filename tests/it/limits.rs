@@ -1,13 +1,12 @@
 //! Limits: who comes too often is told when to come again, and nobody else notices.
 
-use std::time::Duration;
-
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::service::catalog::reload::Trigger;
 
-use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::{ADMIN, KEY, administer, create, with_key};
+use crate::harness::keys::{ADMIN, KEY, administer, create, with_key};
+use crate::harness::wait::eventually;
+use crate::harness::{Running, Start, stdio};
 
 async fn start(environment: &[(&'static str, &'static str)], from_files: bool) -> Running {
     let environment = environment.iter().copied().chain([("TOOLSIEVE_ADMIN_KEY", ADMIN)]).collect();
@@ -68,16 +67,12 @@ async fn a_caller_over_its_limit_is_told_when_to_come_again() {
 
 /// The entries of calls that ended so, when there are so many.
 async fn until_logged(service: &Running, outcome: &str, count: usize) -> (StatusCode, Vec<Value>) {
-    let started = std::time::Instant::now();
-    loop {
+    eventually(&format!("{count} calls that ended as {outcome} in the audit log"), async || {
         let (status, log) = administer(service, Method::GET, &format!("/v1/admin/audit?outcome={outcome}"), &json!({})).await;
         let entries = log["entries"].as_array().unwrap_or_else(|| panic!("{log}")).clone();
-        if entries.len() >= count {
-            return (status, entries);
-        }
-        assert!(started.elapsed() < LONG, "{log}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        if entries.len() >= count { Ok((status, entries)) } else { Err(log) }
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,14 +109,11 @@ async fn a_server_gets_so_many_calls_at_a_time() {
         })
     };
     let under_way = [hanging(), hanging()];
-    let started = std::time::Instant::now();
-    let refused = loop {
+    let refused = eventually("both places are taken", async || {
         let answer = call(&service, KEY, "/one/echo").await;
-        if answer.0 == StatusCode::TOO_MANY_REQUESTS {
-            break answer;
-        }
-        assert!(started.elapsed() < LONG, "{answer:?}");
-    };
+        (answer.0 == StatusCode::TOO_MANY_REQUESTS).then_some(answer)
+    })
+    .await;
     assert_eq!(refused.1, Some(1));
     assert!(refused.2["detail"].as_str().unwrap().starts_with("this server takes 2 calls at a time"), "{}", refused.2);
     assert_ne!(call(&service, KEY, "/time/get_current_time").await.0, StatusCode::TOO_MANY_REQUESTS, "another server takes calls");
@@ -129,13 +121,7 @@ async fn a_server_gets_so_many_calls_at_a_time() {
         call.abort();
     }
     // Their callers are gone: the places are free again.
-    loop {
-        let (status, ..) = call(&service, KEY, "/one/echo").await;
-        if status == StatusCode::OK {
-            break;
-        }
-        assert!(started.elapsed() < LONG, "{status}");
-    }
+    eventually("a place is free", async || call(&service, KEY, "/one/echo").await.0 == StatusCode::OK).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,6 @@
 use std::io::{PipeReader, PipeWriter, Write as _, pipe};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,7 +12,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::process::{Service, command, ended, write_config};
-use crate::harness::{LONG, stdio};
+use crate::harness::stdio;
+use crate::harness::wait::{eventually, when};
 
 /// As much as a pipe takes before a writer has to wait for its reader.
 const PIPE: usize = 64 * 1024;
@@ -57,14 +57,12 @@ impl Mute {
 
     /// Calls until the answer is 200, and returns it.
     async fn called(&self, tool: &str) -> Value {
-        let begun = Instant::now();
-        loop {
-            if let Some((StatusCode::OK, body)) = self.post(&format!("/test/{tool}"), &json!({})).await {
-                return body;
-            }
-            assert!(begun.elapsed() < LONG, "{tool} is never answered");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let what = format!("{tool} is answered");
+        eventually(&what, async || match self.post(&format!("/test/{tool}"), &json!({})).await {
+            Some((StatusCode::OK, body)) => Ok(body),
+            other => Err(format!("{other:?}")),
+        })
+        .await
     }
 
     /// What everybody may expect of a service that runs.
@@ -146,13 +144,9 @@ async fn on_a_terminal(before: &str) -> (Mute, Killed, Pid) {
 
 /// Waits for the end of a process that is nobody's child here.
 async fn gone(process: Pid) {
-    let begun = Instant::now();
     // What has ended may still wait for whoever asks how.
     let is_there = || std::fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
-    while is_there() {
-        assert!(begun.elapsed() < LONG, "it does not stop");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually("the process ends", async || !is_there()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,11 +177,11 @@ async fn the_name_of_a_tool_makes_no_line_of_the_log() {
     let mut service = Service::start(folder.path(), &servers, |_| {});
     service.until_logged("connected");
     let path: String = percent_encoding::utf8_percent_encode(&name, percent_encoding::NON_ALPHANUMERIC).to_string();
-    let begun = Instant::now();
-    while !service.log().contains("invalid_arguments") {
+    eventually("`invalid_arguments` in the log", async || {
         let _ = Client::new().post(format!("{}/test/{path}", service.url)).body("[]").send().await;
-        assert!(begun.elapsed() < LONG, "{}", service.log());
-    }
+        when(service.log(), |log| log.contains("invalid_arguments"))
+    })
+    .await;
     assert_eq!(service.stop().code(), Some(0));
     let log = service.log();
     assert!(log.contains(r"x\n2026-11-22T14:30:00.000000Z  INFO API key revoked"), "{log}");

@@ -12,9 +12,9 @@ use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig
 use rmcp::{ClientHandler, model};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{KEY, administer, start as with_admin};
+use crate::harness::mcp::newer_era;
 use crate::harness::{Running, Start, stdio};
-use crate::keys::{administer, start as with_admin};
-use crate::mcp_stdio::newer_era;
 
 const ERAS: [Era; 2] = [Era::Older, Era::Newer];
 
@@ -231,7 +231,7 @@ async fn what_is_denied_is_unknown_here_too() {
     let service = with_admin(&[]).await;
     let rules = json!({"rules": [{"effect": "block", "tools": ["echo"]}]});
     assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
-    let client = connect(&service, "/mcp", Some("the-service-key"), Era::Newer).await;
+    let client = connect(&service, "/mcp", Some(KEY), Era::Newer).await;
     assert!(!names(&client).await.contains(&"one__echo".to_owned()));
     for asked in [call("one__echo", &json!({})), call("run_tool", &json!({"name": "one__echo", "arguments": {}}))] {
         let ServiceError::McpError(error) = client.call_tool(asked).await.unwrap_err() else { panic!("another error") };

@@ -3,10 +3,10 @@
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{ADMIN, KEY, create};
+use crate::harness::mcp::newer_era;
+use crate::harness::servers::http::HttpServer;
 use crate::harness::{Running, Start};
-use crate::keys::{ADMIN, KEY, create};
-use crate::mcp_adapter::HttpServer;
-use crate::mcp_stdio::newer_era;
 
 /// What a named key looks like.
 const NAMED: &str = "tsk_0123456789ab_0123456789abcdef0123456789abcdef";

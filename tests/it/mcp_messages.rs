@@ -4,9 +4,10 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{ADMIN, administer, start_on, with_key};
+use crate::harness::mcp::bridge::Bridge;
+use crate::harness::mcp::newer_era;
 use crate::harness::{Running, Start, example, stdio};
-use crate::keys::{ADMIN, administer, start_on, with_key};
-use crate::mcp_stdio::{Bridge, newer_era};
 
 const BOTH: &str = "application/json, text/event-stream";
 /// What a tree of values would change, and one that it would refuse.

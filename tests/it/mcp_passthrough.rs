@@ -3,15 +3,18 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::KEY;
+use crate::harness::mcp::client::{Client, Stream};
+use crate::harness::mcp::request;
+use crate::harness::wait::eventually;
 use crate::harness::{Running, Start, stdio};
-use crate::mcp_sessions::{Client, Stream, request};
 
 /// Two servers with everything, and settings beside.
 async fn start(environment: &[(&'static str, &'static str)]) -> Running {
     let mut environment = environment.to_vec();
-    environment.push(("TOOLSIEVE_ADMIN_KEY", crate::keys::ADMIN));
+    environment.push(("TOOLSIEVE_ADMIN_KEY", crate::harness::keys::ADMIN));
     let servers = json!({"one": stdio(&["more"]), "my_two": stdio(&["more"]), "plain": stdio(&[])});
-    let running = Start { servers, key: Some("the-service-key"), environment, ..Start::default() }.start().await;
+    let running = Start { servers, key: Some(KEY), environment, ..Start::default() }.start().await;
     running.settled().await;
     running
 }
@@ -78,7 +81,7 @@ async fn prompts_and_resources_say_whose_they_are() {
 async fn a_server_without_a_visible_tool_is_not_there() {
     let service = start(&[]).await;
     let rules = json!({"rules": [{"effect": "block", "servers": ["my_two"]}]});
-    assert_eq!(crate::keys::administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    assert_eq!(crate::harness::keys::administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
     let client = Client::new(&service, "/mcp", None);
     assert_eq!(of(&result(&client, "prompts/list", json!({})).await["prompts"], "name"), ["one__greet"]);
     let listed = result(&client, "resources/list", json!({})).await;
@@ -142,15 +145,14 @@ async fn notes_come_to_who_asked_for_them() {
     assert!(said(&quiet)["error"].is_string(), "no server is told that it may ask: {quiet}");
     result(&client, "logging/setLevel", json!({"level": "info"})).await;
     // While the call before is not quite over, nobody knows whose note it is, and the answer comes alone.
-    let mut number = 8;
-    let (mut stream, note) = loop {
+    let mut number = 7;
+    let (mut stream, note) = eventually("a note", async || {
+        number += 1;
         let mut stream = Stream::new(client.send(Method::POST, Some(&request(number, "tools/call", &call))).await);
-        match stream.next().await {
-            Some(note) => break (stream, note),
-            None => number += 1,
-        }
-        assert!(number < 100, "no note came");
-    };
+        let note = stream.next().await?;
+        Some((stream, note))
+    })
+    .await;
     assert_eq!((&note["method"], &note["params"]["data"]), (&json!("notifications/message"), &json!("about to ask")));
     assert_eq!(stream.next().await.unwrap()["id"], number);
 }

@@ -1,14 +1,13 @@
 //! Calls of clients of protocol 2026-07-28 in which somebody is asked something: over servers that know of it, and over those that ask
 //! on their connection.
 
-use std::time::{Duration, Instant};
-
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{ADMIN, KEY, administer, create};
+use crate::harness::servers::http::HttpServer;
+use crate::harness::wait::eventually;
 use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::{ADMIN, administer, create};
-use crate::mcp_adapter::HttpServer;
 
 const VERSION: &str = "2026-07-28";
 const BIG: &str = "12345678901234567890123";
@@ -22,7 +21,7 @@ async fn start_with(environment: &[(&'static str, &'static str)], more: Value) -
     let mut environment = environment.to_vec();
     environment.extend([("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_MCP__ELICITATION", "true")]);
     let servers = with(more, json!({"old": stdio(&["more"]), "older": stdio(&["more"]), "new": stdio(&["more", "modern"])}));
-    let running = Start { servers, key: Some("the-service-key"), environment, ..Start::default() }.start().await;
+    let running = Start { servers, key: Some(KEY), environment, ..Start::default() }.start().await;
     let ready = running.settled().await;
     let protocol = |name: &str| {
         let servers = ready["servers"].as_array().unwrap();
@@ -100,17 +99,6 @@ fn asks(answer: &Value) -> Vec<&String> {
     answer["result"]["inputRequests"].as_object().unwrap_or_else(|| panic!("{answer}")).keys().collect()
 }
 
-async fn until<T>(what: impl AsyncFn() -> Result<T, Value>) -> T {
-    let started = Instant::now();
-    loop {
-        match what().await {
-            Ok(found) => return found,
-            Err(seen) => assert!(started.elapsed() < LONG, "never so: {seen}"),
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn questions_of_a_newer_server_pass_through() {
     let service = start(&[]).await;
@@ -184,7 +172,7 @@ async fn a_question_is_neither_a_failure_nor_the_end_of_a_call() {
         let done = client.call(name, json!({}), answering(&question, &key, "Anna")).await;
         assert!(done["result"]["content"].is_array(), "{done}");
     }
-    let outcomes = until(async || {
+    let outcomes = eventually("three entries in the audit log", async || {
         let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?tool=ask_rounds", &json!({})).await;
         let entries = log["entries"].as_array().unwrap();
         let of = |server: &str| -> Vec<Value> {
@@ -195,7 +183,7 @@ async fn a_question_is_neither_a_failure_nor_the_end_of_a_call() {
     })
     .await;
     assert_eq!(outcomes, (vec![json!("success"), json!("input_required")], vec![json!("success")]), "newest first");
-    let counts = until(async || {
+    let counts = eventually("the usage of both servers", async || {
         let (_, usage) = administer(&service, Method::GET, "/v1/admin/usage", &json!({})).await;
         let tools = usage["tools"].as_array().unwrap();
         let of = |server: &str| tools.iter().find(|tool| tool["tool"] == "ask_rounds" && tool["server"] == server).cloned();

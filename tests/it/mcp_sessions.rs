@@ -1,116 +1,14 @@
 //! Sessions of MCP clients of the older era, over HTTP.
 
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use toolsieve::service::catalog::reload::Trigger;
 
+use crate::harness::keys::create;
+use crate::harness::mcp::client::{ACCEPT, Client, SESSION};
+use crate::harness::mcp::request;
 use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::create;
-
-const ACCEPT: (&str, &str) = ("accept", "application/json, text/event-stream");
-const SESSION: &str = "mcp-session-id";
-
-/// One client of the older era, without any SDK.
-pub(crate) struct Client<'a> {
-    service: &'a Running,
-    path: &'static str,
-    key: Option<String>,
-    session: Option<String>,
-}
-
-impl<'a> Client<'a> {
-    pub(crate) fn new(service: &'a Running, path: &'static str, key: Option<&str>) -> Self {
-        Self { service, path, key: key.map(str::to_owned), session: None }
-    }
-
-    /// Says hello, and takes the session that it gets.
-    pub(crate) async fn greeted(self) -> Self {
-        self.greeted_with(json!({})).await
-    }
-
-    /// The same with what it can do.
-    pub(crate) async fn greeted_with(mut self, capabilities: Value) -> Self {
-        let hello = json!({"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "test", "version": "1"}});
-        let response = self.send(Method::POST, Some(&request(0, "initialize", &hello))).await;
-        assert_eq!(response.status(), StatusCode::OK);
-        self.session = response.headers().get(SESSION).map(|id| id.to_str().unwrap().to_owned());
-        let answer: Value = response.json().await.unwrap();
-        assert_eq!(answer["result"]["capabilities"]["tools"]["listChanged"], json!(self.session.is_some().then_some(true)), "{answer}");
-        self
-    }
-
-    fn build(&self, method: Method) -> reqwest::RequestBuilder {
-        let request = self.service.client.request(method, format!("{}{}", self.service.url, self.path)).header(ACCEPT.0, ACCEPT.1);
-        let request = match self.key.as_deref().or(self.service.key.as_deref()) {
-            Some(key) => request.bearer_auth(key),
-            None => request,
-        };
-        match &self.session {
-            Some(session) => request.header(SESSION, session),
-            None => request,
-        }
-    }
-
-    pub(crate) async fn send(&self, method: Method, message: Option<&Value>) -> Response {
-        let request = self.build(method);
-        let request = match message {
-            Some(message) => request.json(message),
-            None => request,
-        };
-        request.send().await.unwrap()
-    }
-
-    pub(crate) async fn ask(&self, method: &str, params: Value) -> (StatusCode, Value) {
-        let response = self.send(Method::POST, Some(&request(1, method, &params))).await;
-        (response.status(), response.json().await.unwrap())
-    }
-
-    pub(crate) async fn tools(&self) -> Vec<String> {
-        let (status, answer) = self.ask("tools/list", json!({})).await;
-        assert_eq!(status, StatusCode::OK, "{answer}");
-        answer["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
-    }
-
-    pub(crate) async fn listen(&self) -> Stream {
-        let response = self.send(Method::GET, None).await;
-        assert_eq!((response.status(), &response.headers()["content-type"]), (StatusCode::OK, &"text/event-stream".parse().unwrap()));
-        Stream::new(response)
-    }
-}
-
-pub(crate) fn request(id: u32, method: &str, params: &Value) -> Value {
-    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
-}
-
-/// A stream of events.
-pub(crate) struct Stream {
-    response: Response,
-    text: String,
-}
-
-impl Stream {
-    pub(crate) fn new(response: Response) -> Self {
-        Self { response, text: String::new() }
-    }
-
-    /// The next message, or `None` when the stream has ended.
-    pub(crate) async fn next(&mut self) -> Option<Value> {
-        loop {
-            if let Some((event, rest)) = self.text.split_once("\n\n") {
-                let data = event.lines().filter_map(|line| line.strip_prefix("data: ")).collect::<String>();
-                let rest = rest.len();
-                self.text.drain(..self.text.len() - rest);
-                if !data.is_empty() {
-                    return Some(serde_json::from_str(&data).unwrap());
-                }
-                continue;
-            }
-            let chunk = timeout(LONG, self.response.chunk()).await.expect("nothing came").unwrap()?;
-            self.text.push_str(std::str::from_utf8(&chunk).unwrap());
-        }
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_listens_is_told_when_their_list_has_changed() {
@@ -146,15 +44,15 @@ async fn who_listens_is_told_when_their_list_has_changed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_is_its_callers_and_its_address() {
-    let service = crate::keys::start(&[]).await;
+    let service = crate::harness::keys::start(&[]).await;
     let (_, key) = create(&service, json!({"name": "other"})).await;
     let own = Client::new(&service, "/mcp", None).greeted().await;
     let session = own.session.clone();
     assert!(session.as_ref().is_some_and(|id| id.len() == 32));
-    let unknown = Client { session: Some("0".repeat(32)), ..Client::new(&service, "/mcp", None) };
-    let others = Client { session: session.clone(), ..Client::new(&service, "/mcp", Some(&key)) };
-    let elsewhere = Client { session: session.clone(), ..Client::new(&service, "/mcp?mode=meta", None) };
-    let server = Client { session: session.clone(), ..Client::new(&service, "/one/mcp", None) };
+    let unknown = Client::new(&service, "/mcp", None).in_session(Some("0".repeat(32)));
+    let others = Client::new(&service, "/mcp", Some(&key)).in_session(session.clone());
+    let elsewhere = Client::new(&service, "/mcp?mode=meta", None).in_session(session.clone());
+    let server = Client::new(&service, "/one/mcp", None).in_session(session.clone());
     let mut answers = Vec::new();
     for client in [&unknown, &others, &elsewhere, &server] {
         for method in [Method::POST, Method::GET, Method::DELETE] {
@@ -191,7 +89,7 @@ async fn a_call_is_cancelled_by_a_notification() {
 #[tokio::test(flavor = "multi_thread")]
 async fn caps_hold_and_who_has_no_key_takes_no_room() {
     let caps = [("TOOLSIEVE_MCP__SESSIONS_PER_CALLER", "2"), ("TOOLSIEVE_MCP__SESSIONS_TOTAL", "3")];
-    let service = crate::keys::start(&caps).await;
+    let service = crate::harness::keys::start(&caps).await;
     for _ in 0..20 {
         let hello = request(1, "initialize", &json!({}));
         let refused = service.client.post(format!("{}/mcp", service.url)).header(ACCEPT.0, ACCEPT.1).json(&hello).send().await.unwrap();
@@ -224,7 +122,7 @@ async fn without_sessions_all_is_as_it_was() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_server_is_reached_under_its_own_names() {
-    let service = crate::keys::start(&[]).await;
+    let service = crate::harness::keys::start(&[]).await;
     let client = Client::new(&service, "/one/mcp", None).greeted().await;
     let names = client.tools().await;
     assert!(names.contains(&"echo".to_owned()) && !names.contains(&"find_tools".to_owned()), "{names:?}");
@@ -233,7 +131,7 @@ async fn one_server_is_reached_under_its_own_names() {
     let (_, unknown) = client.ask("tools/call", json!({"name": "one__echo", "arguments": {}})).await;
     assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
     let rules = json!({"rules": [{"effect": "block", "tools": ["echo"]}, {"effect": "block", "servers": ["time"]}]});
-    assert_eq!(crate::keys::administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    assert_eq!(crate::harness::keys::administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
     assert!(!client.tools().await.contains(&"echo".to_owned()));
     let (_, denied) = client.ask("tools/call", json!({"name": "echo", "arguments": {}})).await;
     assert_eq!((&denied["error"]["code"], &denied["error"]["message"]), (&json!(-32602), &json!("Unknown tool: echo")));

@@ -11,6 +11,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::settings::McpoSettings;
 
+use crate::harness::servers::store_tokens;
 use crate::harness::{Running, Start, stdio};
 
 /// What an MCP server behind OAuth and its authorisation server hold.
@@ -75,17 +76,6 @@ fn peer(tokens: &[&str], renews: bool) -> (web::Data<Peer>, String) {
     let address = format!("http://{}", server.addrs()[0]);
     tokio::spawn(server.run());
     (peer, address)
-}
-
-/// mcpo's folder of tokens below a home, with those of the server `remote`.
-pub(crate) fn store_tokens(home: &Path, token: &Value) {
-    let folder = home.join(".mcpo/tokens");
-    fs::create_dir_all(&folder).unwrap();
-    // python3 -c 'import hashlib; print(hashlib.md5(b"remote").hexdigest()[:8])'
-    let stem = "2c18e486";
-    fs::write(folder.join(format!("{stem}_tokens.json")), token.to_string()).unwrap();
-    let client = json!({"client_id": "id-1", "client_secret": "secret-1", "redirect_uris": ["http://localhost:3030/callback"]});
-    fs::write(folder.join(format!("{stem}_client.json")), client.to_string()).unwrap();
 }
 
 async fn with_oauth(address: &str, home: &Path) -> Running {

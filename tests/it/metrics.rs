@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::keys::{ADMIN, KEY, administer, create, start_on, with_key};
 use crate::harness::{Running, stdio};
-use crate::keys::{ADMIN, KEY, administer, create, start_on, with_key};
 
 async fn start(environment: &[(&'static str, &'static str)]) -> Running {
     start_on(json!({"one": stdio(&[]), "time": stdio(&["list=time"]), "mail": stdio(&["list=mail"])}), environment).await

@@ -7,8 +7,8 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::servers::store_tokens;
 use crate::harness::{Running, Start};
-use crate::mcpo::store_tokens;
 
 /// An MCP server or an authorisation server, as it says of itself.
 #[derive(Default)]

@@ -9,10 +9,11 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::service::catalog::reload::Trigger;
 
-use crate::definitions::{Listed, other, read};
+use crate::harness::answers::{published, set};
+use crate::harness::keys::{ADMIN, KEY, administer, create, with_key};
+use crate::harness::rules::rule;
+use crate::harness::servers::listed::{Listed, other, read};
 use crate::harness::{Running, Start, example, stdio};
-use crate::keys::{ADMIN, KEY, administer, create, with_key};
-use crate::policy::{published, rule};
 
 const FOREIGN: [&str; 3] = ["weather", "my__tool", "files__never_there"];
 
@@ -53,10 +54,6 @@ impl Asking {
 /// All names of an answer, whoever they are said to belong to.
 fn names(answer: &Value) -> BTreeSet<String> {
     answer["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
-}
-
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 fn servers(listed: &Listed) -> Value {

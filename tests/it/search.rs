@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -12,12 +12,11 @@ use toolsieve::domain::catalog::catalog::ServerListing;
 use toolsieve::domain::catalog::tool::ServerName;
 use toolsieve::service::ports::ListingStore;
 
+use crate::harness::process::built::toolsieve;
 use crate::harness::stdio;
 
 fn search(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null()).current_dir(folder);
-    command.arg("search").args(arguments).output().unwrap()
+    toolsieve().current_dir(folder).arg("search").args(arguments).output().unwrap()
 }
 
 fn said(output: &Output) -> (String, String) {

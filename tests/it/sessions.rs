@@ -1,17 +1,18 @@
 //! Sessions: what they publish, whose they are, how they end, and a hundred of them at a time.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::answers::{operations, published, set, shape};
+use crate::harness::keys::{ADMIN, KEY, administer, create, start_on, with_key};
+use crate::harness::servers::four;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start};
-use crate::keys::{ADMIN, KEY, administer, create, shape, start_on, with_key};
-use crate::toolsets::{operations, published, servers};
 
 async fn start(environment: &[(&'static str, &'static str)]) -> Running {
-    start_on(servers(), environment).await
+    start_on(four(), environment).await
 }
 
 async fn make(service: &Running, key: &str, body: Value) -> Value {
@@ -24,10 +25,6 @@ async fn make(service: &Running, key: &str, body: Value) -> Value {
 async fn get(service: &Running, key: &str, path: &str) -> (StatusCode, Value) {
     let response = with_key(service, Method::GET, path, key).send().await.unwrap();
     (response.status(), response.json().await.unwrap())
-}
-
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 fn names(answer: &Value) -> BTreeSet<String> {
@@ -207,15 +204,11 @@ async fn sessions_are_few_end_and_survive() {
 
     let short = make(&service, KEY, json!({"servers": ["time"], "ttl_seconds": 1})).await;
     assert_eq!(service.get(&address(&short)).await.0, StatusCode::OK);
-    let begun = std::time::Instant::now();
-    while service.get(&address(&short)).await.0 == StatusCode::OK {
-        assert!(begun.elapsed() < crate::harness::LONG);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("the session ends after its second", async || service.get(&address(&short)).await.0 != StatusCode::OK).await;
     let mut environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
     environment.extend_from_slice(&caps);
     let folder = service.stop().await;
-    let service = Start { servers: servers(), key: Some(KEY), environment, folder: Some(folder), ..Start::default() }.start().await;
+    let service = Start { servers: four(), key: Some(KEY), environment, folder: Some(folder), ..Start::default() }.start().await;
     let (status, document) = service.get(&address(&two)).await;
     assert_eq!((status, published(&document).len()), (StatusCode::OK, 3), "it survives a restart");
     assert_eq!(service.get(&address(&three)).await.0, StatusCode::NOT_FOUND, "it was not used, and made room");
@@ -315,13 +308,10 @@ async fn administrators_see_all_sessions_and_end_them() {
     let gone = with_key(&service, Method::GET, &address(&others), &other).send().await.unwrap();
     assert_eq!(gone.status(), StatusCode::NOT_FOUND);
     assert_eq!(service.get(&address(&own)).await.0, StatusCode::OK);
-    let begun = std::time::Instant::now();
-    let log = loop {
+    let log = eventually("the end of the session in the audit log", async || {
         let (_, log) = administer(&service, Method::GET, "/v1/admin/audit?action=session_end", &json!({})).await;
-        if log["entries"].as_array().is_some_and(|entries| !entries.is_empty()) {
-            break log;
-        }
-        assert!(begun.elapsed() < crate::harness::LONG, "{log}");
-    };
+        when(log, |log| log["entries"].as_array().is_some_and(|entries| !entries.is_empty()))
+    })
+    .await;
     assert_eq!(log["entries"][0]["subject"], "key:other", "{log}");
 }

@@ -24,7 +24,8 @@ use toolsieve::service::ports::{
 };
 use toolsieve::settings::{DefinitionChanges, DefinitionSettings};
 
-use crate::store_contract::{chat, events, listing, set, store_contract, text, vector, written};
+use crate::harness::contracts::store::{chat, events, listing, set, store_contract, text, vector, written};
+use crate::harness::process::database::{change, connect};
 
 /// Vectors of one call in the test with the killed process: several statements of one transaction.
 const BATCH: usize = 1000;
@@ -484,17 +485,6 @@ async fn a_file_of_the_version_before_loses_nothing() {
     let hour_ago = SystemTime::now() - Duration::from_hours(1);
     assert_eq!(store.forget_unused("other", &[], &[], hour_ago).await.unwrap(), 0);
     assert_eq!(store.vectors("model", &[text(1)]).await.unwrap().len(), 1);
-}
-
-async fn connect(path: &Path) -> sqlx::SqliteConnection {
-    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
-    sqlx::ConnectOptions::connect(&options).await.unwrap()
-}
-
-pub(crate) async fn change(path: &Path, statement: &'static str) {
-    let mut connection = connect(path).await;
-    sqlx::query(statement).execute(&mut connection).await.unwrap();
-    sqlx::Connection::close(connection).await.unwrap();
 }
 
 async fn read(path: &Path, query: &'static str) -> Vec<String> {

@@ -7,16 +7,14 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use toolsieve::service::catalog::reload::Trigger;
 
-use crate::harness::process;
-use crate::harness::{Running, Start, stdio};
-use crate::keys::{ADMIN, KEY, administer, command, create, shape, start_on, with_key};
-
-pub(crate) fn servers() -> Value {
-    json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"]), "one": stdio(&["list=small"])})
-}
+use crate::harness::answers::{operations, published, set, shape};
+use crate::harness::keys::{ADMIN, KEY, administer, command, create, start_on, with_key};
+use crate::harness::servers::four;
+use crate::harness::wait::{eventually, when};
+use crate::harness::{Running, Start, process};
 
 async fn start() -> Running {
-    start_on(servers(), &[]).await
+    start_on(four(), &[]).await
 }
 
 async fn put(service: &Running, name: &str, body: Value) -> Value {
@@ -31,23 +29,9 @@ async fn put_letters(service: &Running) -> Value {
     put(service, "letters", body).await
 }
 
-/// Published names in a document, without the meta-tools.
-pub(crate) fn published(document: &Value) -> BTreeSet<String> {
-    operations(document).into_iter().filter(|name| name.contains("__")).collect()
-}
-
-pub(crate) fn operations(document: &Value) -> BTreeSet<String> {
-    let paths = document["paths"].as_object().unwrap_or_else(|| panic!("{document}"));
-    paths.values().map(|item| item["post"]["operationId"].as_str().unwrap().to_owned()).collect()
-}
-
 fn names(answer: &Value) -> BTreeSet<String> {
     let ours = answer["tools"].as_array().unwrap().iter().filter(|tool| tool["server"].is_string());
     ours.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
-}
-
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 const LETTERS: [&str; 3] = ["mail__list_emails", "mail__search_emails", "time__get_current_time"];
@@ -137,7 +121,7 @@ async fn what_one_sees_nothing_of_is_not_there() {
 #[tokio::test(flavor = "multi_thread")]
 async fn administrators_change_them_and_the_settings_keep_their_own() {
     let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
-    let service = Start { servers: servers(), key: Some(KEY), environment, from_files: true, ..Start::default() }.start().await;
+    let service = Start { servers: four(), key: Some(KEY), environment, from_files: true, ..Start::default() }.start().await;
     service.settled().await;
     let file = service.folder.path().join("toolsieve.toml");
     let write = async |text: &str| {
@@ -177,24 +161,20 @@ async fn administrators_change_them_and_the_settings_keep_their_own() {
 
     let folder = service.stop().await;
     let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
-    let service = Start { servers: servers(), key: Some(KEY), environment, folder: Some(folder), ..Start::default() }.start().await;
+    let service = Start { servers: four(), key: Some(KEY), environment, folder: Some(folder), ..Start::default() }.start().await;
     assert_eq!(published(&service.get("/toolsets/mail/openapi.json").await.1), set(&["mail__send_email"]), "it survives a restart");
     let gone = with_key(&service, Method::DELETE, "/v1/admin/toolsets/mail", ADMIN);
     assert_eq!(gone.send().await.unwrap().status(), StatusCode::NO_CONTENT);
     assert_eq!(service.get("/toolsets/mail/openapi.json").await.0, StatusCode::NOT_FOUND);
     assert_eq!(administer(&service, Method::DELETE, "/v1/admin/toolsets/mail", &json!({})).await.0, StatusCode::NOT_FOUND);
-    let begun = std::time::Instant::now();
-    loop {
+    let log = eventually("three entries in the audit log", async || {
         let (_, log) = administer(&service, Method::GET, "/v1/admin/audit", &json!({})).await;
-        let said = log["entries"].as_array().unwrap().iter().map(|entry| format!("{} {}", entry["action"], entry["subject"]));
-        let said: Vec<String> = said.collect();
-        if said.len() == 3 {
-            assert_eq!(said, ["\"toolset_remove\" \"mail\"", "\"toolset_replace\" \"mail\"", "\"toolset_replace\" \"mail\""]);
-            break;
-        }
-        assert!(begun.elapsed() < crate::harness::LONG, "{log}");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+        when(log, |log| log["entries"].as_array().unwrap().len() == 3)
+    })
+    .await;
+    let said = log["entries"].as_array().unwrap().iter().map(|entry| format!("{} {}", entry["action"], entry["subject"]));
+    let said: Vec<String> = said.collect();
+    assert_eq!(said, ["\"toolset_remove\" \"mail\"", "\"toolset_replace\" \"mail\"", "\"toolset_replace\" \"mail\""]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -255,7 +235,7 @@ async fn the_command_line_chooses_what_is_shown() {
     let file = folder.path().join("toolsieve.toml");
     fs::write(&file, SETTINGS).unwrap();
     let serve = |arguments: &[&str]| {
-        process::write_config(folder.path(), &servers());
+        process::write_config(folder.path(), &four());
         let mut command = process::command(folder.path());
         command.args(["--port", "0", "--settings"]).arg(&file).args(arguments);
         command
@@ -271,19 +251,15 @@ async fn the_command_line_chooses_what_is_shown() {
     }
     let shown = async |arguments: Vec<&str>| {
         let settings = file.clone();
-        let service = process::Service::start(folder.path(), &servers(), |command| {
+        let service = process::Service::start(folder.path(), &four(), |command| {
             command.arg("--settings").arg(settings).args(arguments);
         });
         let client = reqwest::Client::new();
-        let begun = std::time::Instant::now();
-        loop {
+        eventually("all 13 tools", async || {
             let ready: Value = client.get(format!("{}/readyz", service.url)).send().await.unwrap().json().await.unwrap();
-            if ready["tools"] == 13 {
-                break;
-            }
-            assert!(begun.elapsed() < crate::harness::LONG, "{ready}");
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+            when(ready, |ready| ready["tools"] == 13)
+        })
+        .await;
         let document: Value = client.get(format!("{}/openapi.json", service.url)).send().await.unwrap().json().await.unwrap();
         let denied = client.post(format!("{}/v1/tools/call", service.url)).json(&json!({"name": "files__move_file"})).send().await.unwrap();
         (published(&document), denied.status())

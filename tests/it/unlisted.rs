@@ -3,9 +3,10 @@
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
+use crate::harness::answers::shape;
+use crate::harness::keys::{administer, create, start_on, with_key};
+use crate::harness::mcp::request;
 use crate::harness::{Running, Start, example, stdio};
-use crate::keys::{administer, create, shape, start_on, with_key};
-use crate::mcp_sessions::request;
 
 fn mcp(service: &Running, path: &str, name: &str) -> RequestBuilder {
     let call = request(1, "tools/call", &json!({"name": name, "arguments": {"a": 1}}));
@@ -38,8 +39,12 @@ async fn a_call_waits_for_the_first_list_of_a_server() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_never_listed_is_down_and_not_unknown() {
     let servers = json!({"gone": {"command": "no-such-command-here"}, "one": stdio(&[])});
-    let service =
-        Start { servers, environment: vec![("TOOLSIEVE_ADMIN_KEY", crate::keys::ADMIN)], key: Some(crate::keys::KEY), ..Start::default() };
+    let service = Start {
+        servers,
+        environment: vec![("TOOLSIEVE_ADMIN_KEY", crate::harness::keys::ADMIN)],
+        key: Some(crate::harness::keys::KEY),
+        ..Start::default()
+    };
     let service = service.start().await;
     service.until(|body| body["servers"][0]["phase"] == "retrying" && body["servers"][1]["phase"] == "connected").await;
     for (method, path, body) in [

@@ -1,12 +1,11 @@
 //! What is written down of selections, calls, searches and judgements, and the sums of it.
 
-use std::time::Duration;
-
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::{ADMIN, KEY, administer, command, create, with_key};
+use crate::harness::keys::{ADMIN, KEY, administer, command, create, with_key};
+use crate::harness::wait::{eventually, when};
+use crate::harness::{Running, Start, stdio};
 
 fn servers() -> Value {
     json!({"one": stdio(&[]), "time": stdio(&["list=time"]), "mail": stdio(&["list=mail"])})
@@ -33,16 +32,12 @@ async fn call_in(service: &Running, chat: &str, path: &str, body: Value) -> Stat
 
 /// The usage, as soon as it fulfils the condition: events are written behind the requests.
 async fn usage_when(service: &Running, query: &str, condition: impl Fn(&Value) -> bool) -> Value {
-    let started = std::time::Instant::now();
-    loop {
+    eventually(&format!("the usage of `{query}` as the test wants it"), async || {
         let (status, usage) = administer(service, Method::GET, &format!("/v1/admin/usage?{query}"), &json!({})).await;
         assert_eq!(status, StatusCode::OK, "{usage}");
-        if condition(&usage) {
-            return usage;
-        }
-        assert!(started.elapsed() < LONG, "never so: {usage}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        when(usage, &condition)
+    })
+    .await
 }
 
 fn tool<'a>(usage: &'a Value, name: &str) -> &'a Value {

@@ -1,11 +1,11 @@
 //! Every tool of many real servers and of an odd one: published, within what Open WebUI takes, and executable.
 //!
-//! The real lists are no part of the project: they are taken in where `TOOLSIEVE_SHARED` names the folder that holds
-//! `toollists`, as in `.ci/run`. The odd tools are `tests/cases/tools/odd.json`.
+//! The odd tools are `tests/cases/tools/odd.json`, and the lists of our own `tests/data/scenario_servers.json`. The real lists are no part
+//! of the project: they are taken in where `TOOLSIEVE_SHARED` names the folder that holds `toollists`, as in `.ci/run`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
@@ -16,33 +16,43 @@ use toolsieve::domain::catalog::tool::{ServerName, Tool};
 use toolsieve::domain::publishing::document;
 
 use super::instances::Instances;
-use crate::harness::{Start, example};
+use crate::harness::{Start, data, example};
 
 /// Seeds that are tried for valid arguments.
 const SEEDS: u64 = 60;
 
-/// The tools of each list, with its file.
-fn lists() -> BTreeMap<String, (PathBuf, Vec<Value>)> {
-    let odd = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases/tools/odd.json");
-    let mut lists = BTreeMap::from([list(odd)]);
-    let Some(shared) = std::env::var_os("TOOLSIEVE_SHARED").filter(|folder| !folder.is_empty()) else {
-        println!("TOOLSIEVE_SHARED is not set: the lists of real tools are left out");
-        return lists;
-    };
-    for entry in std::fs::read_dir(PathBuf::from(shared).join("toollists")).unwrap() {
+/// The tools of each list.
+fn lists() -> BTreeMap<String, Vec<Value>> {
+    let mut lists = BTreeMap::from([("odd".to_owned(), odd())]);
+    let own: BTreeMap<String, Value> = serde_json::from_value(read(&in_tests("data/scenario_servers.json"))).unwrap();
+    lists.extend(own.into_iter().map(|(name, listed)| (format!("own_{name}"), tools(&listed))));
+    assert!(lists.len() > 20, "{} lists", lists.len());
+    let Some(shared) = data::shared("the laws of published tools on real lists") else { return lists };
+    let before = lists.len();
+    for entry in std::fs::read_dir(shared.join("toollists")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "json") {
-            lists.extend([list(path)]);
+            lists.insert(path.file_stem().unwrap().to_str().unwrap().to_owned(), tools(&read(&path)));
         }
     }
-    assert!(lists.len() > 50, "{} lists", lists.len());
+    assert!(lists.len() - before > 50, "{} lists", lists.len());
     lists
 }
 
-fn list(path: PathBuf) -> (String, (PathBuf, Vec<Value>)) {
-    let listed: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let tools = listed.get("tools").unwrap_or(&listed).as_array().unwrap().clone();
-    (path.file_stem().unwrap().to_str().unwrap().to_owned(), (path, tools))
+fn odd() -> Vec<Value> {
+    tools(&read(&in_tests("cases/tools/odd.json")))
+}
+
+fn in_tests(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn tools(listed: &Value) -> Vec<Value> {
+    listed.get("tools").unwrap_or(listed).as_array().unwrap().clone()
 }
 
 fn tool(server: &str, raw: &Value) -> Tool {
@@ -82,7 +92,7 @@ fn assert_open_webui_takes(schema: &Value, place: &str) {
 fn every_real_tool_is_published_and_open_webui_takes_it() {
     let mut seen = HashSet::new();
     let mut published = 0;
-    for (server, (_, tools)) in lists() {
+    for (server, tools) in lists() {
         for raw in &tools {
             let tool = tool(&server, raw);
             let name = tool.operation_id.to_string();
@@ -105,7 +115,7 @@ fn every_real_tool_is_published_and_open_webui_takes_it() {
 #[test]
 fn real_tools_are_never_tightened() {
     let (mut checked, mut none) = (0, Vec::new());
-    for (server, (_, tools)) in lists() {
+    for (server, tools) in lists() {
         for raw in &tools {
             let tool = tool(&server, raw);
             let source = &tool.input.source;
@@ -134,9 +144,8 @@ fn real_tools_are_never_tightened() {
 /// What becomes of each odd tool, to be read by people.
 #[test]
 fn odd_tools_are_published_as_reviewed() {
-    let (_, (_, tools)) = list(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases/tools/odd.json"));
     let mut said = String::new();
-    for raw in &tools {
+    for raw in &odd() {
         let tool = tool("odd", raw);
         writeln!(said, "{} → {}", tool.id.name, tool.operation_id).unwrap();
         writeln!(said, "    path: POST {}", document::tool_path(&tool)).unwrap();
@@ -167,18 +176,23 @@ fn shortened(text: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_published_operation_executes() {
     let lists = lists();
-    let command = example("test-replay-server");
-    let servers: Map<String, Value> =
-        lists.iter().map(|(name, (path, _))| (name.clone(), json!({"command": command, "args": [path]}))).collect();
+    let (command, folder) = (example("test-replay-server"), tempfile::tempdir().unwrap());
+    let serve = |(name, tools): (&String, &Vec<Value>)| {
+        // Without the results that a list may have: a call is answered with its arguments.
+        let file = folder.path().join(format!("{name}.json"));
+        std::fs::write(&file, json!(tools).to_string()).unwrap();
+        (name.clone(), json!({"command": command, "args": [file]}))
+    };
+    let servers: Map<String, Value> = lists.iter().map(serve).collect();
     let service = Start { servers: Value::Object(servers), ..Start::default() }.start().await;
     service.until(|body| body["servers"].as_array().unwrap().iter().all(|server| server["phase"] == "connected")).await;
-    let expected: usize = lists.values().map(|(_, tools)| tools.len()).sum();
+    let expected: usize = lists.values().map(Vec::len).sum();
     service.until(|body| body["tools"] == expected).await;
     let (_, document) = service.get("/openapi.json").await;
     let paths: HashSet<String> = document["paths"].as_object().unwrap().keys().cloned().collect();
     assert_eq!(paths.len(), expected + 2, "the meta-tools come on top");
 
-    let tools: Vec<Tool> = lists.iter().flat_map(|(server, (_, tools))| tools.iter().map(move |raw| tool(server, raw))).collect();
+    let tools: Vec<Tool> = lists.iter().flat_map(|(server, tools)| tools.iter().map(move |raw| tool(server, raw))).collect();
     let service = &service;
     let calls = tools.iter().filter_map(|tool| {
         let path = document::tool_path(tool);

@@ -7,19 +7,19 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use self::writes::{Ask, Seen, Who, Write};
-use crate::harness::disk::{Disk, ENDED, FailingDisk};
+use crate::harness::keys::{ADMIN, KEY};
+use crate::harness::process::disk::{Disk, ENDED, FailingDisk};
 use crate::harness::process::{Service, ended};
+use crate::harness::wait::within;
 use crate::harness::{LONG, example, stdio};
-use crate::keys::ADMIN;
 
-const KEY: &str = "the-service-key";
 const SECRETS_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 /// Tools that can be approved, one for each attempt.
 const TOOLS: usize = 40;
@@ -163,6 +163,7 @@ impl<'a> Attempt<'a> {
         );
         let mut connection = std::net::TcpStream::connect(service.url.strip_prefix("http://").unwrap()).unwrap();
         std::io::Write::write_all(&mut connection, request.as_bytes()).unwrap();
+        // The caller's time until it gives up: shorter than what the write would wait for, or longer.
         tokio::time::sleep(patience).await;
         drop(connection);
         sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
@@ -170,14 +171,7 @@ impl<'a> Attempt<'a> {
 
     /// Waits for what was begun, if it was.
     async fn is_done_soon(&self, house: &House, service: &Service) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(1) {
-            if self.is_done(house, service).await {
-                return true;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        false
+        within(Duration::from_secs(1), async || self.is_done(house, service).await).await.is_ok()
     }
 
     async fn refused(&self, house: &House, service: &Service) {

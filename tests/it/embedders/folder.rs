@@ -15,6 +15,8 @@ use toolsieve::adapters::embed::{self, BuiltinEmbedder};
 use toolsieve::service::ports::Embedder;
 use toolsieve::settings::{EmbedderProvider, EmbedderSettings, FolderSettings, Prefixes};
 
+use crate::harness::process::built::TOOLSIEVE;
+
 const MODELS: [&str; 3] = ["mean-uncased", "cls-cased", "max-accents"];
 
 /// What sentence-transformers makes of some texts; `tests/models/make.py` writes it.
@@ -233,7 +235,7 @@ fn the_command_line_says_so_with_exit_code_2() {
     let config = folder.path().join("mcp.json");
     fs::write(&config, r#"{"mcpServers": {"none": {"command": "toolsieve-no-such-program"}}}"#).unwrap();
     let run = |command: &str, model: &Path| {
-        let mut line = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+        let mut line = Command::new(TOOLSIEVE);
         line.args([command, "--config"]).arg(&config).arg("--data-dir").arg(folder.path().join("data"));
         if command == "serve" {
             line.args(["--port", "0"]);

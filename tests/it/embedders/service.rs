@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use toolsieve::service::catalog::reload::Trigger;
 
 use super::server::{DIMENSION, Endpoint, Reply, answer, vector};
-use crate::definitions::{Listed, other};
+use crate::harness::servers::listed::{Listed, other};
 use crate::harness::{Running, Start, stdio};
 
 fn servers() -> Value {

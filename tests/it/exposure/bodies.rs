@@ -4,7 +4,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::socket::{Socket, head};
-use crate::harness::{LONG, Running, Start, stdio};
+use crate::harness::wait::eventually;
+use crate::harness::{Running, Start, stdio};
 
 const KEY: &str = "the-key-of-the-service";
 /// Routes of every kind that read a body.
@@ -103,22 +104,16 @@ async fn all_bodies_together_are_bounded() {
     holding.send(head("POST", "/one/echo", Some(KEY), "Content-Length: 60000\r\n\r\n")).await;
     holding.send(format!("{{\"text\":\"{}", "a".repeat(50_000))).await;
     // Until its bytes have come.
-    let refused = loop {
+    let refused = eventually("a large body is refused", async || {
         let response = service.request(Method::POST, "/one/echo").json(&large).send().await.unwrap();
-        if response.status() != StatusCode::OK {
-            break response;
-        }
-    };
+        (response.status() != StatusCode::OK).then_some(response)
+    })
+    .await;
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(refused.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap() > 0);
     assert_eq!(refused.json::<Value>().await.unwrap()["code"], "overloaded");
     assert_eq!(service.post("/one/echo", &json!({"a": 1})).await.0, StatusCode::OK, "what still fits has room");
 
     drop(holding);
-    let freed = async {
-        while service.post("/one/echo", &large).await.0 != StatusCode::OK {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(LONG, freed).await.expect("what was held is free again");
+    eventually("what was held is free again", async || service.post("/one/echo", &large).await.0 == StatusCode::OK).await;
 }

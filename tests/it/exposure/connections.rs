@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::socket::{Socket, head};
 use crate::harness::process::Service;
+use crate::harness::wait::eventually;
 use crate::harness::{Start, stdio};
 
 const KEY: &str = "the-key-of-the-service";
@@ -56,9 +57,7 @@ async fn with_few_descriptors_strangers_go_and_callers_are_answered() {
     let service = Service::start(folder.path(), &json!({"one": stdio(&[])}), with_few_descriptors);
     let client = reqwest::Client::new();
     let call = || client.post(format!("{}/one/echo", service.url)).bearer_auth(KEY).body("{}").send();
-    while call().await.unwrap().status() != StatusCode::OK {
-        tokio::task::yield_now().await;
-    }
+    eventually("the server answers", async || call().await.unwrap().status() == StatusCode::OK).await;
     let mut silent = Vec::new();
     for number in 0..SILENT {
         silent.push(Socket::connect(&service.url).await);
@@ -94,9 +93,7 @@ async fn hostile_connections_cost_little() {
     });
     let client = reqwest::Client::new();
     let call = || client.post(format!("{}/one/echo", service.url)).bearer_auth(KEY).body("{}").send();
-    while call().await.unwrap().status() != StatusCode::OK {
-        tokio::task::yield_now().await;
-    }
+    eventually("the server answers", async || call().await.unwrap().status() == StatusCode::OK).await;
     for _ in 0..200 {
         assert_eq!(call().await.unwrap().status(), StatusCode::OK);
     }

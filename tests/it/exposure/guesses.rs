@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::socket::{Socket, head};
 use crate::harness::process::Service;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{Running, Start, stdio};
 
 const KEY: &str = "the-key-of-the-service";
@@ -93,14 +94,13 @@ async fn the_audit_log_has_the_address_and_not_each_guess() {
     for number in 0..FREE + OVER {
         guess(&service, "203.0.113.7", &format!("guess-{number}")).await;
     }
-    let entries = loop {
+    let log = eventually("the limit in the audit log", async || {
         let request = service.client.get(format!("{}/v1/admin/audit?principal=nobody", service.url)).bearer_auth(ADMIN);
-        let body: Value = request.send().await.unwrap().json().await.unwrap();
-        let entries = body["entries"].as_array().unwrap().clone();
-        if entries.iter().any(|entry| entry["action"] == "wrong_keys_limit") {
-            break entries;
-        }
-    };
+        let log: Value = request.send().await.unwrap().json().await.unwrap();
+        when(log, |log| log["entries"].as_array().unwrap().iter().any(|entry| entry["action"] == "wrong_keys_limit"))
+    })
+    .await;
+    let entries = log["entries"].as_array().unwrap();
     let told: Vec<_> = entries.iter().map(|entry| (&entry["action"], &entry["subject"], &entry["decision"])).collect();
     let (address, block) = (json!("203.0.113.7"), json!("block"));
     assert_eq!(told, [(&json!("wrong_keys_limit"), &address, &block), (&json!("wrong_key"), &address, &block)]);

@@ -59,6 +59,7 @@ impl Socket {
     pub(super) async fn send_until_ended(&mut self, bytes: &[u8]) {
         let flood = async {
             while self.0.write_all(bytes).await.is_ok() {
+                // A slow sender: each time passes before the next bytes.
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };

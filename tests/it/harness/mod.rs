@@ -1,12 +1,16 @@
 //! The real application in this process, on a free port, with real MCP servers of our own.
 
-#[cfg(target_os = "linux")]
-pub(crate) mod disk;
+pub(crate) mod answers;
+pub(crate) mod contracts;
+pub(crate) mod data;
+pub(crate) mod keys;
+pub(crate) mod mcp;
 pub(crate) mod process;
+pub(crate) mod rules;
+pub(crate) mod servers;
+pub(crate) mod wait;
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
 use secrecy::SecretString;
@@ -17,19 +21,10 @@ use toolsieve::app::Application;
 use toolsieve::service::catalog::reload::Reload;
 use toolsieve::settings::{Environment, McpoSettings, Overrides, ServersSource, Settings, Sources};
 
-/// Long enough for a loaded machine; nothing waits for it unless it fails.
-pub(crate) const LONG: Duration = Duration::from_mins(1);
-
-/// An example binary of this crate: a test server.
-pub(crate) fn example(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    test.parent().unwrap().parent().unwrap().join("examples").join(name)
-}
-
-/// One server of the `mcpServers` map: our own over standard streams.
-pub(crate) fn stdio(words: &[&str]) -> Value {
-    json!({"command": example("test-stdio-server"), "args": words})
-}
+pub(crate) use self::process::built::example;
+pub(crate) use self::servers::stdio;
+pub(crate) use self::wait::LONG;
+use self::wait::{eventually, when};
 
 /// A running application. Ends with this value.
 pub(crate) struct Running {
@@ -82,15 +77,7 @@ impl Running {
 
     /// Waits until `/readyz` fulfils the condition.
     pub(crate) async fn until(&self, condition: impl Fn(&Value) -> bool) -> Value {
-        let started = std::time::Instant::now();
-        loop {
-            let (_, body) = self.get("/readyz").await;
-            if condition(&body) {
-                return body;
-            }
-            assert!(started.elapsed() < LONG, "never so: {body}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        eventually("`/readyz` as the test wants it", async || when(self.get("/readyz").await.1, &condition)).await
     }
 
     /// Waits until every server is connected and every tool has a vector in the index.

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
@@ -11,8 +11,11 @@ use tempfile::TempDir;
 
 use super::model::{Model, Reply, Seen, configured};
 use super::{model, names, servers};
+use crate::harness::answers::shape;
+use crate::harness::keys::ADMIN;
+use crate::harness::process::built::TOOLSIEVE;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{LONG, Running, Start, stdio};
-use crate::keys::shape;
 
 const LIST: &str = "/v1/admin/enrichment";
 const SEND: &str = "/v1/admin/enrichment/mail/send_email";
@@ -54,15 +57,7 @@ fn writes(seen: &Seen) -> Reply {
 
 /// Waits until the condition holds of an answer.
 async fn until(service: &Running, path: &str, condition: impl Fn(&Value) -> bool) -> Value {
-    let started = Instant::now();
-    loop {
-        let (_, body) = service.get(path).await;
-        if condition(&body) {
-            return body;
-        }
-        assert!(started.elapsed() < LONG, "never so: {body}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually(&format!("{path} as the test wants it"), async || when(service.get(path).await.1, &condition)).await
 }
 
 async fn written(service: &Running, tools: usize) -> Value {
@@ -82,20 +77,13 @@ async fn found(service: &Running, query: &str, tool: &str) {
 
 /// A start searches the index of before until the new one is there.
 async fn until_best(service: &Running, query: &str, condition: impl Fn(&str) -> bool) {
-    let started = Instant::now();
-    loop {
-        let best = best(service, query).await;
-        if condition(&best) {
-            return;
-        }
-        assert!(started.elapsed() < LONG, "`{query}` still finds {best}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let what = format!("what `{query}` finds");
+    eventually(&what, async || when(best(service, query).await, |best| condition(best))).await;
 }
 
 /// What `toolsieve enrichment` says of a stopped service.
 fn state(folder: &TempDir, environment: Vec<(&'static str, &'static str)>) -> Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
+    let mut command = Command::new(TOOLSIEVE);
     command.args(["enrichment", "--json", "--data-dir"]).arg(folder.path().join("data")).envs(environment);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -229,14 +217,11 @@ async fn a_model_that_fails_is_asked_again_later_and_messages_do_not_wait() {
 async fn a_stop_does_not_wait_for_the_model() {
     let model = model(|_| Reply::Hang);
     let service = start(servers(), enriching(&model), None).await;
-    let started = Instant::now();
-    while model.seen().is_empty() {
-        assert!(started.elapsed() < LONG, "it was never asked");
-        tokio::task::yield_now().await;
-    }
+    eventually("the model is asked", async || !model.seen().is_empty()).await;
     let started = Instant::now();
     let folder = service.stop().await;
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    // Less than the model has time to answer.
+    assert!(started.elapsed() < LONG / 2, "{:?}", started.elapsed());
 
     // The next start goes on with the one that was asked about.
     model.answers(writes);
@@ -311,7 +296,7 @@ async fn what_does_not_fit_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn for_all_but_an_admin_there_is_no_such_route() {
-    let admin_key = vec![("TOOLSIEVE_ADMIN_KEY", "the-admin-key")];
+    let admin_key = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
     let with_keys = Start { servers: servers(), key: Some("the-key"), environment: admin_key, ..Start::default() }.start().await;
     let insecure = vec![("TOOLSIEVE_HTTP__INSECURE", "true")];
     let open = Start { servers: servers(), environment: insecure, ..Start::default() }.start().await;
@@ -322,6 +307,6 @@ async fn for_all_but_an_admin_there_is_no_such_route() {
             assert_eq!(shape(service.request(method.clone(), path).json(&body)).await, absent, "{method} {path}");
         }
     }
-    let as_admin = Client::new().get(format!("{}{LIST}", with_keys.url)).bearer_auth("the-admin-key");
+    let as_admin = Client::new().get(format!("{}{LIST}", with_keys.url)).bearer_auth(ADMIN);
     assert_eq!(as_admin.send().await.unwrap().status(), StatusCode::OK);
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::model::{Reply, chooses, configured, providers};
 use super::{ask, model, names, on, servers, service, warnings};
 use crate::harness::process::Service;
+use crate::harness::wait::{eventually, when};
 use crate::harness::{LONG, Running, stdio};
 
 fn message(text: &str, rerank: &str) -> Value {
@@ -130,7 +131,8 @@ async fn a_model_that_hangs_costs_the_deadline_and_one_that_is_gone_nothing() {
     let service = service(environment).await;
     let started = Instant::now();
     let judged = filter(&service, message("send an email to Anna", "always")).await;
-    assert!((Duration::from_millis(150)..Duration::from_secs(5)).contains(&started.elapsed()), "{:?}", started.elapsed());
+    // By default a model has a second, and this one would never answer.
+    assert!((Duration::from_millis(150)..LONG / 2).contains(&started.elapsed()), "{:?}", started.elapsed());
     assert!(warnings(&judged)[0].contains("did not answer in time"), "{judged}");
     assert_eq!(judged["tools"], filter(&service, message("send an email to Anna", "off")).await["tools"]);
 
@@ -276,19 +278,16 @@ async fn no_key_and_no_message_is_ever_logged() {
             let settings = configured(&model).into_iter().filter(|(name, _)| *name != "TOOLSIEVE_LLM__API_KEY");
             command.envs(settings).env("TOOLSIEVE_LLM__API_KEY", CONFIGURED).env("TOOLSIEVE_LOG", log);
         });
-        let started = Instant::now();
         let client = Client::new();
         let post =
             |path: &'static str, body: Value| client.post(format!("{}{path}", service.url)).header("X-LLM-Api-Key", OWN).json(&body).send();
-        loop {
+        eventually("the model is asked, and its answer is none", async || {
             let filtered =
                 post("/v1/filter", message("tell Anna about the zebrafish by email", "always")).await.unwrap().text().await.unwrap();
             assert!(!filtered.contains(OWN) && !filtered.contains(CONFIGURED), "{filtered}");
-            if filtered.contains("no chat completion") {
-                break;
-            }
-            assert!(started.elapsed() < LONG, "{filtered}");
-        }
+            when(filtered, |filtered| filtered.contains("no chat completion"))
+        })
+        .await;
         let chosen = post("/v1/tools/smart_select", json!({"task": "tell Anna about the zebrafish"})).await.unwrap().text().await.unwrap();
         assert!(chosen.contains("HTTP status 500") && !chosen.contains(OWN) && !chosen.contains(CONFIGURED), "{chosen}");
         let written = service.until_logged("a language model chose no tools");

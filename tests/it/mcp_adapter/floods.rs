@@ -17,7 +17,7 @@ async fn ended_by(with: &str, words: &str) {
     assert!(reason.contains(words), "{with}: {reason}");
     server.listed("test").await;
     assert_ne!(server.number("process", "pid").await, before);
-    until("its end", || !is_alive(before)).await;
+    eventually("its end", async || !is_alive(before)).await;
 }
 
 /// Seen before: a processor at work for ever.
@@ -55,7 +55,7 @@ async fn a_server_that_hangs_is_started_anew() {
     assert!(reason.contains("it hangs: 3 pings in a row had no answer within 0.3 s"), "{reason}");
     server.listed("test").await;
     assert_ne!(server.number("process", "pid").await, before);
-    until("its end", || !is_alive(before)).await;
+    eventually("its end", async || !is_alive(before)).await;
 }
 
 /// A call under way is a reason not to ask, until another one timed out without a word from the server.
@@ -73,7 +73,7 @@ async fn a_server_that_is_busy_is_asked_once_a_call_has_timed_out() {
     };
     let first = call();
     send(Pid::from_raw(i32::try_from(process).unwrap()), Signal::SIGSTOP).unwrap();
-    // So that there is a call under way when the first one ends.
+    // Half of a call's time: the second one is under way when the first one ends.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let second = call();
     assert!(matches!(first.await.unwrap(), Err(CallError::Timeout(_))), "no ping ended it before its time was over");

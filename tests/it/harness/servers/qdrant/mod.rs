@@ -21,6 +21,8 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Status};
 use url::Url;
 
+use crate::harness::wait::eventually_blocking;
+
 pub(crate) use storage::Storage;
 
 /// A node of a cluster. Dies with this value.
@@ -142,6 +144,7 @@ impl Behaviour {
         }
         let delay = Duration::from_millis(self.delay.load(Ordering::Relaxed));
         if !delay.is_zero() {
+            // The test asked for a slow node.
             tokio::time::sleep(delay).await;
         }
         let mut failures = self.failures.lock().unwrap();
@@ -156,12 +159,5 @@ impl Behaviour {
 
 /// A killed node holds its port for a moment longer.
 fn listen(address: SocketAddr) -> TcpListener {
-    let started = std::time::Instant::now();
-    loop {
-        match TcpListener::bind(address) {
-            Ok(listener) => return listener,
-            Err(error) => assert!(started.elapsed() < crate::harness::LONG, "{error}"),
-        }
-        std::thread::yield_now();
-    }
+    eventually_blocking("the address is free again", || TcpListener::bind(address))
 }

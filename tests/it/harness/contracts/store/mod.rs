@@ -26,7 +26,7 @@ pub(crate) use fixtures::{chat, events, listing, set, text, vector, written};
 
 macro_rules! store_contract {
     ($factory:path) => {
-        $crate::store_contract::store_contract! {
+        $crate::harness::contracts::store::store_contract! {
             $factory:
             audit: the_audit_log_is_found_by_what_it_says;
             chats: chats_are_kept_by_principal, of_two_changes_of_one_chat_one_is_too_late;
@@ -57,7 +57,7 @@ macro_rules! store_contract {
         $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $name() {
             let (store, _guard) = $factory().await;
-            $crate::store_contract::$noun::$name(&store).await;
+            $crate::harness::contracts::store::$noun::$name(&store).await;
         })+)+
     };
 }

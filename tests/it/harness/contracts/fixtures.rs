@@ -8,7 +8,7 @@ use toolsieve::domain::catalog::tool::{ServerName, ToolId};
 use toolsieve::domain::selection::relevance::SparseVector;
 use toolsieve::service::ports::{IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexQuery, IndexQueryText, IndexServer};
 
-use super::Index;
+use super::index::Index;
 
 /// What a cosine may be off by: an index may keep vectors in half precision.
 const COSINE_ERROR: f32 = 1e-3;

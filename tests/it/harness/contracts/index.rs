@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use toolsieve::domain::access::visibility::Visibility;
 use toolsieve::service::ports::{IndexDocument, IndexQuery, IndexQueryText, IndexServer, ToolIndex};
 
-pub(crate) mod fixtures;
-
-use fixtures::{
+use super::fixtures::{
     Random, answer_as, assert_matches_definition, assert_servers_match_definition, by_name, classes, close, collection, document, named,
     names, only_classes, only_servers, replace, replace_with, same, search, search_as, server, server_scores, servers, servers_of, text,
 };
@@ -22,7 +20,7 @@ pub(crate) struct Made {
 /// One test per requirement; the argument is an expression that makes an empty index.
 macro_rules! index_contract {
     ($make:expr) => {
-        crate::index_contract::index_contract! { @each $make =>
+        crate::harness::contracts::index::index_contract! { @each $make =>
             hidden_tools_take_no_place,
             both_scopes_must_hold,
             a_scope_of_nothing_finds_nothing,
@@ -52,7 +50,7 @@ macro_rules! index_contract {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
                 let made = $make;
-                crate::index_contract::$case(&made.index).await;
+                crate::harness::contracts::index::$case(&made.index).await;
             }
         )+
     };

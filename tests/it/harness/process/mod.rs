@@ -1,15 +1,20 @@
 //! The built binary in a process of its own.
 
+pub(crate) mod built;
+pub(crate) mod database;
+#[cfg(target_os = "linux")]
+pub(crate) mod disk;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::LONG;
+use self::built::toolsieve;
+use crate::harness::wait::{eventually_blocking, looked, when};
 
 /// `toolsieve serve` on `mcp.json` in a folder. Killed with this value.
 pub(crate) struct Service {
@@ -25,8 +30,7 @@ pub(crate) fn write_config(folder: &Path, servers: &Value) {
 
 /// The command, without anything of the test's own environment.
 pub(crate) fn command(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolsieve"));
-    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
+    let mut command = toolsieve();
     command.arg("serve").arg("--config").arg(folder.join("mcp.json")).arg("--data-dir").arg(folder.join("data"));
     command
 }
@@ -62,15 +66,8 @@ impl Service {
 
     /// Waits for these words in the log and returns all of it.
     pub(crate) fn until_logged(&self, words: &str) -> String {
-        let started = Instant::now();
-        loop {
-            let log = self.log();
-            if log.contains(words) {
-                return log;
-            }
-            assert!(started.elapsed() < LONG, "{words} was never logged: {log}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let what = format!("`{words}` in the log");
+        eventually_blocking(&what, || when(self.log(), |log| log.contains(words)))
     }
 
     pub(crate) fn configure(&self, servers: &Value) {
@@ -90,14 +87,10 @@ impl Service {
 
 /// Waits for the end of a process that was told to stop.
 pub(crate) fn ended(process: &mut Child) -> ExitStatus {
-    let told = Instant::now();
-    loop {
-        if let Some(status) = process.try_wait().unwrap() {
-            return status;
-        }
-        assert!(told.elapsed() < LONG, "it does not stop");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    looked(|| process.try_wait().unwrap()).unwrap_or_else(|_| {
+        let _ = process.kill();
+        panic!("the process does not end");
+    })
 }
 
 impl Drop for Service {
