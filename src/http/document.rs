@@ -87,7 +87,7 @@ const SHARED: [Shared; 9] = [
 type Keywords<'a> = &'a [(&'static str, usize)];
 
 /// What the members of request bodies may hold, by schema and member. Lengths of ids, names and tasks are checked in bytes.
-const MEMBERS: [(&str, &str, Keywords<'_>); 39] = [
+const MEMBERS: [(&str, &str, Keywords<'_>); 38] = [
     ("FilterBody", "messages", &[("minItems", 1)]),
     ("FilterBody", "connections", &[("maxProperties", filter::MAX_IDS)]),
     ("FilterBody", "tool_ids", &[("maxItems", filter::MAX_IDS)]),
@@ -124,9 +124,8 @@ const MEMBERS: [(&str, &str, Keywords<'_>); 39] = [
     ("ToolFactsBody", "tags", &[("maxItems", MOST_TAGS)]),
     ("ToolFactsBody", "tags/items", &[("minLength", 1), ("maxLength", TAG_CHARACTERS)]),
     ("ToolFactsBody", "synonyms", &[("maxItems", MOST_SYNONYMS)]),
-    ("ToolFactsBody", "synonyms/items", &[("minLength", 1), ("maxLength", SYNONYM_CHARACTERS)]),
+    ("ToolFactsBody", "synonyms/items", &[("maxLength", SYNONYM_CHARACTERS)]),
     ("ToolFactsBody", "description", &[("minLength", 1), ("maxLength", DESCRIPTION_CHARACTERS)]),
-    ("NewKeyBody", "name", &[("minLength", 1)]),
 ];
 
 /// What parameters may hold, by operation and name.

@@ -102,7 +102,7 @@ struct Placed {
     value: Value,
 }
 
-impl<'de> IntoDeserializer<'de, Misfit> for Placed {
+impl IntoDeserializer<'_, Misfit> for Placed {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
