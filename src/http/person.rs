@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use crate::domain::access::principal::User;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 
 /// Longest id, address, group, and name of a model that is taken; what is kept of a display name.
 pub const MAX_BYTES: usize = 256;
@@ -35,7 +35,7 @@ pub fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
     let name =
         headers.get(USER_NAME).map(|name| percent_decode_str(&String::from_utf8_lossy(name.as_bytes())).decode_utf8_lossy().into_owned());
     let user = User { id, email: text(headers, USER_EMAIL, MAX_BYTES)?, name, groups };
-    bounded(user).map(Some).map_err(|what| invalid(format!("The user in the headers can't be read: {what}.")))
+    bounded(user).map(Some).map_err(|what| Problem::invalid(USER_ID, format!("The user in the headers can't be read: {what}.")))
 }
 
 /// The person in a body.
@@ -59,7 +59,7 @@ pub fn of_body(user: &Value) -> Result<User, Problem> {
         let groups = groups.ok_or("a group is not a text")?;
         bounded(User { id: text("id")?.unwrap_or_default(), email: text("email")?, name: text("name")?, groups })
     };
-    read().map_err(|what| invalid(format!("user can't be read: {what}.")))
+    read().map_err(|what| Problem::invalid("user", format!("user can't be read: {what}.")))
 }
 
 /// The same person if all that rules may speak of is within its bounds, with the name cut.
@@ -88,15 +88,11 @@ pub fn bounded(mut user: User) -> Result<User, String> {
 ///
 /// # Errors
 /// [`Code::InvalidRequest`]
-pub fn text(headers: &HeaderMap, name: &str, longest: usize) -> Result<Option<String>, Problem> {
+pub fn text(headers: &HeaderMap, name: &'static str, longest: usize) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     match std::str::from_utf8(value.as_bytes()) {
         Ok(text) if text.len() <= longest => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
-        Ok(text) => Err(invalid(format!("The header {name} has {} bytes, at most {longest} are taken.", text.len()))),
-        Err(_) => Err(invalid(format!("The header {name} is no text."))),
+        Ok(text) => Err(Problem::invalid(name, format!("The header {name} has {} bytes, at most {longest} are taken.", text.len()))),
+        Err(_) => Err(Problem::invalid(name, format!("The header {name} is no text."))),
     }
-}
-
-fn invalid(detail: String) -> Problem {
-    Problem::new(Code::InvalidRequest, detail)
 }

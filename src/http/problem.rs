@@ -1,5 +1,6 @@
 //! The error table, and how an error looks on the wire (RFC 9457).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -7,10 +8,15 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::domain::access::policy::RuleSource;
+use crate::domain::access::tool_facts::FactsProblem;
 use crate::domain::execution::arguments::ArgumentProblem;
+use crate::http::described::described;
+use crate::http::member::misfit;
 use crate::service::access::keys::KeyError;
 use crate::service::access::limits::Limited;
 use crate::service::access::policies::PolicyError;
@@ -99,6 +105,8 @@ pub struct Problem {
     pub code: Code,
     /// What to do next, in a sentence.
     pub detail: String,
+    /// The parameter, header or member of the body that does not fit, such as `limit` or `messages[0].role`.
+    pub parameter: Option<Cow<'static, str>>,
     pub errors: Vec<ArgumentProblem>,
     /// Seconds, for `Retry-After`.
     pub retry_after: Option<u64>,
@@ -106,6 +114,7 @@ pub struct Problem {
 
 /// The body of a problem (RFC 9457).
 #[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
 pub struct ProblemBody<'a> {
     /// What happened and what to do next. First, because chats hand the whole body to a model as one line.
     detail: &'a str,
@@ -116,15 +125,49 @@ pub struct ProblemBody<'a> {
     code: &'a str,
     /// Names this very request; it is in the log too.
     request_id: String,
-    /// What is wrong with each argument, by JSON Pointer.
+    /// What does not fit where `code` is `invalid_request`: a parameter, a header, or a member of the body, such as `limit` or
+    /// `messages[0].role`. Absent where no single one is to blame.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameter: Option<&'a str>,
+    /// What is wrong with each argument of a tool, where `code` is `invalid_arguments`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<ArgumentProblemBody>, required = false)]
     errors: &'a [ArgumentProblem],
+}
+
+described! {
+    ArgumentProblem =>
+    /// What is wrong with one argument of a tool.
+    struct ArgumentProblemBody {
+        /// JSON Pointer (RFC 6901) to the argument; empty for the whole object.
+        pointer: String,
+        message: String,
+        /// What would be right.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        expected: Option<String>,
+        /// The name or value that was most likely meant.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        did_you_mean: Option<String>,
+    }
 }
 
 impl Problem {
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), errors: Vec::new(), retry_after: None }
+        Self { code, detail: detail.into(), parameter: None, errors: Vec::new(), retry_after: None }
+    }
+
+    /// A value that does not fit, with the name of its parameter, header or member of the body.
+    pub fn invalid(parameter: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
+        Self { parameter: Some(parameter.into()), ..Self::new(Code::InvalidRequest, detail) }
+    }
+
+    /// The same with the name of what does not fit, where the problem is that something does not and nothing is named yet.
+    #[must_use]
+    pub fn naming(mut self, parameter: impl Into<Cow<'static, str>>) -> Self {
+        if self.code == Code::InvalidRequest && self.parameter.is_none() {
+            self.parameter = Some(parameter.into());
+        }
+        self
     }
 
     /// Unknown and denied look exactly alike.
@@ -162,6 +205,7 @@ impl ResponseError for Problem {
         }
         response.json(ProblemBody {
             detail: &self.detail,
+            parameter: self.parameter.as_deref(),
             r#type: format!("urn:toolsieve:problem:{}", self.code.name()),
             title: self.code.title(),
             status: self.code.status().as_u16(),
@@ -182,7 +226,7 @@ impl From<ExecuteError> for Problem {
             ExecuteError::Invalid(errors) => {
                 let detail =
                     errors.iter().map(|error| format!("{} {}", place(&error.pointer), error.message)).collect::<Vec<_>>().join("; ");
-                Self { code: Code::InvalidArguments, detail, errors, retry_after: None }
+                Self { errors, ..Self::new(Code::InvalidArguments, detail) }
             }
             ExecuteError::Tool(text) => Self::new(Code::ToolError, text),
             ExecuteError::Call(error) => Self::from(error),
@@ -228,7 +272,8 @@ impl From<OfferError> for Problem {
         let detail = sentence(&error.to_string());
         match error {
             OfferError::Unknown => Self::new(Code::OfferUnknown, format!("{detail} Send the names in tools beside it.")),
-            OfferError::Malformed | OfferError::LineBreak | OfferError::Different => Self::new(Code::InvalidRequest, detail),
+            OfferError::LineBreak => Self::invalid("tools", detail),
+            OfferError::Malformed | OfferError::Different => Self::invalid("offer", detail),
         }
     }
 }
@@ -258,7 +303,12 @@ impl From<KeyError> for Problem {
 impl From<PolicyError> for Problem {
     fn from(error: PolicyError) -> Self {
         match error {
-            PolicyError::Invalid(_) | PolicyError::Malformed(_) => Self::new(Code::InvalidRequest, format!("{error}.")),
+            PolicyError::Invalid(ref rules) => {
+                let given = rules.iter().find(|rule| rule.place.source == RuleSource::Api);
+                let parameter = given.map(|rule| format!("rules[{}]", rule.place.number - 1).into());
+                Self { parameter, ..Self::new(Code::InvalidRequest, format!("{error}.")) }
+            }
+            PolicyError::Malformed(_) => Self::new(Code::InvalidRequest, format!("{error}.")),
             PolicyError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read it again and change that.")),
             PolicyError::Store(error) => Self::from(error),
             PolicyError::Unreadable(_) => Self::new(Code::Internal, error.to_string()),
@@ -305,7 +355,17 @@ impl From<FactsError> for Problem {
     fn from(error: FactsError) -> Self {
         match error {
             FactsError::NotFound => Self::new(Code::NotFound, "There is no such tool, and nothing is written about one."),
-            FactsError::Invalid(problem) => Self::new(Code::InvalidRequest, format!("{problem}.")),
+            FactsError::Invalid(problem) => {
+                let parameter = match problem {
+                    FactsProblem::TooMany(member, ..)
+                    | FactsProblem::Length(member, ..)
+                    | FactsProblem::Hidden(member, _)
+                    | FactsProblem::Lines(member) => member,
+                    FactsProblem::NoWord(_) => "synonyms",
+                    FactsProblem::NoDescription => "description",
+                };
+                Self::invalid(parameter, format!("{problem}."))
+            }
             FactsError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read it again and change that.")),
             FactsError::Store(error) => Self::from(error),
         }
@@ -342,6 +402,13 @@ impl From<StoreError> for Problem {
         let source = std::error::Error::source(&error).map(ToString::to_string);
         tracing::error!(%error, source, "the store failed a caller");
         Self::new(Code::Internal, format!("{error}; nothing was changed."))
+    }
+}
+
+impl From<serde_json::Error> for Problem {
+    fn from(error: serde_json::Error) -> Self {
+        let code = if error.is_data() { Code::InvalidRequest } else { Code::NotJson };
+        Self::new(code, error.to_string())
     }
 }
 
@@ -386,10 +453,10 @@ pub(super) fn whole_seconds(time: Duration) -> u64 {
 ///
 /// # Errors
 /// [`Code::NotJson`] for what is not JSON, [`Code::InvalidRequest`] for JSON of another shape.
-pub fn read_json<'a, T: serde::Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
-        let code = if error.is_data() { Code::InvalidRequest } else { Code::NotJson };
-        Problem::new(code, error.to_string())
+        let parameter = error.is_data().then(|| misfit::<T>(body)).flatten().map(Cow::from);
+        Problem { parameter, ..Problem::from(error) }
     })
 }
 

@@ -61,6 +61,7 @@ mod results;
 mod retrieval_quality;
 mod scenarios;
 mod search;
+mod service_document;
 mod sessions;
 mod settings;
 mod sqlite_store;

@@ -19,6 +19,8 @@ use crate::domain::toolsets::mode::Mode;
 const CONTENT: &str = "#/components/schemas/Content";
 /// Most queries of one search.
 pub const MAX_QUERIES: usize = 16;
+/// Most tools that one search returns.
+pub const MAX_FOUND: usize = 100;
 /// Most tools that are described at once.
 pub const MAX_DESCRIBED: usize = 20;
 
@@ -129,7 +131,7 @@ pub fn meta_tools<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>)
                         "maxItems": MAX_QUERIES,
                         "description": "What the tools shall do, one short phrase for each need, e.g. [\"send an email\", \"read a calendar\"]"
                     },
-                    "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10, "description": "How many tools to return"},
+                    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": 10, "description": "How many tools to return"},
                     "detail": {
                         "type": "string",
                         "enum": ["names", "summary", "full"],

@@ -4,7 +4,7 @@
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use serde::Deserialize;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
@@ -12,6 +12,7 @@ use crate::domain::toolsets::mode::Mode;
 use crate::http::caller::Caller;
 use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::execution::execute::LIST_RETRY;
@@ -26,6 +27,25 @@ pub struct DocumentQuery {
     mode: Option<String>,
 }
 
+/// An OpenAPI 3.1 document.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone: documents are composed as text")]
+struct OpenApiBody {
+    openapi: String,
+    #[schema(value_type = Object)]
+    info: (),
+    /// Absent where the paths are those of this address.
+    #[schema(value_type = Vec<Object>, required = false)]
+    servers: (),
+    #[schema(value_type = Object)]
+    paths: (),
+    /// Absent where no key is needed.
+    #[schema(value_type = Vec<Object>, required = false)]
+    security: (),
+    #[schema(value_type = Object)]
+    components: (),
+}
+
 impl DocumentQuery {
     fn mode(&self, at: &At) -> Result<Mode, Problem> {
         mode(self.mode.as_deref(), at, "")
@@ -35,7 +55,7 @@ impl DocumentQuery {
 /// The mode that is asked for, or that of the place; `more` are further ones that are taken, for the error.
 pub(in crate::http) fn mode(asked: Option<&str>, at: &At, more: &str) -> Result<Mode, Problem> {
     let Some(name) = asked else { return Ok(at.0.mode()) };
-    Mode::of_name(name).ok_or_else(|| Problem::new(Code::InvalidRequest, format!("mode is `full`, `meta`, `smart`{more} or `dynamic`.")))
+    Mode::of_name(name).ok_or_else(|| Problem::invalid("mode", format!("mode is `full`, `meta`, `smart`{more} or `dynamic`.")))
 }
 
 /// All tools that this caller may see, as one OpenAPI 3.1 document.
@@ -43,9 +63,8 @@ pub(in crate::http) fn mode(asked: Option<&str>, at: &At, more: &str) -> Result<
     tag = "documents",
     params(DocumentQuery),
     responses(
-        (status = 200, description = "OpenAPI 3.1", body = Object),
+        (status = 200, description = "OpenAPI 3.1", body = OpenApiBody),
         (status = 304, description = "Not changed since the given ETag"),
-        (status = 401, description = "No key, or a wrong one"),
         (status = 422, description = "An unknown mode")
     )
 )]
@@ -54,10 +73,10 @@ pub async fn root(
     state: web::Data<State>,
     caller: Caller,
     at: At,
-    query: web::Query<DocumentQuery>,
+    query: Query<DocumentQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    answer(&state, &caller, &at, &Face::Root, query.mode(&at)?, &request).await
+    answer(&state, &caller, &at, &Face::Root, query.0.mode(&at)?, &request).await
 }
 
 /// One server's tools, with paths below it, as mcpo serves them.
@@ -69,10 +88,10 @@ pub async fn server(
     caller: Caller,
     at: At,
     path: web::Path<String>,
-    query: web::Query<DocumentQuery>,
+    query: Query<DocumentQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    answer(&state, &caller, &at, &Face::Server(ServerName::new(path.into_inner())), query.mode(&at)?, &request).await
+    answer(&state, &caller, &at, &Face::Server(ServerName::new(path.into_inner())), query.0.mode(&at)?, &request).await
 }
 
 async fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode, request: &HttpRequest) -> Result<HttpResponse, Problem> {

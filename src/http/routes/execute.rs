@@ -13,7 +13,7 @@ use crate::domain::records::conversation::Conversation;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::place::At;
-use crate::http::problem::{Problem, read_json};
+use crate::http::problem::Problem;
 use crate::http::routes::documents::check_server;
 use crate::http::routes::{smart_select, tools, toolsets};
 use crate::http::state::State;
@@ -22,7 +22,7 @@ use crate::service::execution::execute::Executed;
 use crate::service::publishing::publish::Place;
 
 /// Longest id of a chat or a selection that is taken over.
-pub(super) const MAX_ID_BYTES: usize = 256;
+pub(in crate::http) const MAX_ID_BYTES: usize = 256;
 /// Says what was put right in the arguments, by JSON Pointer.
 const REPAIRS: HeaderName = HeaderName::from_static("x-toolsieve-repairs");
 const MAX_HEADER_BYTES: usize = 2_000;
@@ -127,7 +127,7 @@ fn arguments(body: &[u8]) -> Result<&str, Problem> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok("");
     }
-    read_json::<&RawValue>(body).map(RawValue::get)
+    Ok(serde_json::from_slice::<&RawValue>(body).map(RawValue::get)?)
 }
 
 /// What a call carries of the request.

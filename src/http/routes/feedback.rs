@@ -15,7 +15,7 @@ use crate::service::records::feedback::FeedbackError;
 /// Longest body, in bytes: two names and a word.
 const MAX_BYTES: usize = 4_096;
 /// Length of an id or a name.
-const MAX_ID_BYTES: usize = 256;
+pub(in crate::http) const MAX_ID_BYTES: usize = 256;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -47,10 +47,7 @@ struct FeedbackAnswer {
     request_body = FeedbackBody,
     responses(
         (status = 200, description = "It is kept", body = FeedbackAnswer),
-        (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
         (status = 404, description = "There is no such selection of the caller's, or no such tool"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "Neither or both of selection_id and chat_id, or a value that does not fit"),
         (status = 429, description = "Over limits.selections_per_minute")
     )
@@ -69,22 +66,24 @@ pub async fn feedback(state: web::Data<State>, caller: Caller, body: Body) -> Re
 
 impl FeedbackBody {
     fn named(&self) -> Result<SelectionName, Problem> {
-        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
         let given = |id: &Option<String>| id.clone().filter(|id| !id.is_empty());
         let named = match (given(&self.selection_id), given(&self.chat_id)) {
             (Some(id), None) => SelectionName::Id(id),
             (None, Some(chat)) => SelectionName::Chat(chat),
-            _ => return Err(invalid("give either selection_id or chat_id.")),
+            _ => return Err(Problem::invalid("selection_id", "give either selection_id or chat_id.")),
         };
-        let (SelectionName::Id(id) | SelectionName::Chat(id)) = &named;
-        if id.len() > MAX_ID_BYTES || self.tool.len() > MAX_ID_BYTES {
-            return Err(invalid("selection_id, chat_id and tool have at most 256 bytes."));
+        let named_by = match &named {
+            SelectionName::Id(id) => ("selection_id", id),
+            SelectionName::Chat(id) => ("chat_id", id),
+        };
+        if let Some((parameter, _)) = [named_by, ("tool", &self.tool)].into_iter().find(|(_, id)| id.len() > MAX_ID_BYTES) {
+            return Err(Problem::invalid(parameter, format!("selection_id, chat_id and tool have at most {MAX_ID_BYTES} bytes.")));
         }
         Ok(named)
     }
 
     fn verdict(&self) -> Result<Verdict, Problem> {
-        Verdict::of_name(&self.verdict).ok_or_else(|| Problem::new(Code::InvalidRequest, "verdict is `helpful`, `wrong` or `missing`."))
+        Verdict::of_name(&self.verdict).ok_or_else(|| Problem::invalid("verdict", "verdict is `helpful`, `wrong` or `missing`."))
     }
 }
 

@@ -20,16 +20,16 @@ use crate::http::caller::Caller;
 use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
 use crate::http::place::Below;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
 use crate::settings::Rerank;
 
 /// Newly chosen tools that a request may ask for.
-const MAX_LIMIT: usize = 128;
+pub(in crate::http) const MAX_LIMIT: usize = 128;
 /// Tool ids and connections of one request.
-const MAX_IDS: usize = 1_000;
+pub(in crate::http) const MAX_IDS: usize = 1_000;
 /// Functions on offer when each foreign one has to be embedded.
 const MAX_JUDGED: usize = 1_000;
 
@@ -64,10 +64,9 @@ struct FilterBody {
     /// Whether foreign definitions are judged too.
     #[serde(default)]
     narrow_foreign: Option<bool>,
-    /// The person: id, email, role, groups. Believed of callers that are trusted with it. Texts have at most 256 bytes, and there
-    /// are at most 512 groups; whoever can't be read is refused.
+    /// Believed of callers that are trusted with it. Whoever can't be read is refused.
     #[serde(default)]
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<PersonBody>)]
     user: Option<Value>,
     #[serde(default)]
     chat_id: Option<String>,
@@ -76,7 +75,7 @@ struct FilterBody {
     message_id: Option<String>,
     #[serde(default)]
     model: Option<String>,
-    /// How many tools may be newly chosen, 1 to 128, default 10. Pinned tools, the chat's set and the search tool come on top.
+    /// How many tools may be newly chosen. Default: `selection.limit`. Pinned tools, the chat's set and the search tool come on top.
     #[serde(default)]
     limit: Option<usize>,
     /// The most tokens that newly chosen definitions may take.
@@ -86,6 +85,16 @@ struct FilterBody {
     /// `always`. The default is the service's.
     #[serde(default)]
     rerank: Option<String>,
+}
+
+/// A person. Lengths are in bytes.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone: it is read where headers are")]
+struct PersonBody {
+    id: String,
+    email: Option<String>,
+    role: Option<String>,
+    groups: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -174,10 +183,7 @@ struct TokensBody {
     ),
     responses(
         (status = 200, description = "The selection", body = FilterAnswer),
-        (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
         (status = 409, description = "The names of this offer are not known: send them beside it"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "No messages, or a value that does not fit"),
         (status = 429, description = "Over limits.selections_per_minute")
     )
@@ -250,32 +256,32 @@ async fn sessions(state: &State, request: &SelectRequest, principal: &Principal)
 
 impl FilterBody {
     fn into_request(self) -> Result<SelectRequest, Problem> {
-        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
         if self.messages.is_empty() {
-            return Err(invalid("messages is empty: send at least the user's message."));
+            return Err(Problem::invalid("messages", "messages is empty: send at least the user's message."));
         }
-        let count = |ids: Option<usize>| ids.unwrap_or_default();
-        if count(self.tool_ids.as_ref().map(Vec::len)) > MAX_IDS || count(self.connections.as_ref().map(IndexMap::len)) > MAX_IDS {
-            return Err(invalid("at most 1000 tool_ids and connections."));
+        let judged = self.tools.as_ref().filter(|_| self.narrow_foreign == Some(true));
+        for (parameter, count, most, what) in [
+            ("tool_ids", self.tool_ids.as_ref().map(Vec::len), MAX_IDS, "tool_ids and connections"),
+            ("connections", self.connections.as_ref().map(IndexMap::len), MAX_IDS, "tool_ids and connections"),
+            ("disclose", self.disclose.as_ref().map(Vec::len), MAX_IDS, "names to disclose"),
+            ("keep", self.keep.as_ref().map(Vec::len), MAX_IDS, "names to keep"),
+            ("tools", judged.map(Vec::len), MAX_JUDGED, "tools when foreign ones are narrowed too"),
+        ] {
+            if count.is_some_and(|count| count > most) {
+                return Err(Problem::invalid(parameter, format!("at most {most} {what}.")));
+            }
         }
-        if count(self.disclose.as_ref().map(Vec::len)) > MAX_IDS {
-            return Err(invalid("at most 1000 names to disclose."));
-        }
-        if count(self.keep.as_ref().map(Vec::len)) > MAX_IDS {
-            return Err(invalid("at most 1000 names to keep."));
-        }
-        if self.narrow_foreign == Some(true) && count(self.tools.as_ref().map(Vec::len)) > MAX_JUDGED {
-            return Err(invalid("at most 1000 tools when foreign ones are narrowed too."));
-        }
-        if [&self.chat_id, &self.message_id, &self.model].into_iter().flatten().any(|id| id.len() > MAX_BYTES) {
-            return Err(invalid("chat_id, message_id and model have at most 256 bytes."));
+        for (parameter, id) in [("chat_id", &self.chat_id), ("message_id", &self.message_id), ("model", &self.model)] {
+            if id.as_ref().is_some_and(|id| id.len() > MAX_BYTES) {
+                return Err(Problem::invalid(parameter, format!("chat_id, message_id and model have at most {MAX_BYTES} bytes.")));
+            }
         }
         if self.limit.is_some_and(|limit| limit == 0 || limit > MAX_LIMIT) {
-            return Err(invalid("limit is 1 to 128."));
+            return Err(Problem::invalid("limit", format!("limit is 1 to {MAX_LIMIT}.")));
         }
         let rerank = match &self.rerank {
             None => None,
-            Some(name) => Some(Rerank::of(name).ok_or_else(|| invalid(&format!("rerank is {}.", Rerank::NAMES)))?),
+            Some(name) => Some(Rerank::of(name).ok_or_else(|| Problem::invalid("rerank", format!("rerank is {}.", Rerank::NAMES)))?),
         };
         let user = self.user.as_ref().and_then(|user| user.get("id")).and_then(Value::as_str).map(str::to_owned);
         let not_empty = |text: Option<String>| text.filter(|text| !text.is_empty());

@@ -2,13 +2,174 @@
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, get, web};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::domain::access::principal::PrincipalKind;
 use crate::http::caller::Caller;
+use crate::http::described::described;
 use crate::http::state::State;
+use crate::service::catalog::definitions::DefinitionCounts;
+use crate::service::catalog::status::{EmbedderState, IndexView, Indexed, Readiness};
+use crate::service::ports::{IndexState, QdrantState, ServerPhase, ServerState};
+
+described! {
+    Readiness =>
+    /// The state of each part. Callers see it of the servers that they may know of; without a key, errors and details are left out.
+    struct ReadinessBody {
+        ready: bool,
+        /// How many tools there are.
+        tools: usize,
+        servers: Vec<ServerStateBody>,
+        index: IndexBody,
+        store: StoreBody,
+        embedder: EmbedderBody,
+        reload: ReloadBody,
+        /// For administrators.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        definitions: Option<DefinitionCountsBody>,
+    }
+}
+
+described! {
+    ServerState =>
+    /// The state of an MCP server.
+    struct ServerStateBody {
+        server: String,
+        phase: ServerPhaseBody,
+        /// How many tools it listed last.
+        tools: usize,
+        /// How many of them could not be read; the log says why. Absent: none.
+        #[serde(skip_serializing_if = "no")]
+        left_out: usize,
+        /// Why the last attempt to connect failed.
+        error: Option<String>,
+        /// The negotiated version of MCP.
+        protocol: Option<String>,
+        /// Connections on behalf of single users. Absent where the server has none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        user_connections: Option<usize>,
+    }
+}
+
+described! {
+    ServerPhase =>
+    /// `starting`: the first attempt is under way. `retrying`: the last attempt failed, and the next one is scheduled.
+    #[serde(rename_all = "snake_case")]
+    enum ServerPhaseBody {
+        Starting,
+        Connected,
+        Retrying,
+    }
+}
+
+described! {
+    IndexView =>
+    /// The search index. Tools that it lacks are found by their words.
+    struct IndexBody {
+        state: IndexedBody,
+        #[serde(flatten)]
+        holds: IndexStateBody,
+    }
+}
+
+described! {
+    Indexed =>
+    /// `building`: the index holds other tools than the catalog. `embedding`: some tools have no vector yet.
+    #[serde(rename_all = "snake_case")]
+    enum IndexedBody {
+        Building,
+        Embedding,
+        Complete,
+    }
+}
+
+described! {
+    IndexState =>
+    struct IndexStateBody {
+        /// Tools in the index.
+        documents: usize,
+        /// Those with a vector.
+        embedded: usize,
+        /// Why tools are found by their words alone.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+        /// Only of an index on a Qdrant cluster.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        qdrant: Option<QdrantBody>,
+    }
+}
+
+described! {
+    QdrantState =>
+    /// The nodes of a Qdrant cluster.
+    struct QdrantBody {
+        nodes: usize,
+        answering: usize,
+        /// Whether searches go there. Otherwise tools are found by their words alone, in memory.
+        searched: bool,
+        /// The last error of a node.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    }
+}
+
+/// The store.
+#[derive(Serialize, ToSchema)]
+struct StoreBody {
+    /// `ready` or `failed`.
+    state: String,
+    /// Of a failed store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+described! {
+    EmbedderState =>
+    /// The embedding model.
+    struct EmbedderBody {
+        model: String,
+        /// 0 until an endpoint has answered once.
+        dimension: usize,
+        /// Why nothing can be embedded now.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    }
+}
+
+/// The last reload of the configuration.
+#[derive(Serialize, ToSchema)]
+struct ReloadBody {
+    /// `none`, `applied` or `failed`. After a failed reload the former configuration stays in force.
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
+    /// Keys with new values that need a restart, of an applied reload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs_restart: Option<Vec<String>>,
+    /// Of a failed reload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problems: Option<Vec<String>>,
+}
+
+described! {
+    DefinitionCounts =>
+    /// How many tools have definitions that nobody approved.
+    struct DefinitionCountsBody {
+        /// Among them those that are withheld.
+        changed: usize,
+        withheld: usize,
+        new: usize,
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn no(count: &usize) -> bool {
+    *count == 0
+}
 
 /// Alive: the process answers.
-#[utoipa::path(tag = "operations", responses((status = 200, description = "Alive", content_type = "text/plain", body = String)))]
+#[utoipa::path(tag = "operations", responses((status = 200, description = "Alive", content_type = "text/plain", body = String)), security(()))]
 #[get("/healthz")]
 pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain").body("ok")
@@ -18,9 +179,10 @@ pub async fn healthz() -> HttpResponse {
 #[utoipa::path(
     tag = "operations",
     responses(
-        (status = 200, description = "Ready; the body shows the state of each part", body = Object),
-        (status = 503, description = "Not yet", body = Object)
-    )
+        (status = 200, description = "Ready; the body shows the state of each part", body = ReadinessBody),
+        (status = 503, description = "Not yet", body = ReadinessBody)
+    ),
+    security(())
 )]
 #[get("/readyz")]
 pub async fn readyz(state: web::Data<State>, caller: Caller) -> HttpResponse {

@@ -23,7 +23,6 @@ const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
             description = "Metrics: OpenMetrics 1.0 where `Accept` asks for it, otherwise Prometheus text 0.0.4",
             content((String = "text/plain"), (String = "application/openmetrics-text"))
         ),
-        (status = 401, description = "No key, or a wrong one"),
         (status = 404, description = "metrics.enabled is false")
     )
 )]

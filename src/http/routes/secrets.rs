@@ -18,7 +18,7 @@ use crate::service::ports::{AuditAction, AuditEntry};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SecretValueBody {
-    /// 1 to 16384 bytes. A server over HTTP gets it in a header: ASCII, in one line.
+    /// In bytes. A server over HTTP gets it in a header: ASCII, in one line.
     #[schema(value_type = String, format = Password)]
     value: SecretString,
 }
@@ -49,10 +49,8 @@ struct KeptSecretsBody {
     request_body = SecretValueBody,
     responses(
         (status = 200, description = "It is kept", body = KeptSecretBody),
-        (status = 400, description = "Not JSON"),
         (status = 403, description = "The request is neither of a user nor of a named key"),
         (status = 404, description = "No such server"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "The server needs no such secret, or the value does not fit"),
         (status = 501, description = "The service has no key for secrets")
     )
@@ -63,11 +61,11 @@ pub async fn put(state: web::Data<State>, caller: Caller, path: web::Path<(Strin
     let server = ServerName::new(server);
     let body: SecretValueBody = read_json(&body.0).map_err(|problem| match problem.code {
         // What JSON readers say quotes what they read.
-        Code::InvalidRequest => Problem::new(Code::InvalidRequest, "Send {\"value\": \"…\"}: one text, and nothing else."),
+        Code::InvalidRequest => Problem::invalid("value", "Send {\"value\": \"…\"}: one text, and nothing else."),
         _ => Problem::new(Code::NotJson, "Send {\"value\": \"…\"}."),
     })?;
     if !(1..=MAX_BYTES).contains(&body.value.expose_secret().len()) {
-        return Err(Problem::new(Code::InvalidRequest, format!("A secret has 1 to {MAX_BYTES} bytes.")));
+        return Err(Problem::invalid("value", format!("A secret has 1 to {MAX_BYTES} bytes.")));
     }
     if !state.current.shows_server(&caller.0, &server) {
         return Err(Problem::not_found());

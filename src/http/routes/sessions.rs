@@ -15,7 +15,7 @@ use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Problem, read_json};
 use crate::http::routes::admin::time;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
@@ -28,9 +28,9 @@ use crate::service::toolsets::sessions::{Made, NewSession};
 /// Names of one session.
 const MOST_NAMES: usize = 1_000;
 /// Tools that are chosen for a task.
-const MOST_TOOLS: usize = 128;
+pub(in crate::http) const MOST_TOOLS: usize = 128;
 /// Longest task, in bytes.
-const LONGEST_TASK: usize = 64 << 10;
+pub(in crate::http) const LONGEST_TASK: usize = 64 << 10;
 
 pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(create).service(list).service(show).service(end);
@@ -52,7 +52,7 @@ struct NewSessionBody {
     /// What shall be done: the tools for it are chosen, as for a message. It is not kept.
     #[serde(default)]
     task: Option<String>,
-    /// Most tools that are chosen for the task, 1 to 128, default 10.
+    /// Most tools that are chosen for the task. Default: `selection.limit`.
     #[serde(default)]
     limit: Option<usize>,
     /// The mode of its documents and of its MCP address, where a request names none: `full` (default), `meta`, `smart` or
@@ -105,9 +105,6 @@ struct SessionsBody {
     request_body = NewSessionBody,
     responses(
         (status = 201, description = "The session", body = SessionBody),
-        (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "Names that are not there, each with what was probably meant, or a value that does not fit"),
         (status = 429, description = "There are as many sessions as there may be")
     )
@@ -115,20 +112,22 @@ struct SessionsBody {
 #[post("/v1/sessions")]
 pub async fn create(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
     let body: NewSessionBody = read_json(&body.0)?;
-    let invalid = |detail: String| Problem::new(Code::InvalidRequest, detail);
-    if body.toolsets.len() + body.servers.len() + body.tools.len() > MOST_NAMES {
-        return Err(invalid(format!("At most {MOST_NAMES} toolsets, servers and tools.")));
+    let names = [("toolsets", body.toolsets.len()), ("servers", body.servers.len()), ("tools", body.tools.len())];
+    if names.iter().map(|(_, count)| count).sum::<usize>() > MOST_NAMES {
+        let detail = format!("At most {MOST_NAMES} toolsets, servers and tools.");
+        let longest = names.into_iter().max_by_key(|(_, count)| *count).map_or("tools", |(name, _)| name);
+        return Err(Problem::invalid(longest, detail));
     }
     if body.limit.is_some_and(|limit| limit == 0 || limit > MOST_TOOLS) {
-        return Err(invalid(format!("limit is 1 to {MOST_TOOLS}.")));
+        return Err(Problem::invalid("limit", format!("limit is 1 to {MOST_TOOLS}.")));
     }
     if body.task.as_ref().is_some_and(|task| task.len() > LONGEST_TASK) {
-        return Err(invalid(format!("task has at most {LONGEST_TASK} bytes.")));
+        return Err(Problem::invalid("task", format!("task has at most {LONGEST_TASK} bytes.")));
     }
     let NewSessionBody { toolsets, servers, tools, task, limit, mode, ttl_seconds } = body;
     let mode = match mode.as_deref() {
         None => Mode::Full,
-        Some(name) => Mode::of_name(name).ok_or_else(|| invalid("mode is `full`, `meta`, `smart` or `dynamic`.".to_owned()))?,
+        Some(name) => Mode::of_name(name).ok_or_else(|| Problem::invalid("mode", "mode is `full`, `meta`, `smart` or `dynamic`."))?,
     };
     let ttl = ttl_seconds.map(Duration::from_secs);
     let Made { session, tools, warnings } =
@@ -143,7 +142,7 @@ pub async fn create(state: web::Data<State>, caller: Caller, body: Body) -> Resu
 #[utoipa::path(
     operation_id = "list_sessions",
     tag = "sessions",
-    responses((status = 200, description = "Without those whose time is over", body = SessionsBody), (status = 401, description = "No key, or a wrong one"))
+    responses((status = 200, description = "Without those whose time is over", body = SessionsBody))
 )]
 #[get("/v1/sessions")]
 pub async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
@@ -162,7 +161,6 @@ pub async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest)
     params(("id" = String, Path, description = "Its id")),
     responses(
         (status = 200, description = "The session", body = SessionBody),
-        (status = 401, description = "No key, or a wrong one"),
         (status = 404, description = "No such session, or somebody else's")
     )
 )]
@@ -179,7 +177,6 @@ pub async fn show(state: web::Data<State>, caller: Caller, id: web::Path<String>
     params(("id" = String, Path, description = "Its id")),
     responses(
         (status = 204, description = "It is over"),
-        (status = 401, description = "No key, or a wrong one"),
         (status = 404, description = "No such session, or somebody else's")
     )
 )]

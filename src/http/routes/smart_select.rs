@@ -7,24 +7,48 @@ use utoipa::ToSchema;
 
 use crate::http::body::Body;
 use crate::http::caller::Caller;
+use crate::http::described::described;
 use crate::http::llm_keys;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
-use crate::service::meta_tools::smart_select::SmartSelectRequest;
+use crate::service::meta_tools::smart_select::{SmartSelectRequest, SmartSelection, SmartTool};
 use crate::service::ports::Advisor;
 
 /// Tools that may be asked for.
-const FEWEST: usize = 5;
-const MOST: usize = 10;
-const DEFAULT: usize = 8;
+pub(in crate::http) const FEWEST: usize = 5;
+pub(in crate::http) const MOST: usize = 10;
+pub(in crate::http) const DEFAULT: usize = 8;
 
 #[derive(Deserialize, ToSchema)]
 struct SmartSelectBody {
     /// The task with all its steps.
     task: String,
-    /// At most this many tools, 5 to 10, default 8.
+    /// At most this many tools.
     limit: Option<usize>,
+}
+
+described! {
+    SmartSelection =>
+    /// The chosen tools.
+    struct SmartSelectionBody {
+        /// Best first.
+        tools: Vec<SmartToolBody>,
+        /// Who chose: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
+        provider: String,
+        warnings: Vec<String>,
+    }
+}
+
+described! {
+    SmartTool =>
+    struct SmartToolBody {
+        /// The published name.
+        name: String,
+        server: String,
+        tool: String,
+        reason: String,
+    }
 }
 
 /// The tools that a language model finds best for a task, with reasons; without a model the best by retrieval.
@@ -38,10 +62,7 @@ struct SmartSelectBody {
         ("X-LLM-Api-Key" = Option<String>, Header, description = "A key of one of the three, told by its form")
     ),
     responses(
-        (status = 200, description = "`tools` with `name`, `server`, `tool` and `reason`; `provider` that chose; `warnings`", body = Object),
-        (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
-        (status = 413, description = "The body is too large"),
+        (status = 200, description = "The chosen tools", body = SmartSelectionBody),
         (status = 422, description = "No task, or a value that does not fit"),
         (status = 429, description = "Over limits.selections_per_minute")
     )
@@ -63,11 +84,11 @@ pub(super) async fn run(state: &State, caller: &Caller, request: &HttpRequest, b
 pub(in crate::http) fn task(body: &[u8], advisors: Vec<Advisor>) -> Result<SmartSelectRequest, Problem> {
     let body: SmartSelectBody = read_json(body)?;
     if body.task.trim().is_empty() {
-        return Err(Problem::new(Code::InvalidRequest, "task is empty: say what is to be done."));
+        return Err(Problem::invalid("task", "task is empty: say what is to be done."));
     }
     let limit = body.limit.unwrap_or(DEFAULT);
     if !(FEWEST..=MOST).contains(&limit) {
-        return Err(Problem::new(Code::InvalidRequest, format!("limit is {FEWEST} to {MOST}.")));
+        return Err(Problem::invalid("limit", format!("limit is {FEWEST} to {MOST}.")));
     }
     Ok(SmartSelectRequest { task: body.task, limit, advisors })
 }

@@ -3,19 +3,25 @@
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::domain::publishing::document::{MAX_DESCRIBED, MAX_QUERIES};
+use crate::domain::publishing::document::{MAX_DESCRIBED, MAX_FOUND, MAX_QUERIES};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
+use crate::http::described::{Content, described};
 use crate::http::place::At;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Problem, read_json};
 use crate::http::routes::execute::{answer, context, for_tool};
 use crate::http::routes::toolsets::{chat, in_chat};
 use crate::http::state::State;
-use crate::service::meta_tools::find::{Detail, FindTools, MAX_LIMIT};
+use crate::service::meta_tools::describe::{Described, DescribedTool, UnknownTool};
+use crate::service::meta_tools::find::{Detail, FindTools, Found, FoundTool, ProposedToolset};
 use crate::service::toolsets::loading::Here;
+
+/// Tools of a search that does not say how many.
+pub(in crate::http) const DEFAULT_LIMIT: usize = 10;
 
 #[derive(Deserialize, ToSchema)]
 struct SearchBody {
@@ -23,14 +29,14 @@ struct SearchBody {
     #[serde(default, alias = "query")]
     #[schema(value_type = Vec<String>)]
     queries: OneOrMany,
-    /// How many tools to return, 1 to 100, default 10.
+    /// How many tools to return.
     limit: Option<usize>,
     /// `names` (or `compact`), `summary` (default) or `full`.
     detail: Option<String>,
     /// What kind of tools, in a few words: tools whose tags, toolset or server fit go first (`read-only` and `destructive` go by
     /// what the tools say of themselves). Where none fits it counts as one more query.
     intent: Option<String>,
-    /// Most tools of one server, 1 to 100, that go before those of others. Default: `selection.per_server`.
+    /// Most tools of one server that go before those of others. Default: `selection.per_server`.
     per_server: Option<usize>,
     /// The chat of which is told what is loaded, where no header names it.
     chat_id: Option<String>,
@@ -58,7 +64,7 @@ impl OneOrMany {
 
 #[derive(Deserialize, ToSchema)]
 struct DescribeBody {
-    /// Published names, at most 20. One string is taken too.
+    /// Published names. One string is taken too.
     #[serde(default, alias = "name")]
     #[schema(value_type = Vec<String>)]
     names: OneOrMany,
@@ -74,15 +80,110 @@ struct CallBody {
     arguments: Option<Box<RawValue>>,
 }
 
+described! {
+    Found =>
+    /// What a search found.
+    struct FoundBody {
+        /// Best first: `limit` of them where there are that many.
+        tools: Vec<FoundToolBody>,
+        /// Where there is a session or a chat: what to load for those that are not loaded, best first.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        toolsets: Vec<ProposedToolsetBody>,
+        /// What to do now, for the model.
+        next: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+    }
+}
+
+described! {
+    FoundTool =>
+    struct FoundToolBody {
+        /// The published name.
+        name: String,
+        server: String,
+        tool: String,
+        /// 0 to 1.
+        score: f32,
+        /// With `detail` `summary`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        summary: Option<String>,
+        /// With `detail` `full`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        description: Option<String>,
+        /// With `detail` `full`: a JSON Schema.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<Object>)]
+        parameters: Option<Value>,
+        /// Where there is a session or a chat: whether it is loaded.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        already_loaded: Option<bool>,
+        /// Published names of near duplicates on other servers.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        same_as: Vec<String>,
+    }
+}
+
+described! {
+    ProposedToolset =>
+    struct ProposedToolsetBody {
+        name: String,
+        /// How many tools it has.
+        tools: usize,
+        /// Which found tools it has.
+        has: Vec<String>,
+    }
+}
+
+described! {
+    Described =>
+    /// Definitions of tools.
+    struct DescribedBody {
+        /// In the order of the names.
+        tools: Vec<DescribedToolBody>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        unknown: Vec<UnknownToolBody>,
+        /// What to do now, for the model.
+        next: String,
+    }
+}
+
+described! {
+    DescribedTool =>
+    struct DescribedToolBody {
+        /// The published name.
+        name: String,
+        server: String,
+        tool: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        description: String,
+        /// JSON Schema of the arguments.
+        #[schema(value_type = Object)]
+        parameters: Value,
+        /// JSON Schema of the result, where the server promises one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        #[schema(value_type = Option<Object>)]
+        returns: Option<Value>,
+    }
+}
+
+described! {
+    UnknownTool =>
+    /// A name without a tool.
+    struct UnknownToolBody {
+        name: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        did_you_mean: Option<String>,
+    }
+}
+
 /// The best tools for what is described, best first.
 #[utoipa::path(
     tag = "tools",
     request_body = SearchBody,
     responses(
-        (status = 200, description = "Exactly `limit` `tools` when there are that many; where there is a session or a chat, whether each is `already_loaded`, and which `toolsets` to load", body = Object),
-        (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
-        (status = 413, description = "The body is too large"),
+        (status = 200, description = "The best tools", body = FoundBody),
         (status = 422, description = "No query, or a value that does not fit"),
         (status = 429, description = "Over limits.selections_per_minute")
     )
@@ -97,11 +198,8 @@ pub async fn search(state: web::Data<State>, caller: Caller, at: At, request: Ht
     tag = "tools",
     request_body = CallBody,
     responses(
-        (status = 200, description = "The tool's result", body = Object),
-        (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
+        (status = 200, description = "The tool's result", body = Content),
         (status = 404, description = "Unknown tool"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "The arguments do not fit the tool's schema"),
         (status = 429, description = "Over a limit of the caller or of the server"),
         (status = 502, description = "The tool reported an error"),
@@ -119,10 +217,7 @@ pub async fn call(state: web::Data<State>, caller: Caller, request: HttpRequest,
     tag = "tools",
     request_body = DescribeBody,
     responses(
-        (status = 200, description = "`tools` in the order of the names; `unknown` ones with what was probably meant", body = Object),
-        (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
-        (status = 413, description = "The body is too large"),
+        (status = 200, description = "The definitions", body = DescribedBody),
         (status = 422, description = "No name, or too many")
     )
 )]
@@ -139,10 +234,7 @@ pub(in crate::http) fn described_names(body: &[u8]) -> Result<Vec<String>, Probl
     let body: DescribeBody = read_json(body)?;
     let names = body.names.many();
     if names.is_empty() || names.len() > MAX_DESCRIBED {
-        return Err(Problem::new(
-            Code::InvalidRequest,
-            format!("Give 1 to {MAX_DESCRIBED} names, e.g. {{\"names\": [\"github__create_issue\"]}}."),
-        ));
+        return Err(Problem::invalid("names", format!("Give 1 to {MAX_DESCRIBED} names, e.g. {{\"names\": [\"github__create_issue\"]}}.")));
     }
     Ok(names)
 }
@@ -171,21 +263,18 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
         queries.extend(intent.clone());
     }
     if queries.is_empty() || queries.len() > MAX_QUERIES {
-        return Err(Problem::new(
-            Code::InvalidRequest,
-            format!("Give 1 to {MAX_QUERIES} queries, e.g. {{\"queries\": [\"send an email\"]}}."),
-        ));
+        return Err(Problem::invalid("queries", format!("Give 1 to {MAX_QUERIES} queries, e.g. {{\"queries\": [\"send an email\"]}}.")));
     }
-    let limit = body.limit.unwrap_or(10);
-    if limit == 0 || limit > MAX_LIMIT {
-        return Err(Problem::new(Code::InvalidRequest, format!("limit is 1 to {MAX_LIMIT}.")));
+    let limit = body.limit.unwrap_or(DEFAULT_LIMIT);
+    if limit == 0 || limit > MAX_FOUND {
+        return Err(Problem::invalid("limit", format!("limit is 1 to {MAX_FOUND}.")));
     }
-    if body.per_server.is_some_and(|most| most == 0 || most > MAX_LIMIT) {
-        return Err(Problem::new(Code::InvalidRequest, format!("per_server is 1 to {MAX_LIMIT}.")));
+    if body.per_server.is_some_and(|most| most == 0 || most > MAX_FOUND) {
+        return Err(Problem::invalid("per_server", format!("per_server is 1 to {MAX_FOUND}.")));
     }
     let detail = match body.detail.as_deref() {
         None => Detail::default(),
-        Some(name) => Detail::of_name(name).ok_or_else(|| Problem::new(Code::InvalidRequest, format!("detail is {}.", Detail::NAMES)))?,
+        Some(name) => Detail::of_name(name).ok_or_else(|| Problem::invalid("detail", format!("detail is {}.", Detail::NAMES)))?,
     };
     let asked = FindTools { queries, limit, detail, intent, per_server: body.per_server };
     Ok((asked, chat(body.chat_id)?))

@@ -3,27 +3,29 @@
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use utoipa::ToSchema;
 
 use crate::domain::publishing::document::loading::MAX_GROUPS;
+use crate::domain::toolsets::loading::GroupKind;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
+use crate::http::described::described;
 use crate::http::place::At;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Problem, read_json};
 use crate::http::routes::execute::{MAX_ID_BYTES, context, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::publishing::publish::Place;
-use crate::service::toolsets::loading::Here;
+use crate::service::toolsets::loading::{Available, AvailableToolset, Here, LoadAnswer, UnloadAnswer};
+use crate::service::toolsets::toolsets::VisibleToolset;
 
 /// What shall be loaded; one of the two at least.
 #[derive(Deserialize, ToSchema)]
 struct LoadBody {
     /// The name of a toolset, or of a server.
     toolset: Option<String>,
-    /// Several of them, 20 at most. One string is taken too.
+    /// Several of them. One string is taken too.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     toolsets: OneOrMany,
@@ -55,6 +57,98 @@ struct AvailableBody {
     chat_id: Option<String>,
 }
 
+/// The toolsets that a caller sees.
+#[derive(Serialize, ToSchema)]
+struct VisibleToolsetsBody {
+    #[schema(value_type = Vec<VisibleToolsetBody>)]
+    toolsets: Vec<VisibleToolset>,
+}
+
+described! {
+    VisibleToolset =>
+    struct VisibleToolsetBody {
+        name: String,
+        description: String,
+        /// How many of its tools the caller sees.
+        tools: usize,
+        /// cl100k tokens of their definitions.
+        tokens: u64,
+    }
+}
+
+described! {
+    LoadAnswer =>
+    /// What was loaded.
+    struct LoadedBody {
+        /// Names of toolsets, servers or tags.
+        loaded: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        already_loaded: Vec<String>,
+        /// Published names of their tools.
+        tools: Vec<String>,
+        /// How many tools are loaded now, beside the meta-tools.
+        bound: usize,
+        /// What to do now, for the model.
+        next: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+    }
+}
+
+described! {
+    UnloadAnswer =>
+    /// What was unloaded.
+    struct UnloadedBody {
+        unloaded: String,
+        /// Published names of the tools that are not loaded any more.
+        tools: Vec<String>,
+        /// How many tools are loaded now, beside the meta-tools.
+        bound: usize,
+        /// What to do now, for the model.
+        next: String,
+    }
+}
+
+described! {
+    Available =>
+    /// What can be loaded.
+    struct AvailableToolsetsBody {
+        toolsets: Vec<AvailableToolsetBody>,
+        /// How many tools are loaded now, beside the meta-tools.
+        bound: usize,
+        /// What to do now, for the model.
+        next: String,
+    }
+}
+
+described! {
+    AvailableToolset =>
+    struct AvailableToolsetBody {
+        name: String,
+        kind: GroupKindBody,
+        #[serde(skip_serializing_if = "String::is_empty")]
+        description: String,
+        /// How many of its tools the caller sees.
+        tools: usize,
+        /// cl100k tokens of their definitions.
+        tokens: u64,
+        loaded: bool,
+        /// Whether it was there from the beginning and can't be unloaded. Absent: no.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        initial: bool,
+    }
+}
+
+described! {
+    GroupKind =>
+    #[serde(rename_all = "lowercase")]
+    enum GroupKindBody {
+        Toolset,
+        Server,
+        Tag,
+    }
+}
+
 /// Groups to load, with the chat that was named beside them.
 pub(in crate::http) struct Asked {
     pub(in crate::http) names: Vec<String>,
@@ -66,13 +160,12 @@ pub(in crate::http) struct Asked {
     operation_id = "list_toolsets",
     tag = "toolsets",
     responses(
-        (status = 200, description = "`toolsets` with `name`, `description`, the number of `tools` that the caller sees, and what these cost in cl100k `tokens`", body = Object),
-        (status = 401, description = "No key, or a wrong one")
+        (status = 200, description = "By name", body = VisibleToolsetsBody)
     )
 )]
 #[get("/v1/toolsets")]
 pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
-    HttpResponse::Ok().json(json!({"toolsets": state.toolsets.visible(&caller.0)}))
+    HttpResponse::Ok().json(VisibleToolsetsBody { toolsets: state.toolsets.visible(&caller.0) })
 }
 
 /// Loads toolsets, or servers by their names, into the session of the address or into the chat: their tools are bound from then on.
@@ -81,12 +174,9 @@ pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
     tag = "toolsets",
     request_body = LoadBody,
     responses(
-        (status = 200, description = "`loaded`, `already_loaded`, the names of their `tools`, how many tools are `bound` now, and what to do `next`", body = Object),
-        (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
+        (status = 200, description = "What was loaded", body = LoadedBody),
         (status = 404, description = "No such toolset; nothing was loaded"),
         (status = 409, description = "There is neither a session nor a chat"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "No name, or a value that does not fit")
     )
 )]
@@ -101,12 +191,9 @@ pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: Http
     tag = "toolsets",
     request_body = UnloadBody,
     responses(
-        (status = 200, description = "`unloaded`, the names of the `tools` that are bound no longer, how many are `bound`", body = Object),
-        (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
+        (status = 200, description = "What was unloaded", body = UnloadedBody),
         (status = 404, description = "No such toolset"),
         (status = 409, description = "It is not loaded, or was there from the beginning; or there is neither a session nor a chat"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "No name")
     )
 )]
@@ -121,12 +208,9 @@ pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: Ht
     tag = "toolsets",
     request_body = EnableBody,
     responses(
-        (status = 200, description = "As of `/v1/toolsets/load`", body = Object),
-        (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
+        (status = 200, description = "What was loaded", body = LoadedBody),
         (status = 404, description = "No such group; nothing was loaded"),
         (status = 409, description = "There is neither a session nor a chat"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "No name")
     )
 )]
@@ -141,10 +225,7 @@ pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: Ht
     tag = "toolsets",
     request_body = Option<AvailableBody>,
     responses(
-        (status = 200, description = "`toolsets` with `name`, `kind`, `description`, `tools`, `tokens`, `loaded` and `initial`", body = Object),
-        (status = 400, description = "Not JSON"),
-        (status = 401, description = "No key, or a wrong one"),
-        (status = 413, description = "The body is too large"),
+        (status = 200, description = "What can be loaded", body = AvailableToolsetsBody),
         (status = 422, description = "A value that does not fit")
     )
 )]
@@ -202,25 +283,25 @@ pub(super) async fn run_available(
 pub(in crate::http) fn load_request(body: &[u8]) -> Result<Asked, Problem> {
     let LoadBody { toolset, toolsets, chat_id } = read_json(body)?;
     let names: Vec<String> = toolset.into_iter().chain(toolsets.many()).collect();
-    named(names, chat_id, "toolset")
+    named(names, chat_id, "toolsets", "toolset")
 }
 
 pub(in crate::http) fn unload_request(body: &[u8]) -> Result<Asked, Problem> {
     let UnloadBody { toolset, chat_id } = read_json(body)?;
-    named(vec![toolset], chat_id, "toolset")
+    named(vec![toolset], chat_id, "toolset", "toolset")
 }
 
 pub(in crate::http) fn enable_request(body: &[u8]) -> Result<Asked, Problem> {
     let EnableBody { group, chat_id } = read_json(body)?;
-    named(vec![group], chat_id, "group")
+    named(vec![group], chat_id, "group", "group")
 }
 
-fn named(mut names: Vec<String>, chat_id: Option<String>, member: &str) -> Result<Asked, Problem> {
+fn named(mut names: Vec<String>, chat_id: Option<String>, parameter: &'static str, member: &str) -> Result<Asked, Problem> {
     names.retain(|name| !name.trim().is_empty());
     if names.is_empty() || names.len() > MAX_GROUPS {
         let detail =
             format!("Give 1 to {MAX_GROUPS} names, e.g. {{\"{member}\": \"github\"}}. list_available_toolsets says which there are.");
-        return Err(Problem::new(Code::InvalidRequest, detail));
+        return Err(Problem::invalid(parameter, detail));
     }
     Ok(Asked { names, chat: chat(chat_id)? })
 }
@@ -228,9 +309,7 @@ fn named(mut names: Vec<String>, chat_id: Option<String>, member: &str) -> Resul
 /// A chat that a body names.
 pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
     match id {
-        Some(id) if id.len() > MAX_ID_BYTES => {
-            Err(Problem::new(Code::InvalidRequest, format!("chat_id has at most {MAX_ID_BYTES} bytes.")))
-        }
+        Some(id) if id.len() > MAX_ID_BYTES => Err(Problem::invalid("chat_id", format!("chat_id has at most {MAX_ID_BYTES} bytes."))),
         id => Ok(id.filter(|id| !id.is_empty() && is_kept(id))),
     }
 }

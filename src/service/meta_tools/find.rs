@@ -20,8 +20,6 @@ use crate::service::records::record::Recorder;
 use crate::service::selection::retrieve::{Merged, Retrieve};
 use crate::service::toolsets::loading::{Here, Loading};
 
-/// Tools that one search returns at most.
-pub const MAX_LIMIT: usize = 100;
 /// Toolsets that one search proposes.
 const MOST_TOOLSETS: usize = 5;
 /// The list that the index brings where only tools of a kind are wanted, which may lie far behind.

@@ -6,15 +6,17 @@ use actix_web::{HttpResponse, get, web};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::policy::RulePlaceBody;
 use super::{principal, time, time_of};
 use crate::domain::access::policy::{Effect, RulePlace};
 use crate::http::caller::Administrator;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
+use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditQuery, CallOutcome, StoredAuditEntry};
 
-const DEFAULT_LIMIT: usize = 100;
-const MAX_LIMIT: usize = 1_000;
+pub(in crate::http) const DEFAULT_LIMIT: usize = 100;
+pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -37,7 +39,7 @@ pub struct AuditParameters {
     until: Option<String>,
     /// What `next` of the answer before said.
     before: Option<u64>,
-    /// 1 to 1000, default 100.
+    /// How many entries.
     limit: Option<usize>,
 }
 
@@ -57,7 +59,7 @@ struct EntryBody {
     /// `allow` or `block`.
     decision: &'static str,
     /// The rule that decided, as it was numbered then.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<RulePlaceBody>)]
     rule: Option<RulePlace>,
     outcome: Option<&'static str>,
     took_ms: f64,
@@ -85,12 +87,8 @@ struct AuditBody {
     )
 )]
 #[get("/v1/admin/audit")]
-pub async fn find(
-    state: web::Data<State>,
-    _caller: Administrator,
-    query: Result<web::Query<AuditParameters>, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
-    let query = query.map_err(|error| Problem::new(Code::InvalidRequest, error.to_string()))?.into_inner().read()?;
+pub async fn find(state: web::Data<State>, _caller: Administrator, query: Query<AuditParameters>) -> Result<HttpResponse, Problem> {
+    let query = query.0.read()?;
     let found = state.audit.find(&query).await?;
     let next = found.last().filter(|_| found.len() == query.limit).map(|last| last.id);
     let body = AuditBody { entries: found.into_iter().map(EntryBody::from).collect(), next };
@@ -99,15 +97,15 @@ pub async fn find(
 
 impl AuditParameters {
     fn read(self) -> Result<AuditQuery, Problem> {
-        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
         if limit == 0 || limit > MAX_LIMIT {
-            return Err(invalid("limit is 1 to 1000."));
+            return Err(Problem::invalid("limit", format!("limit is 1 to {MAX_LIMIT}.")));
         }
         let effect = |name: String| [Effect::Allow, Effect::Block].into_iter().find(|effect| effect.name() == name);
         Ok(AuditQuery {
             principal: self.principal.as_deref().map(principal).transpose()?.map(|principal| principal.as_str().to_owned()),
             action: known(
+                "action",
                 self.action,
                 |name| AuditAction::of_name(&name),
                 "action is call, prompt_get, resource_read, key_create, key_rotate, key_revoke, policy_replace, enrichment_replace, enrichment_remove, \
@@ -115,14 +113,15 @@ impl AuditParameters {
             )?,
             server: self.server,
             tool: self.tool,
-            decision: known(self.decision, effect, "decision is allow or block.")?,
+            decision: known("decision", self.decision, effect, "decision is allow or block.")?,
             outcome: known(
+                "outcome",
                 self.outcome,
                 |name| CallOutcome::of_name(&name),
                 "outcome is success, tool_error, rejected, failed, cancelled, limited or input_required.",
             )?,
-            since: time_of(self.since)?,
-            until: time_of(self.until)?,
+            since: time_of("since", self.since)?,
+            until: time_of("until", self.until)?,
             before: self.before,
             limit,
         })
@@ -130,8 +129,8 @@ impl AuditParameters {
 }
 
 /// A name that has to be one of a few.
-fn known<T>(name: Option<String>, read: impl Fn(String) -> Option<T>, detail: &str) -> Result<Option<T>, Problem> {
-    name.map(|name| read(name).ok_or_else(|| Problem::new(Code::InvalidRequest, detail))).transpose()
+fn known<T>(parameter: &'static str, name: Option<String>, read: impl Fn(String) -> Option<T>, detail: &str) -> Result<Option<T>, Problem> {
+    name.map(|name| read(name).ok_or_else(|| Problem::invalid(parameter, detail))).transpose()
 }
 
 impl From<StoredAuditEntry> for EntryBody {

@@ -10,16 +10,17 @@ use crate::domain::selection::enrichment::{Enrichment, MOST_QUERIES};
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Code, Problem, read_json};
+use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
 
-const MOST: usize = 1_000;
+pub(in crate::http) const MOST: usize = 1_000;
+pub(in crate::http) const DEFAULT_LIMIT: usize = 100;
 
 #[derive(Deserialize, IntoParams)]
 pub struct Part {
-    /// How many are returned, 1 to 1000.
+    /// How many are returned.
     #[serde(default = "default_limit")]
-    #[param(default = 100, minimum = 1, maximum = 1000)]
     limit: usize,
     /// How many are skipped; `next` of the part before.
     #[serde(default)]
@@ -28,16 +29,44 @@ pub struct Part {
 }
 
 fn default_limit() -> usize {
-    100
+    DEFAULT_LIMIT
 }
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct EnrichmentBody {
-    /// What the tool is for, in a sentence of at most 300 characters. Empty: none.
+    /// What the tool is for, in a sentence. Empty: none.
     context: String,
-    /// Messages that would need the tool: at most 20, of at most 200 characters each.
+    /// Messages that would need the tool.
     queries: Vec<String>,
+}
+
+/// What is written about one tool.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone")]
+struct EnrichmentEntryBody {
+    /// The published name.
+    name: String,
+    server: String,
+    tool: String,
+    /// `model` or `admin`.
+    source: String,
+    /// The language model that wrote it.
+    model: Option<String>,
+    context: String,
+    queries: Vec<String>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone")]
+struct EnrichmentPageBody {
+    enrichment: Vec<EnrichmentEntryBody>,
+    /// About how many tools something is written.
+    total: usize,
+    /// How many tools there are.
+    tools: usize,
+    /// The offset of the next part, if there is one.
+    next: Option<usize>,
 }
 
 /// The tools about which something is written beside what their servers say, with who wrote it.
@@ -46,16 +75,20 @@ struct EnrichmentBody {
     tag = "administration",
     params(Part),
     responses(
-        (status = 200, description = "`enrichment` with `name`, `server`, `tool`, `source` (`model` or `admin`), `model`, `context` and \
-            `queries`; `total` of them, all `tools`, and the `next` offset", body = Object),
+        (status = 200, description = "In the order of servers and tools", body = EnrichmentPageBody),
         (status = 404, description = "The caller does not administer"),
         (status = 422, description = "A value that does not fit")
     )
 )]
 #[get("/v1/admin/enrichment")]
-pub async fn list(_caller: Administrator, state: web::Data<State>, part: Option<web::Query<Part>>) -> Result<HttpResponse, Problem> {
-    let part = part.filter(|part| (1..=MOST).contains(&part.limit));
-    let part = part.ok_or_else(|| Problem::new(Code::InvalidRequest, format!("limit is 1 to {MOST}, offset a whole number from 0.")))?;
+pub async fn list(_caller: Administrator, state: web::Data<State>, part: Result<Query<Part>, Problem>) -> Result<HttpResponse, Problem> {
+    let detail = format!("limit is 1 to {MOST}, offset a whole number from 0.");
+    let invalid = |parameter| Problem { parameter, ..Problem::new(Code::InvalidRequest, detail) };
+    let part = match part {
+        Ok(Query(part)) if (1..=MOST).contains(&part.limit) => part,
+        Ok(_) => return Err(invalid(Some("limit".into()))),
+        Err(problem) => return Err(invalid(problem.parameter)),
+    };
     Ok(HttpResponse::Ok().json(state.enrichment.list(part.offset, part.limit).await?))
 }
 
@@ -65,7 +98,7 @@ pub async fn list(_caller: Administrator, state: web::Data<State>, part: Option<
     tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
-        (status = 200, description = "An entry of the list", body = Object),
+        (status = 200, description = "What is written", body = EnrichmentEntryBody),
         (status = 404, description = "There is no such tool, or nothing is written about it, or the caller does not administer")
     )
 )]
@@ -82,10 +115,8 @@ pub async fn show(_caller: Administrator, state: web::Data<State>, path: web::Pa
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     request_body = EnrichmentBody,
     responses(
-        (status = 200, description = "The entry; searches go by it a moment later", body = Object),
-        (status = 400, description = "Not JSON"),
+        (status = 200, description = "What is written; searches go by it a moment later", body = EnrichmentEntryBody),
         (status = 404, description = "There is no such tool, or the caller does not administer"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "A text that does not fit")
     )
 )]
@@ -97,8 +128,10 @@ pub async fn replace(
     body: Body,
 ) -> Result<HttpResponse, Problem> {
     let EnrichmentBody { context, queries } = read_json(&body.0)?;
-    let enrichment = Enrichment::new(&context, &queries, MOST_QUERIES)
-        .map_err(|problem| Problem::new(Code::InvalidRequest, format!("The body has {problem}.")))?;
+    let enrichment = Enrichment::new(&context, &queries, MOST_QUERIES).map_err(|problem| {
+        let fits_alone = Enrichment::new(&context, &[], MOST_QUERIES).is_ok();
+        Problem::invalid(if fits_alone { "queries" } else { "context" }, format!("The body has {problem}."))
+    })?;
     let id = id(path);
     let entry = state.enrichment.put(&id, enrichment).await?.ok_or_else(Problem::not_found)?;
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::EnrichmentReplace, id.to_string()));

@@ -18,7 +18,7 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
-use crate::http::problem::{Code, Problem, read_json};
+use crate::http::problem::{Problem, read_json};
 use crate::http::state::State;
 use crate::service::access::keys::NewKey;
 use crate::service::ports::{AuditAction, AuditEntry};
@@ -104,26 +104,26 @@ struct KeysBody {
     request_body = NewKeyBody,
     responses(
         (status = 201, description = "The key, and what is kept of it", body = SecretBody),
-        (status = 400, description = "Not JSON"),
         (status = 404, description = "The caller does not administer"),
         (status = 409, description = "There is a key of this name"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "A value that does not fit, or a server or toolset that is not there")
     )
 )]
 #[post("/v1/admin/keys")]
 pub async fn create(state: web::Data<State>, caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
     let body: NewKeyBody = read_json(&body.0)?;
-    let names = body.groups.len() + [&body.servers, &body.toolsets].into_iter().flatten().map(BTreeSet::len).sum::<usize>();
-    if names > MOST_NAMES {
-        return Err(Problem::new(Code::InvalidRequest, format!("At most {MOST_NAMES} servers, toolsets and groups.")));
+    let count = |names: &Option<BTreeSet<String>>| names.as_ref().map_or(0, BTreeSet::len);
+    let names = [("servers", count(&body.servers)), ("toolsets", count(&body.toolsets)), ("groups", body.groups.len())];
+    if names.iter().map(|(_, count)| count).sum::<usize>() > MOST_NAMES {
+        let longest = names.into_iter().max_by_key(|(_, count)| *count).map_or("groups", |(name, _)| name);
+        return Err(Problem::invalid(longest, format!("At most {MOST_NAMES} servers, toolsets and groups.")));
     }
     let toolsets: Option<BTreeSet<ToolsetName>> =
         body.toolsets.map(|names| names.iter().map(|name| ToolsetName::from(name.as_str())).collect());
-    state.toolsets.check_names(toolsets.iter().flatten())?;
+    state.toolsets.check_names(toolsets.iter().flatten()).map_err(|error| Problem::from(error).naming("toolsets"))?;
     let servers: Option<BTreeSet<ServerName>> =
         body.servers.map(|names| names.iter().map(|name| ServerName::from(name.as_str())).collect());
-    state.tool_admin.check_servers(servers.iter().flatten()).map_err(|reason| Problem::new(Code::InvalidRequest, format!("{reason}.")))?;
+    state.tool_admin.check_servers(servers.iter().flatten()).map_err(|reason| Problem::invalid("servers", format!("{reason}.")))?;
     let new = NewKey {
         expires_at: EndBody { expires_at: body.expires_at, expires_in_days: body.expires_in_days }.time()?,
         name: body.name,
@@ -157,16 +157,15 @@ pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpRespon
     request_body(content = EndBody, description = "A new end; may be left out"),
     responses(
         (status = 200, description = "The key with its new secret", body = SecretBody),
-        (status = 400, description = "Not JSON"),
         (status = 404, description = "No such key, or a revoked one, or the caller does not administer"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "The key has expired and got no new end")
     )
 )]
 #[post("/v1/admin/keys/{id}/rotate")]
 pub async fn rotate(state: web::Data<State>, caller: Administrator, id: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
     let end: EndBody = if body.0.is_empty() { EndBody::default() } else { read_json(&body.0)? };
-    let (key, secret) = state.keys.rotate(&KeyId::new(id.into_inner()), end.time()?).await?;
+    let rotated = state.keys.rotate(&KeyId::new(id.into_inner()), end.time()?).await;
+    let (key, secret) = rotated.map_err(|error| Problem::from(error).naming("expires_at"))?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key rotated");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRotate, key.name.clone()));
     Ok(shown_once(HttpResponse::Ok(), &key, &secret))
@@ -205,7 +204,7 @@ fn shown_once(mut builder: HttpResponseBuilder, key: &ApiKey, secret: &SecretStr
 
 impl EndBody {
     fn time(&self) -> Result<Option<SystemTime>, Problem> {
-        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
+        let invalid = |detail: &str| Problem::invalid("expires_at", detail);
         match (&self.expires_at, self.expires_in_days) {
             (None, None) => Ok(None),
             (Some(text), None) => {

@@ -50,22 +50,22 @@ pub fn time(at: SystemTime) -> String {
 /// A caller that a query names. What nobody can be called is a mistake: an empty answer would say that nothing was done.
 fn principal(text: &str) -> Result<PrincipalId, Problem> {
     let detail = || format!("There is no principal `{text}`: write key:NAME, user:ID, service-key, admin or anyone.");
-    PrincipalId::read(text).ok_or_else(|| Problem::new(Code::InvalidRequest, detail()))
+    PrincipalId::read(text).ok_or_else(|| Problem::invalid("principal", detail()))
 }
 
 /// A time that a query names, RFC 3339.
-fn time_of(text: Option<String>) -> Result<Option<SystemTime>, Problem> {
+fn time_of(parameter: &'static str, text: Option<String>) -> Result<Option<SystemTime>, Problem> {
     let read = |text: String| text.parse::<Timestamp>().map(SystemTime::from);
     let detail = "since and until are times such as 2027-01-31T00:00:00Z.";
-    text.map(read).transpose().map_err(|_| Problem::new(Code::InvalidRequest, detail))
+    text.map(read).transpose().map_err(|_| Problem::invalid(parameter, detail))
 }
 
 /// The time that a query asks about: up to now and 30 days, where it does not say.
 fn span(since: Option<String>, until: Option<String>) -> Result<Range<SystemTime>, Problem> {
-    let until = time_of(until)?.unwrap_or_else(SystemTime::now);
-    let since = time_of(since)?.unwrap_or_else(|| until.checked_sub(DEFAULT_SPAN).unwrap_or(SystemTime::UNIX_EPOCH));
+    let until = time_of("until", until)?.unwrap_or_else(SystemTime::now);
+    let since = time_of("since", since)?.unwrap_or_else(|| until.checked_sub(DEFAULT_SPAN).unwrap_or(SystemTime::UNIX_EPOCH));
     if since >= until {
-        return Err(Problem::new(Code::InvalidRequest, "since is not before until."));
+        return Err(Problem::invalid("since", "since is not before until."));
     }
     Ok(since..until)
 }

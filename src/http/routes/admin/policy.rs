@@ -8,11 +8,13 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::expected;
+use crate::domain::access::policy::{Effect, Rule, RulePlace, RuleProblem, RuleSource};
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
+use crate::http::described::described;
 use crate::http::problem::{Problem, read_json};
 use crate::http::state::State;
-use crate::service::access::policies::{Asked, Check, PolicyView};
+use crate::service::access::policies::{Asked, Check, CheckAnswer, CheckedDecision, PolicyView};
 use crate::service::ports::{AuditAction, AuditEntry};
 
 /// The rules to put in force.
@@ -50,12 +52,118 @@ struct CheckBody {
     policy: Option<Value>,
 }
 
+described! {
+    PolicyView =>
+    /// The rules in force.
+    struct PolicyViewBody {
+        /// Of what was given over the API; 0: nothing.
+        version: u64,
+        /// As it was given over the API. `null`: the settings decide.
+        default: Option<EffectBody>,
+        /// What holds where no rule fits.
+        effective_default: EffectBody,
+        /// Of the settings. They come first.
+        settings_rules: Vec<RuleBody>,
+        /// As they were given over the API.
+        rules: Vec<RuleBody>,
+        /// Rules without effect.
+        warnings: Vec<RuleProblemBody>,
+    }
+}
+
+described! {
+    Effect =>
+    #[serde(rename_all = "snake_case")]
+    enum EffectBody {
+        Allow,
+        Block,
+    }
+}
+
+described! {
+    Rule =>
+    /// A rule: all its conditions must hold. Of the texts in a condition one is enough, of `annotations` all are needed.
+    struct RuleBody {
+        effect: EffectBody,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        servers: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tools: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tags: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        annotations: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        toolsets: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        principals: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        groups: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        models: Vec<String>,
+    }
+}
+
+described! {
+    RulePlace =>
+    /// Where a rule stands.
+    struct RulePlaceBody {
+        source: RuleSourceBody,
+        /// Counted from 1 in its source.
+        number: usize,
+    }
+}
+
+described! {
+    RuleSource =>
+    #[serde(rename_all = "snake_case")]
+    enum RuleSourceBody {
+        Settings,
+        Api,
+    }
+}
+
+described! {
+    RuleProblem =>
+    /// What is wrong or doubtful about a rule.
+    struct RuleProblemBody {
+        #[serde(flatten)]
+        place: RulePlaceBody,
+        reason: String,
+    }
+}
+
+described! {
+    CheckAnswer =>
+    /// What would be decided.
+    struct CheckAnswerBody {
+        decisions: Vec<CheckedDecisionBody>,
+        /// Rules without effect.
+        warnings: Vec<RuleProblemBody>,
+    }
+}
+
+described! {
+    CheckedDecision =>
+    struct CheckedDecisionBody {
+        principal: String,
+        /// The published name.
+        name: String,
+        server: String,
+        tool: String,
+        effect: EffectBody,
+        /// The rule that decides, if one does.
+        rule: Option<RulePlaceBody>,
+        reason: String,
+    }
+}
+
 /// The rules in force.
 #[utoipa::path(
     operation_id = "show_policy",
     tag = "administration",
     responses(
-        (status = 200, description = "`rules` and `default` as they were given here, `settings_rules` before them, `effective_default`, `warnings`, `version`", body = Object),
+        (status = 200, description = "The rules in force", body = PolicyViewBody),
         (status = 404, description = "The caller does not administer")
     )
 )]
@@ -71,11 +179,9 @@ pub async fn show(state: web::Data<State>, _caller: Administrator) -> HttpRespon
     request_body = PolicyBody,
     params(("If-Match" = Option<String>, Header, description = "The ETag of the rules that are replaced: if others hold meanwhile, nothing happens")),
     responses(
-        (status = 200, description = "The rules in force", body = Object),
-        (status = 400, description = "Not JSON"),
+        (status = 200, description = "The rules in force", body = PolicyViewBody),
         (status = 404, description = "The caller does not administer"),
         (status = 412, description = "Other rules hold than the ETag says"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "Rules that can't be read or contradict each other, each with its number and the reason")
     )
 )]
@@ -94,10 +200,8 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, request: Ht
     tag = "administration",
     request_body = CheckBody,
     responses(
-        (status = 200, description = "`decisions` with `principal`, `name`, `server`, `tool`, `effect`, `rule` and `reason`; `warnings`", body = Object),
-        (status = 400, description = "Not JSON"),
+        (status = 200, description = "The decisions", body = CheckAnswerBody),
         (status = 404, description = "The caller does not administer"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "Neither a tool nor a principal, or one that is not known, or wrong rules")
     )
 )]

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::domain::access::principal::PrincipalId;
 use crate::http::caller::Administrator;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
 
@@ -30,7 +30,7 @@ struct RemovedSecretsBody {
 #[delete("/v1/admin/secrets/{principal}")]
 pub async fn forget(state: web::Data<State>, caller: Administrator, principal: web::Path<String>) -> Result<HttpResponse, Problem> {
     let owner = PrincipalId::of_owner(&principal)
-        .ok_or_else(|| Problem::new(Code::InvalidRequest, format!("`{principal}` has no secrets: write user:ID or key:NAME.")))?;
+        .ok_or_else(|| Problem::invalid("principal", format!("`{principal}` has no secrets: write user:ID or key:NAME.")))?;
     let removed = state.secrets.forget(&owner).await?;
     tracing::info!(owner = owner.as_str(), removed, "the secrets of a caller were removed");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretsForget, owner.as_str().to_owned()));

@@ -1,17 +1,23 @@
 //! The MCP servers as they are now.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
+use std::collections::BTreeMap;
+
 use actix_web::http::header;
 use actix_web::{HttpResponse, get, post, web};
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::tools::{DefinitionStateBody, DifferenceBody};
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
+use crate::http::described::described;
 use crate::http::problem::{Code, Problem, read_json};
+use crate::http::routes::health::{DefinitionCountsBody, ServerPhaseBody};
 use crate::http::state::State;
+use crate::service::catalog::definitions::PartView;
+use crate::service::catalog::tool_admin::{ServerDefinitionView, ServerView};
 use crate::service::ports::{AuditAction, AuditEntry};
 
 #[derive(Deserialize, ToSchema)]
@@ -23,20 +29,73 @@ struct ServerApprovalBody {
     prompt: Option<String>,
 }
 
+#[derive(Serialize, ToSchema)]
+struct ServersBody {
+    #[schema(value_type = Vec<ServerViewBody>)]
+    servers: Vec<ServerView>,
+}
+
+described! {
+    ServerView =>
+    /// An MCP server.
+    struct ServerViewBody {
+        server: String,
+        phase: ServerPhaseBody,
+        /// Its own name for itself.
+        title: Option<String>,
+        version: Option<String>,
+        /// The negotiated version of MCP.
+        protocol: Option<String>,
+        /// Published ones.
+        tools: usize,
+        /// cl100k tokens of their definitions.
+        tokens: u64,
+        #[serde(flatten)]
+        definitions: DefinitionCountsBody,
+        listed_at: Option<String>,
+        /// Why the last attempt to connect failed.
+        error: Option<String>,
+    }
+}
+
+described! {
+    ServerDefinitionView =>
+    /// What a server says of itself and of its prompts.
+    struct ServerDefinitionBody {
+        server: String,
+        /// Of its title and instructions.
+        definition: Option<PartBody>,
+        /// By name, those that were listed since the start.
+        prompts: BTreeMap<String, PartBody>,
+    }
+}
+
+described! {
+    PartView =>
+    struct PartBody {
+        /// `null`: nothing is compared.
+        state: Option<DefinitionStateBody>,
+        /// An approval names it.
+        fingerprint: String,
+        /// What differs from what was approved.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        difference: Option<DifferenceBody>,
+    }
+}
+
 /// All configured servers.
 #[utoipa::path(
     operation_id = "list_servers",
     tag = "administration",
     responses(
-        (status = 200, description = "`servers` with `server`, `phase` (`starting`, `connected`, `retrying`), `title`, `version`, `protocol`, \
-            `tools`, `tokens`, how many of their definitions are `changed`, `withheld` and `new`, `listed_at` and `error`", body = Object),
+        (status = 200, description = "All servers", body = ServersBody),
         (status = 404, description = "The caller does not administer")
     )
 )]
 #[get("/v1/admin/servers")]
 pub async fn list(state: web::Data<State>, _caller: Administrator) -> Result<HttpResponse, Problem> {
     let servers = state.tool_admin.servers().await?;
-    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(json!({"servers": servers})))
+    Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(ServersBody { servers }))
 }
 
 /// What a server says of itself and of its prompts, and what differs from what was approved.
@@ -45,8 +104,7 @@ pub async fn list(state: web::Data<State>, _caller: Administrator) -> Result<Htt
     tag = "administration",
     params(("server" = String, Path, description = "The server's name")),
     responses(
-        (status = 200, description = "`definition` of title and instructions, and `prompts` by name as far as they were listed since the start: \
-            each with `state`, `fingerprint` and the `difference`", body = Object),
+        (status = 200, description = "What the server says", body = ServerDefinitionBody),
         (status = 404, description = "There is no such server, or the caller does not administer")
     )
 )]
@@ -64,12 +122,10 @@ pub async fn definition(state: web::Data<State>, _caller: Administrator, path: w
     request_body = ServerApprovalBody,
     params(("server" = String, Path, description = "The server's name")),
     responses(
-        (status = 200, description = "What the server says, as it stands now", body = Object),
-        (status = 400, description = "Not JSON"),
+        (status = 200, description = "What the server says, as it stands now", body = ServerDefinitionBody),
         (status = 404, description = "There is no such server or prompt, or the caller does not administer"),
         (status = 409, description = "Nothing is compared: `definitions.changes` is `off`"),
         (status = 412, description = "The definition is another one than the fingerprint says. Look at it first."),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "No fingerprint, or one of another form")
     )
 )]

@@ -8,7 +8,8 @@ use utoipa::{IntoParams, ToSchema};
 use super::{principal, time};
 use crate::domain::toolsets::session::{Session, SessionContents};
 use crate::http::caller::Administrator;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
+use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
 
@@ -50,12 +51,8 @@ struct AnySessionsBody {
     )
 )]
 #[get("/v1/admin/sessions")]
-pub async fn list(
-    state: web::Data<State>,
-    _caller: Administrator,
-    query: Result<web::Query<SessionsQuery>, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
-    let query = query.map_err(|error| Problem::new(Code::InvalidRequest, error.to_string()))?.into_inner();
+pub async fn list(state: web::Data<State>, _caller: Administrator, query: Query<SessionsQuery>) -> Result<HttpResponse, Problem> {
+    let query = query.0;
     let owner = query.principal.as_deref().map(principal).transpose()?;
     let sessions = state.sessions.all(owner.as_ref()).await?;
     Ok(HttpResponse::Ok().json(AnySessionsBody { sessions: sessions.iter().map(AnySessionBody::of).collect() }))

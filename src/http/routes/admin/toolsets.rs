@@ -2,19 +2,24 @@
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, delete, get, put, web};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::domain::access::toolset::{Definition, ToolsetName};
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
+use crate::http::described::described;
+use crate::http::member::misfit;
 use crate::http::problem::{Problem, read_json};
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
+use crate::service::toolsets::toolsets::ToolsetView;
 
 /// What a toolset is. Texts are patterns, as in rules; one condition at least, or `always`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone: it is read where the settings' own are")]
-struct DefinitionBody {
+struct ToolsetDefinitionBody {
     /// What it is for.
     description: Option<String>,
     /// All conditions that are given must hold: of the texts in one of them one is enough, of annotations all are needed.
@@ -28,18 +33,60 @@ struct DefinitionBody {
     always: Option<Vec<String>>,
 }
 
+#[derive(Serialize, ToSchema)]
+struct ToolsetsBody {
+    #[schema(value_type = Vec<ToolsetBody>)]
+    toolsets: Vec<ToolsetView>,
+}
+
+described! {
+    ToolsetView =>
+    /// A toolset with its tools.
+    struct ToolsetBody {
+        name: String,
+        #[serde(flatten)]
+        definition: ToolsetConditionsBody,
+        /// `settings` or `api`.
+        source: String,
+        /// Published names of the tools that are in it now, whoever may see them.
+        members: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
+    }
+}
+
+described! {
+    Definition =>
+    struct ToolsetConditionsBody {
+        #[serde(skip_serializing_if = "String::is_empty")]
+        description: String,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        servers: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tools: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        tags: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        annotations: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        exclude: Vec<String>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        always: Vec<String>,
+    }
+}
+
 /// All toolsets, with the tools that are in them.
 #[utoipa::path(
     operation_id = "list_all_toolsets",
     tag = "administration",
     responses(
-        (status = 200, description = "`toolsets` with `name`, what they are, `source` (`settings` or `api`), `members` and `warnings`", body = Object),
+        (status = 200, description = "By name", body = ToolsetsBody),
         (status = 404, description = "The caller does not administer")
     )
 )]
 #[get("/v1/admin/toolsets")]
 pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
-    HttpResponse::Ok().json(json!({"toolsets": state.toolsets.list()}))
+    HttpResponse::Ok().json(ToolsetsBody { toolsets: state.toolsets.list() })
 }
 
 /// One toolset.
@@ -47,7 +94,7 @@ pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpRespon
     operation_id = "show_toolset",
     tag = "administration",
     params(("name" = String, Path, description = "Its name")),
-    responses((status = 200, description = "The toolset", body = Object), (status = 404, description = "No such toolset, or the caller does not administer"))
+    responses((status = 200, description = "The toolset", body = ToolsetBody), (status = 404, description = "No such toolset, or the caller does not administer"))
 )]
 #[get("/v1/admin/toolsets/{name}")]
 pub async fn show(state: web::Data<State>, _caller: Administrator, name: web::Path<String>) -> Result<HttpResponse, Problem> {
@@ -58,22 +105,30 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, name: web::Pa
 #[utoipa::path(
     operation_id = "replace_toolset",
     tag = "administration",
-    request_body = DefinitionBody,
+    request_body = ToolsetDefinitionBody,
     params(("name" = String, Path, description = "1 to 64 letters, digits, `-` and `_`")),
     responses(
-        (status = 200, description = "It was replaced", body = Object),
-        (status = 201, description = "It is new", body = Object),
-        (status = 400, description = "Not JSON"),
+        (status = 200, description = "It was replaced", body = ToolsetBody),
+        (status = 201, description = "It is new", body = ToolsetBody),
         (status = 404, description = "The caller does not administer"),
         (status = 409, description = "It stands in the settings, and is changed there"),
-        (status = 413, description = "The body is too large"),
         (status = 422, description = "A value that does not fit")
     )
 )]
 #[put("/v1/admin/toolsets/{name}")]
 pub async fn replace(state: web::Data<State>, caller: Administrator, name: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
-    let body: Value = read_json(&body.0)?;
-    let (view, is_new) = state.toolsets.replace(&name, &body).await?;
+    let value: Value = read_json(&body.0)?;
+    let replaced = state.toolsets.replace(&name, &value).await.map_err(|error| {
+        let problem = Problem::from(error);
+        if ToolsetName::check(&name).is_err() {
+            return problem.naming("name");
+        }
+        match misfit::<Definition>(&body.0) {
+            Some(member) => problem.naming(member),
+            None => problem,
+        }
+    });
+    let (view, is_new) = replaced?;
     tracing::info!(toolset = %view.name, members = view.members.len(), "toolset replaced");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::ToolsetReplace, view.name.to_string()));
     let mut response = if is_new { HttpResponse::Created() } else { HttpResponse::Ok() };

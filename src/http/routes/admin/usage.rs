@@ -11,13 +11,14 @@ use utoipa::{IntoParams, ToSchema};
 use super::{quantile_milliseconds, span, time};
 use crate::domain::records::usage::Latencies;
 use crate::http::caller::Administrator;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
+use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{DayUsage, MessageCounts, ToolCounts, ToolUsage, UsageQuery};
 use crate::service::records::usage::{ServerUsage, UsageOrder, UsageReport, success_rate};
 
-const DEFAULT_LIMIT: usize = 100;
-const MAX_LIMIT: usize = 1_000;
+pub(in crate::http) const DEFAULT_LIMIT: usize = 100;
+pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -31,7 +32,7 @@ pub struct UsageParameters {
     tool: Option<String>,
     /// What goes first: `called` (default), `offered` or `recovered`.
     order: Option<String>,
-    /// How many tools, 1 to 1000, default 100.
+    /// How many tools.
     limit: Option<usize>,
 }
 
@@ -136,12 +137,8 @@ struct DayBody {
     )
 )]
 #[get("/v1/admin/usage")]
-pub async fn show(
-    state: web::Data<State>,
-    _caller: Administrator,
-    query: Result<web::Query<UsageParameters>, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
-    let parameters = query.map_err(|error| Problem::new(Code::InvalidRequest, error.to_string()))?.into_inner();
+pub async fn show(state: web::Data<State>, _caller: Administrator, query: Query<UsageParameters>) -> Result<HttpResponse, Problem> {
+    let parameters = query.0;
     let (query, order, limit) = parameters.read()?;
     let report = state.usage.report(&query, order, limit).await?;
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(body(&query, report)))
@@ -149,17 +146,16 @@ pub async fn show(
 
 impl UsageParameters {
     fn read(self) -> Result<(UsageQuery, UsageOrder, usize), Problem> {
-        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
         if limit == 0 || limit > MAX_LIMIT {
-            return Err(invalid("limit is 1 to 1000."));
+            return Err(Problem::invalid("limit", format!("limit is 1 to {MAX_LIMIT}.")));
         }
         let order = match self.order {
             None => UsageOrder::default(),
             Some(name) => UsageOrder::ALL
                 .into_iter()
                 .find(|order| order.name() == name)
-                .ok_or_else(|| invalid("order is called, offered or recovered."))?,
+                .ok_or_else(|| Problem::invalid("order", "order is called, offered or recovered."))?,
         };
         let Range { start: since, end: until } = span(self.since, self.until)?;
         Ok((UsageQuery { since, until, server: self.server, tool: self.tool }, order, limit))

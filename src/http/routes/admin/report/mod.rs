@@ -14,13 +14,14 @@ use utoipa::{IntoParams, ToSchema};
 use super::{quantile_milliseconds, span, time};
 use crate::http::caller::Administrator;
 use crate::http::pages;
-use crate::http::problem::{Code, Problem};
+use crate::http::problem::Problem;
+use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{ArmFigures, SessionCounts, SessionFigures, SessionQuery};
 use crate::service::records::report::{Compared, arm_name, mean};
 
-const DEFAULT_LIMIT: usize = 50;
-const MAX_LIMIT: usize = 1_000;
+pub(in crate::http) const DEFAULT_LIMIT: usize = 50;
+pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -29,7 +30,7 @@ pub struct ReportParameters {
     since: Option<String>,
     /// RFC 3339; default now.
     until: Option<String>,
-    /// How many sessions are listed one by one, 0 to 1000, default 50.
+    /// How many sessions are listed one by one.
     limit: Option<usize>,
 }
 
@@ -108,9 +109,9 @@ pub async fn show(
     state: web::Data<State>,
     _caller: Administrator,
     request: HttpRequest,
-    query: Result<web::Query<ReportParameters>, actix_web::Error>,
+    query: Query<ReportParameters>,
 ) -> Result<HttpResponse, Problem> {
-    let query = query.map_err(|error| Problem::new(Code::InvalidRequest, error.to_string()))?.into_inner().read()?;
+    let query = query.0.read()?;
     let compared = state.report.compare(&query).await?;
     let body = ReportBody::of(&query, &compared);
     let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -125,10 +126,9 @@ pub async fn show(
 
 impl ReportParameters {
     fn read(self) -> Result<SessionQuery, Problem> {
-        let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
         let limit = self.limit.unwrap_or(DEFAULT_LIMIT);
         if limit > MAX_LIMIT {
-            return Err(invalid("limit is 0 to 1000."));
+            return Err(Problem::invalid("limit", format!("limit is 0 to {MAX_LIMIT}.")));
         }
         let Range { start: since, end: until } = span(self.since, self.until)?;
         Ok(SessionQuery { since, until, limit })

@@ -1,0 +1,52 @@
+//! Types for the document of our routes that describe what `domain` and `service` serialise, which know no OpenAPI.
+//!
+//! Each has the members of the type that it describes, and one that the other lacks does not compile. `tests/it/service_document.rs`
+//! holds real answers against the rest.
+
+use utoipa::openapi::schema::SchemaType;
+use utoipa::openapi::{Object, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+/// A struct: `described! { Described => struct Body { members } }`.
+macro_rules! described {
+    ($described:ty => $(#[$meta:meta])* struct $body:ident { $($(#[$member_meta:meta])* $member:ident: $type:ty,)* }) => {
+        #[derive(serde::Serialize, utoipa::ToSchema)]
+        $(#[$meta])*
+        pub(in crate::http) struct $body { $($(#[$member_meta])* $member: $type,)* }
+
+        const _: () = {
+            type Counterpart = $described;
+            const fn has_the_same_members(&Counterpart { $($member: _,)* }: &Counterpart) {}
+            let _ = has_the_same_members;
+        };
+    };
+    ($described:ty => $(#[$meta:meta])* enum $body:ident { $($(#[$variant_meta:meta])* $variant:ident,)* }) => {
+        #[derive(serde::Serialize, utoipa::ToSchema)]
+        $(#[$meta])*
+        #[expect(dead_code, reason = "for the description alone")]
+        pub(in crate::http) enum $body { $($(#[$variant_meta])* $variant,)* }
+
+        const _: () = {
+            type Counterpart = $described;
+            const fn has_the_same_variants(value: &Counterpart) {
+                match value { $(Counterpart::$variant => {})* }
+            }
+            let _ = has_the_same_variants;
+        };
+    };
+}
+
+pub(in crate::http) use described;
+
+/// What a tool returned, which is handed on as text.
+pub(in crate::http) struct Content;
+
+impl PartialSchema for Content {
+    fn schema() -> RefOr<Schema> {
+        let description = "What a tool returned: a text as a string; JSON as it is; an image as a data URI; a file as an object with its \
+                           type, size and, where the service has a public address, a link; several of these as an array.";
+        Object::builder().schema_type(SchemaType::AnyValue).description(Some(description)).into()
+    }
+}
+
+impl ToSchema for Content {}

@@ -1,0 +1,222 @@
+//! The document of our own routes: what the routes say of themselves, the errors that many of them share, and the limits that they check.
+
+use actix_web::App;
+use serde_json::{Map, Value, json};
+use utoipa::OpenApi;
+use utoipa_actix_web::AppExt;
+
+use crate::domain::access::tool_facts::{DESCRIPTION_CHARACTERS, MOST_SYNONYMS, MOST_TAGS, SYNONYM_CHARACTERS, TAG_CHARACTERS};
+use crate::domain::publishing::document::loading::MAX_GROUPS;
+use crate::domain::publishing::document::{MAX_DESCRIBED, MAX_FOUND, MAX_QUERIES};
+use crate::domain::selection::enrichment::{CONTEXT_CHARACTERS, MOST_QUERIES, QUERY_CHARACTERS};
+use crate::http::problem::{Code, ProblemBody};
+use crate::http::routes::{admin, execute, feedback, filter, sessions, smart_select, tools};
+use crate::http::{configure, person};
+use crate::service::access::secrets;
+
+/// Our own static routes. The tools' routes are not among them: each caller's document describes those.
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Toolsieve", description = "The service's own routes. The tools are described by /openapi.json.", license(name = "Apache-2.0", identifier = "Apache-2.0")),
+    components(schemas(ProblemBody<'static>)),
+    tags(
+        (name = "operations", description = "Whether the service is alive and ready"),
+        (name = "filter", description = "Which tools matter for a message"),
+        (name = "tools", description = "Find and run tools"),
+        (name = "toolsets", description = "Named lists of tools. Below /toolsets/NAME stand the same routes as below /, and know only its tools"),
+        (name = "sessions", description = "Documents of one's own. Below /s/ID stand the same routes as below /"),
+        (name = "secrets", description = "What callers keep here for MCP servers that are called in their names"),
+        (name = "files", description = "Files that tools returned"),
+        (name = "administration", description = "For the key of administration alone; for every other caller there are no such routes"),
+        (name = "documents", description = "What a caller may see, as OpenAPI documents")
+    )
+)]
+struct ServiceApi;
+
+/// An error that many routes share.
+struct Shared {
+    /// Under `components/responses`.
+    name: &'static str,
+    code: Code,
+    description: &'static str,
+    routes: Routes,
+}
+
+/// Which routes answer a shared error.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Routes {
+    All,
+    WithKey,
+    WithBody,
+}
+
+/// A route that says more about one of them describes it by itself.
+const SHARED: [Shared; 9] = [
+    Shared { name: "NotJson", code: Code::NotJson, description: "The body is not JSON", routes: Routes::WithBody },
+    Shared { name: "Unauthorized", code: Code::Unauthorized, description: "No key, or a wrong one", routes: Routes::WithKey },
+    Shared {
+        name: "ForeignOrigin",
+        code: Code::ForeignOrigin,
+        description: "A page of another site asks (`foreign_origin`)",
+        routes: Routes::All,
+    },
+    Shared { name: "BodyTooSlow", code: Code::BodyTooSlow, description: "The body did not come in time", routes: Routes::WithBody },
+    Shared { name: "BodyTooLarge", code: Code::BodyTooLarge, description: "The body is too large", routes: Routes::WithBody },
+    Shared {
+        name: "EncodedBody",
+        code: Code::EncodedBody,
+        description: "The body is encoded (`Content-Encoding`)",
+        routes: Routes::WithBody,
+    },
+    Shared {
+        name: "RateLimited",
+        code: Code::RateLimited,
+        description: "Too many requests, or too many wrong keys from this address; `Retry-After` says when to try again",
+        routes: Routes::All,
+    },
+    Shared { name: "Internal", code: Code::Internal, description: "Something went wrong here", routes: Routes::All },
+    Shared {
+        name: "Overloaded",
+        code: Code::Overloaded,
+        description: "Too much is being received at once; `Retry-After` says when to try again",
+        routes: Routes::WithBody,
+    },
+];
+
+/// Keywords of JSON Schema and their values.
+type Keywords<'a> = &'a [(&'static str, usize)];
+
+/// What the members of request bodies may hold, by schema and member. Lengths of ids, names and tasks are checked in bytes.
+const MEMBERS: [(&str, &str, Keywords<'_>); 38] = [
+    ("FilterBody", "messages", &[("minItems", 1)]),
+    ("FilterBody", "connections", &[("maxProperties", filter::MAX_IDS)]),
+    ("FilterBody", "tool_ids", &[("maxItems", filter::MAX_IDS)]),
+    ("FilterBody", "disclose", &[("maxItems", filter::MAX_IDS)]),
+    ("FilterBody", "keep", &[("maxItems", filter::MAX_IDS)]),
+    ("FilterBody", "chat_id", &[("maxLength", person::MAX_BYTES)]),
+    ("FilterBody", "message_id", &[("maxLength", person::MAX_BYTES)]),
+    ("FilterBody", "model", &[("maxLength", person::MAX_BYTES)]),
+    ("FilterBody", "limit", &[("minimum", 1), ("maximum", filter::MAX_LIMIT)]),
+    ("PersonBody", "id", &[("minLength", 1), ("maxLength", person::MAX_BYTES)]),
+    ("PersonBody", "email", &[("maxLength", person::MAX_BYTES)]),
+    ("PersonBody", "groups", &[("maxItems", person::MAX_GROUPS)]),
+    ("PersonBody", "groups/items", &[("maxLength", person::MAX_BYTES)]),
+    ("FeedbackBody", "selection_id", &[("maxLength", feedback::MAX_ID_BYTES)]),
+    ("FeedbackBody", "chat_id", &[("maxLength", feedback::MAX_ID_BYTES)]),
+    ("FeedbackBody", "tool", &[("maxLength", feedback::MAX_ID_BYTES)]),
+    ("SearchBody", "queries", &[("maxItems", MAX_QUERIES)]),
+    ("SearchBody", "limit", &[("minimum", 1), ("maximum", MAX_FOUND), ("default", tools::DEFAULT_LIMIT)]),
+    ("SearchBody", "per_server", &[("minimum", 1), ("maximum", MAX_FOUND)]),
+    ("SearchBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
+    ("DescribeBody", "names", &[("minItems", 1), ("maxItems", MAX_DESCRIBED)]),
+    ("SmartSelectBody", "limit", &[("minimum", smart_select::FEWEST), ("maximum", smart_select::MOST), ("default", smart_select::DEFAULT)]),
+    ("LoadBody", "toolsets", &[("maxItems", MAX_GROUPS)]),
+    ("LoadBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
+    ("UnloadBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
+    ("EnableBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
+    ("AvailableBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
+    ("NewSessionBody", "task", &[("maxLength", sessions::LONGEST_TASK)]),
+    ("NewSessionBody", "limit", &[("minimum", 1), ("maximum", sessions::MOST_TOOLS)]),
+    ("SecretValueBody", "value", &[("minLength", 1), ("maxLength", secrets::MAX_BYTES)]),
+    ("EnrichmentBody", "context", &[("maxLength", CONTEXT_CHARACTERS)]),
+    ("EnrichmentBody", "queries", &[("maxItems", MOST_QUERIES)]),
+    ("EnrichmentBody", "queries/items", &[("minLength", 1), ("maxLength", QUERY_CHARACTERS)]),
+    ("ToolFactsBody", "tags", &[("maxItems", MOST_TAGS)]),
+    ("ToolFactsBody", "tags/items", &[("minLength", 1), ("maxLength", TAG_CHARACTERS)]),
+    ("ToolFactsBody", "synonyms", &[("maxItems", MOST_SYNONYMS)]),
+    ("ToolFactsBody", "synonyms/items", &[("maxLength", SYNONYM_CHARACTERS)]),
+    ("ToolFactsBody", "description", &[("minLength", 1), ("maxLength", DESCRIPTION_CHARACTERS)]),
+];
+
+/// What parameters may hold, by operation and name.
+const PARAMETERS: [(&str, &str, Keywords<'_>); 5] = [
+    ("list_audit", "limit", &[("minimum", 1), ("maximum", admin::audit::MAX_LIMIT), ("default", admin::audit::DEFAULT_LIMIT)]),
+    ("list_enrichment", "limit", &[("minimum", 1), ("maximum", admin::enrichment::MOST), ("default", admin::enrichment::DEFAULT_LIMIT)]),
+    ("list_tools", "limit", &[("minimum", 1), ("maximum", admin::tools::MAX_LIMIT), ("default", admin::tools::DEFAULT_LIMIT)]),
+    ("show_usage", "limit", &[("minimum", 1), ("maximum", admin::usage::MAX_LIMIT), ("default", admin::usage::DEFAULT_LIMIT)]),
+    ("show_report", "limit", &[("minimum", 0), ("maximum", admin::report::MAX_LIMIT), ("default", admin::report::DEFAULT_LIMIT)]),
+];
+
+/// The description of our own routes, as `openapi/service.json` holds it.
+#[must_use]
+pub fn service_document() -> String {
+    let (_, document) = App::new().into_utoipa_app().openapi(ServiceApi::openapi()).configure(configure).split_for_parts();
+    let mut document = serde_json::to_value(document).unwrap_or_default();
+    operations(&mut document).for_each(describe_errors);
+    let shared = SHARED.iter().map(|shared| (shared.name.to_owned(), problem(shared.description)));
+    document["components"]["responses"] = Value::Object(shared.collect());
+    write_limits(&mut document);
+    format!("{document:#}")
+}
+
+/// Gives every error of an operation the schema of problems, and the operation the errors that it shares.
+fn describe_errors(operation: &mut Value) {
+    let (needs_key, takes_body) = (operation.get("security").is_none(), operation.get("requestBody").is_some());
+    let Some(responses) = operation["responses"].as_object_mut() else { return };
+    for (_, response) in responses.iter_mut().filter(|(status, response)| is_error(status) && response.get("content").is_none()) {
+        *response = problem(response["description"].as_str().unwrap_or_default());
+    }
+    for Shared { name, code, routes, .. } in &SHARED {
+        let answers = match routes {
+            Routes::All => true,
+            Routes::WithKey => needs_key,
+            Routes::WithBody => takes_body,
+        };
+        if answers {
+            let reference = || json!({"$ref": format!("#/components/responses/{name}")});
+            responses.entry(code.status().as_str()).or_insert_with(reference);
+        }
+    }
+    responses.sort_keys();
+}
+
+fn is_error(status: &str) -> bool {
+    status.starts_with(['4', '5'])
+}
+
+fn problem(description: &str) -> Value {
+    json!({
+        "description": description,
+        "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    })
+}
+
+/// Writes the limits, and returns those whose place is not in the document.
+fn write_limits(document: &mut Value) -> Vec<String> {
+    let mut misplaced = Vec::new();
+    let mut write = |schema: Option<&mut Value>, keywords: Keywords<'_>, place: String| match schema.and_then(Value::as_object_mut) {
+        Some(schema) => schema.extend(keywords.iter().map(|&(keyword, value)| (keyword.to_owned(), value.into()))),
+        None => misplaced.push(place),
+    };
+    for (schema, member, keywords) in MEMBERS {
+        let pointer = format!("/components/schemas/{schema}/properties/{member}");
+        write(document.pointer_mut(&pointer), keywords, pointer);
+    }
+    for (id, name, keywords) in PARAMETERS {
+        let operation = operations(document).find(|operation| operation["operationId"] == id);
+        let parameters = operation.and_then(|operation| operation["parameters"].as_array_mut());
+        let parameter = parameters.into_iter().flatten().find(|parameter| parameter["name"] == name);
+        write(parameter.map(|parameter| &mut parameter["schema"]), keywords, format!("{id} {name}"));
+    }
+    misplaced
+}
+
+fn operations(document: &mut Value) -> impl Iterator<Item = &mut Value> {
+    const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
+    let items = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
+    let keys = items.filter_map(Value::as_object_mut).flatten();
+    keys.filter(|(key, _)| METHODS.contains(&key.as_str())).map(|(_, operation)| operation)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::{service_document, write_limits};
+
+    #[test]
+    fn every_limit_has_its_place() {
+        let mut document: Value = serde_json::from_str(&service_document()).unwrap();
+        assert_eq!(write_limits(&mut document), Vec::<String>::new());
+    }
+}

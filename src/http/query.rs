@@ -1,0 +1,73 @@
+//! The parameters of a query, with errors that name the wrong one.
+
+use std::borrow::Cow;
+use std::future::{Ready, ready};
+
+use actix_web::dev::Payload;
+use actix_web::{FromRequest, HttpRequest, web};
+use serde::de::DeserializeOwned;
+
+use crate::http::problem::{Code, Problem};
+
+/// The parameters of a query. Each of them may be left out.
+pub struct Query<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest for Query<T> {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(read(request.query_string()).map(Self))
+    }
+}
+
+fn read<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
+    let parameters = web::Query::<T>::from_query(query).map_err(|error| {
+        let parameter = misfit::<T>(query).map(Cow::from);
+        Problem { parameter, ..Problem::new(Code::InvalidRequest, error.to_string()) }
+    })?;
+    Ok(parameters.into_inner())
+}
+
+/// The first parameter that can't be read, or that comes twice.
+fn misfit<T: DeserializeOwned>(query: &str) -> Option<String> {
+    let mut known = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, _) = web::Query::<Vec<(String, String)>>::from_query(pair).ok()?.into_inner().pop()?;
+        if known.contains(&name) || web::Query::<T>::from_query(pair).is_err() {
+            return Some(name);
+        }
+        known.push(name);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::read;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Parameters {
+        limit: Option<u8>,
+        text: Option<String>,
+    }
+
+    #[test]
+    fn the_wrong_parameter_is_named() {
+        let Parameters { limit, text } = read("limit=5&text=a%20b").unwrap();
+        assert_eq!((limit, text.as_deref()), (Some(5), Some("a b")));
+        for (query, wrong) in [
+            ("limit=x", "limit"),
+            ("text=a&limit=-1", "limit"),
+            ("text=a&limits=1", "limits"),
+            ("text=a&text=b&limit=1", "text"),
+            ("a%20b=", "a b"),
+        ] {
+            let problem = read::<Parameters>(query).unwrap_err();
+            assert_eq!((problem.code.name(), problem.parameter.as_deref()), ("invalid_request", Some(wrong)), "{query}");
+        }
+    }
+}
