@@ -1,4 +1,4 @@
-//! The tools: what servers list, and what is made of it.
+//! Tools: what servers list, and what is derived from it.
 
 #[expect(clippy::module_inception, reason = "the room is named after what it is about")]
 pub mod catalog;

@@ -1,4 +1,4 @@
-//! Which tools a message gets.
+//! Selects tools for a message.
 
 pub mod chat;
 pub mod enrichment;
