@@ -122,6 +122,6 @@ mod tests {
         let known = ["host", "port", "api_key"];
         assert_eq!(suggestion("prot", &known), "did you mean `port`?");
         assert_eq!(suggestion("apikey", &known), "did you mean `api_key`?");
-        assert_eq!(suggestion("zzz", &known), "there are: host, port, api_key");
+        assert_eq!(suggestion("zzz", &known), "known: host, port, api_key");
     }
 }

@@ -218,7 +218,7 @@ mod tests {
         std::fs::write(path, "\n").unwrap();
         assert_eq!(reason(path), "is empty");
         std::fs::write(path, [0xff]).unwrap();
-        assert_eq!(reason(path), "is no text");
+        assert_eq!(reason(path), "is not text");
         std::fs::remove_file(path).unwrap();
         assert!(reason(path).starts_with("can't be read: "));
         assert_eq!(with(&format!("${{file:{path}:-two}}")).as_deref(), Ok("two"));

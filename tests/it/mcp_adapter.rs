@@ -579,7 +579,7 @@ async fn a_bad_server_neither_delays_nor_hides_a_good_one() {
         ("refuses", "exited with status 4: fatal: no key ***"),
         ("broken", "HTTP 500"),
         ("gone", "can't connect"),
-        ("not-mcp", "its standard output is full of lines that are no messages"),
+        ("not-mcp", "its standard output contains too many lines that are not messages"),
     ];
     for (name, reason) in expected {
         until(name, || server.state(name).error.is_some()).await;

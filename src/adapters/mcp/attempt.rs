@@ -1,4 +1,4 @@
-//! One attempt to connect, and what to try next where it fails.
+//! One attempt to connect, and what to try next if it fails.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::adapters::mcp::connection::{ConnectError, Connection, Connector, Era,
 use crate::adapters::mcp::text::Secrets;
 use crate::settings::servers::ServerSettings;
 
-/// How long the end of a process is waited for whose connection has failed: it says more than the closed pipe.
+/// How long to wait for the process of a failed connection to end: its exit says more than the closed pipe.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// What all connections are made with.
+/// The shared parts of all connections.
 #[derive(Clone)]
 pub(super) struct Surroundings {
     client: reqwest::Client,
@@ -31,12 +31,12 @@ impl Surroundings {
     }
 }
 
-/// How an attempt failed.
+/// A failed attempt.
 pub(super) struct Failure {
     pub(super) reason: String,
     /// The handshake to try next.
     pub(super) era: Era,
-    /// Another handshake is worth an attempt at once.
+    /// Whether to try that handshake immediately.
     pub(super) at_once: bool,
 }
 
@@ -70,7 +70,7 @@ impl Attempt<'_> {
             }
             error.to_string()
         } else {
-            // It may be that it hung on the question of the newer era.
+            // The server may have hung on the newer handshake.
             if era == Era::Either {
                 next = Era::Initialize;
             }

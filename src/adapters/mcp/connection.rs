@@ -1,4 +1,4 @@
-//! A live link to one server: transport, handshake, requests with raw answers, and the end of it all.
+//! A live link to one server: transport, handshake, requests with raw results, and shutdown.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -40,41 +40,41 @@ use crate::adapters::mcp::text::{Secrets, foreign};
 use crate::service::ports::{Offers, Refusal, Said, ServerQuestion};
 use crate::settings::servers::{ServerSettings, TransportSettings};
 
-/// Largest page of a list, whatever the limit for results is.
+/// Largest page of a list, regardless of the limit for results.
 const LIST_LIMIT: usize = 16 * 1024 * 1024;
-/// Room in a message for what is not the result.
+/// Allowance for the parts of a message around the result.
 const ENVELOPE: usize = 64 * 1024;
-/// Requests over HTTP that may wait for their answer at once; rmcp's own 16 would make calls queue.
+/// Concurrent HTTP requests; rmcp's default of 16 would queue calls.
 const CONCURRENT_POSTS: usize = 4096;
-/// How long ending a connection in good manners may take, the process aside.
+/// How long a clean shutdown may take, apart from the process.
 const CLOSING: Duration = Duration::from_secs(3);
 const PARSE_ERROR: i64 = -32700;
-/// Answers to a handshake over streamable HTTP after which a server of the older transport may be there.
+/// Responses to a streamable HTTP handshake that suggest a server with the older transport.
 const MAY_BE_SSE: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
 
-/// Which handshake is tried.
+/// The handshake to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Era {
     /// `initialize`, up to protocol 2025-11-25.
     Initialize,
     /// `server/discover`, from protocol 2026-07-28 on.
     Discover,
-    /// The newer one, and the older one if the server does not know it.
+    /// The newer one, then the older one if the server does not support it.
     Either,
 }
 
 impl Era {
-    /// What is tried first where nothing is known.
+    /// The first handshake to try for an unknown server.
     pub(super) fn usual(transport: &TransportSettings) -> Self {
         match Wire::of(transport) {
-            // Asking for the newer era first would cost a slow starter its start: rmcp gives it 10 s.
+            // Trying the newer one first would break slow starters: rmcp gives it only 10 s.
             Wire::Stdio => Self::Initialize,
             Wire::StreamableHttp | Wire::Sse => Self::Either,
         }
     }
 }
 
-/// What a connection goes over.
+/// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
     Stdio,
@@ -92,25 +92,25 @@ impl Wire {
     }
 }
 
-/// What a connection is made from.
+/// The parameters of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Connector<'a> {
     pub(super) settings: &'a ServerSettings,
     pub(super) secrets: &'a Arc<Secrets>,
     pub(super) client: &'a reqwest::Client,
     pub(super) processes: &'a Arc<Processes>,
-    /// What is tried first.
+    /// The transport to try first.
     pub(super) wire: Wire,
     pub(super) oauth: Option<&'a Path>,
     pub(super) questions: Questions,
 }
 
-/// What servers may ask who called.
+/// The requests that servers may send to callers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Questions {
-    /// Something of the user.
+    /// Questions to the user.
     pub elicitation: bool,
-    /// Something of the model.
+    /// Requests to the model.
     pub sampling: bool,
 }
 
@@ -123,8 +123,8 @@ impl Questions {
         }
     }
 
-    /// Of what a client says that it can do, what servers may ask for. Roots are the client's own to give: nothing here depends on
-    /// them.
+    /// Restricts a client's capabilities to those that servers may use. Roots are always allowed, because nothing here
+    /// depends on them.
     fn cut(self, capabilities: &Value) -> Value {
         let known = [("elicitation", self.elicitation), ("sampling", self.sampling), ("roots", true)];
         let kept = known.into_iter().filter(|(_, is_allowed)| *is_allowed);
@@ -152,14 +152,14 @@ pub(super) enum ConnectError {
     Neither { sse: Box<ConnectError>, streamable: Box<ConnectError> },
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The server answered the handshake with an error: it may speak the other era.
+    /// The server returned an error to the handshake; it may support the other one.
     #[error("the server refused the handshake: {0}")]
     Refused(String),
     #[error("{0}")]
     Failed(String),
 }
 
-/// A connection and all that belongs to it. Dropping it ends the child too, in bad manners.
+/// A connection with its resources. Dropping it kills the child.
 pub(super) struct Connection {
     pub(super) link: Arc<Link>,
     pub(super) about: About,
@@ -169,7 +169,7 @@ pub(super) struct Connection {
     _listener: Option<AbortOnDropHandle<()>>,
 }
 
-/// What a server says of itself.
+/// A server's self-description.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About {
     pub(super) title: Option<String>,
@@ -184,45 +184,45 @@ pub(super) struct About {
 pub(super) struct Link {
     pub(super) peer: Peer<RoleClient>,
     pub(super) exchange: Arc<Exchange>,
-    /// Of the newer era.
+    /// Whether it uses the newer protocol version.
     pub(super) is_modern: bool,
     pub(super) followed: Followed,
     pub(super) protocol: String,
-    /// Whether the server declared tools at all.
+    /// Whether the server declared the tools capability.
     pub(super) has_tools: bool,
     pub(super) offers: Offers,
     pub(super) wire: Wire,
     questions: Questions,
-    /// The calls under way; those that list are not among them.
+    /// Running calls; list requests don't count.
     pub(super) calls: TaskTracker,
-    /// A call timed out while nothing at all came from the server.
+    /// Set after a call timed out without any message from the server.
     is_doubted: AtomicBool,
-    /// Cancelled once rmcp has let go of the connection.
+    /// Cancelled once rmcp has closed the connection.
     closed: CancellationToken,
     result_limit: usize,
 }
 
-/// What a request brought.
+/// The response to a request.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) result: Box<RawValue>,
-    /// The size of the message.
+    /// The size of the message in bytes.
     pub(super) bytes: usize,
 }
 
-/// Why a request brought no result.
+/// Why a request has no result.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
     #[error("{reason}")]
     Closed {
         reason: Cow<'static, str>,
-        /// Whether the server may have seen the request.
+        /// Whether the server may have received the request.
         sent: bool,
     },
-    /// A status of HTTP without an answer in it.
+    /// An HTTP status without a JSON-RPC response.
     #[error("HTTP {0}")]
     Refused(StatusCode),
-    /// What came back is no answer.
+    /// The response is invalid.
     #[error("{0}")]
     Unusable(String),
     #[error("error {code}: {message}")]
@@ -232,8 +232,8 @@ pub(super) enum LinkError {
 }
 
 impl Connector<'_> {
-    /// Connects and shakes hands. Has no timeout of its own. `child` is where a process is put while this runs, so
-    /// that its last words can be had if it fails.
+    /// Connects and performs the handshake, without a timeout. `child` receives the process, so that its last output is
+    /// available after a failure.
     pub(super) async fn connect(&self, era: Era, child: &mut Option<Child>) -> Result<Connection, ConnectError> {
         let settings = self.settings;
         match &settings.transport {
@@ -267,7 +267,7 @@ impl Connector<'_> {
         self.settings.max_result_bytes.max(LIST_LIMIT).saturating_add(ENVELOPE)
     }
 
-    /// Tries one transport of HTTP and, where the answer hints at it, the other one (MCP specification, "Backwards
+    /// Tries one HTTP transport and, if the response suggests it, the other one (MCP specification, "Backwards
     /// Compatibility" of the transports).
     async fn remote(&self, url: &Url, sender: &Sender, era: Era) -> Result<Connection, ConnectError> {
         let failure = match self.over(self.wire, url, sender, era).await {
@@ -296,7 +296,7 @@ impl Connector<'_> {
                 let ServerSettings { start_timeout, call_timeout, .. } = *self.settings;
                 let remote = Remote { sender, url, start_timeout, call_timeout };
                 let transport = SseTransport::open(remote, Arc::clone(&exchange), limit).await?;
-                // The newer era came after this transport.
+                // The newer handshake does not exist on this transport.
                 self.shake_hands(transport, exchange, Era::Initialize, wire).await
             }
             Wire::StreamableHttp | Wire::Stdio => {
@@ -313,7 +313,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Where the server asks for OAuth: its tokens, of which there is one.
+    /// The shared OAuth tokens, if the server uses OAuth.
     async fn tokens(&self) -> Result<Option<Arc<Tokens>>, TokenError> {
         let Some(oauth) = &self.settings.remote.oauth else { return Ok(None) };
         let tokens = Tokens::new(oauth, self.oauth);
@@ -330,7 +330,7 @@ impl Connector<'_> {
         let mode = match era {
             Era::Initialize => ClientLifecycleMode::Initialize,
             Era::Discover => ClientLifecycleMode::Discover { preferred_versions },
-            // Without a pinned version a server that echoes the newest one would be taken for stateless.
+            // Without a pinned version, a server that echoes the newest one would count as stateless.
             Era::Either => ClientLifecycleMode::Auto { preferred_versions, legacy_version: Some(ProtocolVersion::V_2025_11_25) },
         };
         let client = Client { exchange: Arc::clone(&exchange), questions: self.questions };
@@ -387,7 +387,7 @@ impl Connector<'_> {
 }
 
 impl Connection {
-    /// Waits until the connection is gone and tells why. May be dropped and called again.
+    /// Waits until the connection is lost and returns the reason. Cancel-safe.
     pub(super) async fn lost(&mut self) -> String {
         let Some(child) = &mut self.child else {
             self.closed.cancelled().await;
@@ -395,7 +395,7 @@ impl Connection {
         };
         let how = tokio::select! {
             how = child.exited() => {
-                // What it wrote before may still be on the way. A grandchild can hold the pipe open for ever.
+                // Earlier output may still be in flight. A grandchild can keep the pipe open forever.
                 let _ = timeout(Duration::from_millis(200), self.closed.cancelled()).await;
                 how
             }
@@ -410,7 +410,7 @@ impl Connection {
         }
     }
 
-    /// Ends the session and the child. Whoever waits for an answer gets an error.
+    /// Ends the session and the child. Pending requests fail.
     pub(super) async fn close(mut self, manners: Manners) {
         if let Some(cancel) = self.cancel.take() {
             cancel.cancel();
@@ -431,12 +431,12 @@ impl Drop for Connection {
 }
 
 impl Link {
-    /// Whether the server is of the newer era: it keeps no session, and asks in place of a result.
+    /// Whether the server uses the newer protocol version: it has no sessions and returns questions instead of a result.
     pub(super) fn is_stateless(&self) -> bool {
         self.protocol.as_str() >= ProtocolVersion::V_2026_07_28.as_str()
     }
 
-    /// Of what a client can do, what this server may make use of.
+    /// The capabilities of a client that this server may use.
     pub(super) fn allowed(&self, capabilities: &Value) -> Value {
         self.questions.cut(capabilities)
     }
@@ -473,7 +473,7 @@ impl Link {
         let outcome = tokio::select! {
             biased;
             outcome = handle.rx => Some(outcome),
-            // A request that reaches rmcp's queue in the moment that it lets go of it stays there without an answer.
+            // A request that enters rmcp's queue while the connection closes never gets a response.
             () = self.closed.cancelled() => None,
         };
         abandoned.id = None;
@@ -487,7 +487,7 @@ impl Link {
             None => {
                 let mut error = match outcome {
                     Some(Ok(Err(error))) => link_error(error),
-                    // An answer on a resumed stream that was not asked for here, or none at all.
+                    // A duplicate response on a resumed stream, or none at all.
                     Some(Ok(Ok(_)) | Err(_)) | None => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
                 };
                 if let LinkError::Closed { sent, .. } = &mut error
@@ -501,7 +501,7 @@ impl Link {
     }
 }
 
-/// Tells the server about a request that nobody waits for any more.
+/// Cancels a request at the server when nobody waits for it any more.
 struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<RequestId>,
@@ -511,7 +511,7 @@ impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let reason = Some("nobody waits for the answer any more".to_owned());
+        let reason = Some("the caller no longer waits for the result".to_owned());
         let notification = CancelledNotification::new(CancelledNotificationParam::new(Some(id), reason));
         let peer = self.peer.clone();
         runtime.spawn(async move {
@@ -520,28 +520,28 @@ impl Drop for CancelOnDrop<'_> {
     }
 }
 
-/// We: a client that hands questions of servers on to who called, and has no roots.
+/// Our client side: forwards questions of servers to callers, and has no roots.
 struct Client {
     exchange: Arc<Exchange>,
     questions: Questions,
 }
 
-/// The longest that a person or a model may take over an answer.
+/// The time limit for an answer of a person or a model.
 const ANSWERING: Duration = Duration::from_mins(10);
 const INVALID_REQUEST: ErrorCode = ErrorCode::INVALID_REQUEST;
 
 impl Client {
-    /// Asks who called.
+    /// Forwards a request to the caller.
     async fn hand_on(&self, method: String, params: Value, meta: &RequestMetaObject) -> Result<Value, ErrorData> {
         let callee = match self.exchange.asker(Some(meta)) {
             Asker::One(callee) => callee,
             Asker::Several => {
-                let message = "several calls are under way on this connection, and nothing says whose user is asked";
+                let message = "several calls are running on this connection, and the request does not say which one it belongs to";
                 return Err(ErrorData::new(INVALID_REQUEST, message, None));
             }
-            Asker::Nobody => return Err(ErrorData::new(INVALID_REQUEST, "who calls can't be asked anything", None)),
+            Asker::Nobody => return Err(ErrorData::new(INVALID_REQUEST, "the caller can't be asked", None)),
         };
-        let gone = || ErrorData::new(INVALID_REQUEST, "who called is not there any more", None);
+        let gone = || ErrorData::new(INVALID_REQUEST, "the caller has disconnected", None);
         let (answer, answered) = oneshot::channel();
         let _waits = callee.waits();
         callee.said.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
@@ -549,7 +549,7 @@ impl Client {
             Ok(answered) => answered.map_err(|_| gone())?.map_err(|Refusal { code, message }| {
                 ErrorData::new(ErrorCode(i32::try_from(code).unwrap_or(INVALID_REQUEST.0)), message, None)
             }),
-            Err(_) => Err(ErrorData::new(INVALID_REQUEST, "who called did not answer in time", None)),
+            Err(_) => Err(ErrorData::new(INVALID_REQUEST, "the caller did not answer in time", None)),
         }
     }
 }
@@ -563,9 +563,9 @@ impl ClientHandler for Client {
     async fn on_custom_request(&self, request: CustomRequest, context: RequestContext<RoleClient>) -> Result<CustomResult, ErrorData> {
         let method = request.method.strip_prefix(RAW).filter(|method| self.questions.allow(method)).map(str::to_owned);
         let Some(method) = method else {
-            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "there is no such method", None));
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "method not found", None));
         };
-        // rmcp takes `_meta` out of the parameters.
+        // rmcp removes `_meta` from the parameters.
         self.hand_on(method, request.params.unwrap_or_default(), &context.meta).await.map(CustomResult::new)
     }
 
@@ -599,7 +599,7 @@ fn transport_error(error: &DynamicTransportError) -> LinkError {
     }
 }
 
-/// In words that are ours: rmcp's would show whole messages.
+/// A message of our own, because rmcp's would contain whole messages.
 fn refused(error: ClientInitializeError) -> ConnectError {
     match error {
         ClientInitializeError::JsonRpcError(error) => ConnectError::Refused(format!("{} ({})", foreign(&error.message), error.code.0)),
@@ -610,9 +610,9 @@ fn refused(error: ClientInitializeError) -> ConnectError {
         },
         ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
             let supported: Vec<_> = server_supported.iter().map(ToString::to_string).collect();
-            ConnectError::Refused(format!("it speaks protocol {} only", foreign(&supported.join(", "))))
+            ConnectError::Refused(format!("it supports only protocol {}", foreign(&supported.join(", "))))
         }
         ClientInitializeError::ConnectionClosed(_) => ConnectError::Failed("the connection was closed during the handshake".to_owned()),
-        _ => ConnectError::Failed("the answer to the handshake was not understood".to_owned()),
+        _ => ConnectError::Failed("the response to the handshake is invalid".to_owned()),
     }
 }

@@ -1,8 +1,8 @@
 //! The HTTP side of rmcp's streamable HTTP transport, over reqwest.
 //!
-//! rmcp keeps sessions, eras and streams; this file sends its requests and reads the answers. It differs from rmcp's
-//! own client in this: answers go through [`Exchange`] undecoded, their size has a limit of its own, a lost stream
-//! ends the calls on it at once instead of resuming for ever, and no error carries a URL, a header or a body.
+//! rmcp manages sessions, protocol versions and streams; this module sends its requests and reads the responses. It differs
+//! from rmcp's own client: responses go through [`Exchange`] undecoded and have a size limit; a lost stream ends its calls
+//! at once instead of resuming forever; and errors contain no URL, header or body.
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -32,13 +32,12 @@ const SESSION: &str = "mcp-session-id";
 const LAST_EVENT: &str = "last-event-id";
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
 pub(super) const JSON: &str = "application/json";
-/// Bodies of failures are read only for a JSON-RPC error in them.
+/// Error bodies are read only to find a JSON-RPC error.
 const FAILURE_LIMIT: usize = 64 * 1024;
 const MAX_REDIRECTS: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Settings of a client that suits MCP: no total timeout, because answers are streams, and only redirects that keep
-/// origin, method and body.
+/// A client for MCP: no total timeout, because responses are streams, and only redirects that keep origin, method and body.
 pub fn client_builder() -> reqwest::ClientBuilder {
     let same_origin = redirect::Policy::custom(|attempt| {
         let keeps_body = matches!(attempt.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
@@ -73,7 +72,7 @@ pub(super) enum HttpFailure {
 
 impl From<reqwest::Error> for HttpFailure {
     fn from(error: reqwest::Error) -> Self {
-        // Only the innermost cause: the outer ones show the URL.
+        // Only the innermost cause, because the outer ones contain the URL.
         let mut cause = error.source();
         while let Some(inner) = cause.and_then(std::error::Error::source) {
             cause = Some(inner);
@@ -85,11 +84,11 @@ impl From<reqwest::Error> for HttpFailure {
 
 pub(super) type Failure = StreamableHttpError<HttpFailure>;
 
-/// Headers of the caller that go along with one request, in its extensions.
+/// Headers of the caller to forward with one request, in its extensions.
 #[derive(Clone, Debug)]
 pub(super) struct Forwarded(pub(super) HeaderMap);
 
-/// What goes along with this message.
+/// The headers to forward with this message.
 pub(super) fn forwarded(message: &ClientJsonRpcMessage) -> Option<Forwarded> {
     match message {
         JsonRpcMessage::Request(request) => request.request.extensions().get::<Forwarded>().cloned(),
@@ -97,7 +96,7 @@ pub(super) fn forwarded(message: &ClientJsonRpcMessage) -> Option<Forwarded> {
     }
 }
 
-/// Sends requests with what is configured for one server.
+/// Sends requests with one server's configuration.
 #[derive(Clone)]
 pub(super) struct Sender {
     pub(super) client: reqwest::Client,
@@ -115,7 +114,7 @@ struct Inner {
     initialized: AtomicBool,
 }
 
-/// The configured headers, which are all kept out of every log.
+/// The configured headers, marked as sensitive for logs.
 pub(super) fn configured(headers: &IndexMap<String, SecretString>) -> Result<HeaderMap, HttpFailure> {
     let mut configured = HeaderMap::new();
     for (name, value) in headers {
@@ -132,18 +131,18 @@ pub(super) fn configured(headers: &IndexMap<String, SecretString>) -> Result<Hea
     Ok(configured)
 }
 
-/// What an event stream answers.
+/// The expected response of an event stream.
 struct Asked {
     request: Option<RequestId>,
-    /// Set once its answer has passed.
+    /// Set once the response has passed.
     answered: bool,
 }
 
 impl Sender {
-    /// What is given goes over what is configured: the caller's headers, where the server may have them, then its token.
+    /// Precedence over configured headers: the caller's forwarded headers, then the token.
     pub(super) async fn send(&self, builder: RequestBuilder, forwarded: Option<Forwarded>) -> Result<Response, HttpFailure> {
         let forwarded = forwarded.map(|Forwarded(headers)| headers).unwrap_or_default();
-        // Whoever forwards the caller's own credentials means them.
+        // Forwarding the caller's own credentials is deliberate, so they win.
         let tokens = self.tokens.as_ref().filter(|_| !forwarded.contains_key(AUTHORIZATION));
         let builder = builder.headers(self.headers.clone()).headers(forwarded);
         let Some(tokens) = tokens else { return Ok(builder.send().await?) };
@@ -180,7 +179,7 @@ impl HttpClient {
             JsonRpcMessage::Request(request) => {
                 let is_initialize = matches!(request.request, ClientRequest::InitializeRequest(_));
                 if is_initialize && initialized.swap(true, Ordering::Relaxed) {
-                    // A new session: the server was restarted and may offer other tools.
+                    // A new session: the server was restarted and may have other tools.
                     exchange.changed.notify_one();
                     exchange.news.renewed();
                 }
@@ -232,7 +231,7 @@ impl HttpClient {
         self.0.sender.send(builder, forwarded).await.map_err(StreamableHttpError::Client)
     }
 
-    /// An answer in one piece.
+    /// A response in one piece.
     async fn answer(&self, response: Response, request: RequestId) -> Result<ServerJsonRpcMessage, Failure> {
         let exchange = &self.0.exchange;
         let Some(body) = read(response, self.0.limit).await? else {
@@ -246,11 +245,11 @@ impl HttpClient {
             Inbound::Forward(message) => Ok(serde_json::from_value(message)?),
             Inbound::Answered { id, result } => Ok(finished(id, &result)?),
             Inbound::Consumed | Inbound::Junk if exchange.fail(&request, Answer::Malformed) => Ok(nothing(request)),
-            Inbound::Consumed | Inbound::Junk => Err(StreamableHttpError::UnexpectedServerResponse("the answer is not JSON-RPC".into())),
+            Inbound::Consumed | Inbound::Junk => Err(StreamableHttpError::UnexpectedServerResponse("the response is not JSON-RPC".into())),
         }
     }
 
-    /// A status that says no.
+    /// An error status.
     async fn refused(
         &self,
         response: Response,
@@ -267,7 +266,7 @@ impl HttpClient {
             return failure;
         }
         let body = read(response, FAILURE_LIMIT).await.ok().flatten().unwrap_or_default();
-        // The TypeScript SDK's servers answer an unknown session with 400 and these words instead of 404.
+        // Servers of the TypeScript SDK answer an unknown session with 400 and this text instead of 404.
         if has_session && status == StatusCode::BAD_REQUEST && body.windows(10).any(|words| words == b"session ID") {
             return Err(StreamableHttpError::SessionExpired);
         }
@@ -277,13 +276,13 @@ impl HttpClient {
             if self.0.exchange.fail(&request, Answer::error(&error)) {
                 return Ok(StreamableHttpPostResponse::Json(nothing(request), None));
             }
-            // Such an answer often doesn't carry the request's id.
+            // Such a response often lacks the request's id.
             if let Ok(error) = serde_json::from_value(error) {
                 let message = ServerJsonRpcMessage::error(error, Some(request));
                 return Ok(StreamableHttpPostResponse::Json(message, None));
             }
         } else if is_discover && !matches!(status.as_u16(), 502..=504) {
-            // A server of the older era does not know what it was asked.
+            // A server of an older version does not know the request.
             let error = ErrorData::invalid_request(format!("HTTP {status}"), None);
             let message = ServerJsonRpcMessage::error(error, Some(request));
             return Ok(StreamableHttpPostResponse::Json(message, None));
@@ -332,7 +331,7 @@ fn filter(exchange: &Exchange, asked: &mut Asked, mut event: Sse) -> Sse {
     event
 }
 
-/// Tells rmcp that a request is over whose answer it does not get.
+/// Completes a request in rmcp without its result.
 fn nothing(id: RequestId) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::response(ServerResult::empty(()), id)
 }
@@ -348,7 +347,7 @@ fn finished_text(id: &RequestId, result: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
 }
 
-/// A header that takes the place of a configured one.
+/// A header that replaces a configured one.
 fn bearer(token: &SecretString) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {}", token.expose_secret())) {
@@ -362,7 +361,7 @@ pub(super) fn header(response: &Response, name: &str) -> Option<String> {
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// The body, or `None` where it is larger than the limit.
+/// The body, or `None` if it exceeds the limit.
 pub(super) async fn read(mut response: Response, limit: usize) -> Result<Option<Vec<u8>>, Failure> {
     let broken = |error: reqwest::Error| StreamableHttpError::Client(HttpFailure::from(error));
     if response.content_length().is_some_and(|length| length > limit as u64) {
@@ -387,7 +386,7 @@ fn is_too_large(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool
     inner.and_then(|inner| inner.downcast_ref::<EventTooLarge>()).is_some()
 }
 
-/// Ends a stream of events when one grows over the limit, before the parser has kept it.
+/// Ends an event stream when an event exceeds the limit, before the parser buffers it.
 fn bounded(
     chunks: BoxStream<'static, reqwest::Result<Bytes>>,
     limit: usize,
@@ -404,7 +403,7 @@ fn bounded(
                     return Err(io::Error::other(EventTooLarge));
                 }
                 if parts.peek().is_some() {
-                    // A line of nothing, or of a carriage return, ends the event.
+                    // An empty line, or a carriage return, ends the event.
                     *event = if *line <= 1 { 0 } else { *event + *line };
                     *line = 0;
                 }
@@ -438,7 +437,7 @@ impl StreamableHttpClient for HttpClient {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Failure> {
         let builder = self.0.sender.client.delete(&*uri);
-        // A server may know no such thing as ending a session, and none can be helped if it fails.
+        // A server may not support ending sessions, and a failure has no remedy.
         self.send(builder, Some(session_id), custom_headers, None, None).await.map(drop)
     }
 
@@ -460,8 +459,8 @@ impl StreamableHttpClient for HttpClient {
         match self.send(builder, session_id, custom_headers, None, None).await {
             Ok(response) if is_events(&response) => Ok(self.events(response, None)),
             Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
-            // Any other error would make rmcp repeat this for ever, and calls on the stream wait as long. The
-            // supervisor asks the server whether it is still there and starts over if not.
+            // Any other error would make rmcp retry forever, while calls on the stream wait. The supervisor checks the
+            // server and reconnects if necessary.
             _ => {
                 self.0.exchange.suspect.notify_one();
                 Err(StreamableHttpError::ServerDoesNotSupportSse)

@@ -1,7 +1,7 @@
-//! What a server tells of what it has beside tools, on its way from the wire to who follows it.
+//! Change notifications of prompts and resources, from the wire to their followers.
 //!
-//! It waits as a set and not as a queue: what is told again before anybody has heard it is told once, so a server that never
-//! stops telling takes neither memory nor more than a little time.
+//! Pending notifications are a set, not a queue: a repeated notification is delivered once, so a server that sends them
+//! endlessly costs neither memory nor much time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,19 +15,19 @@ use crate::adapters::mcp::exchange::Exchange;
 use crate::adapters::mcp::server::Server;
 use crate::service::ports::NewsKind;
 
-/// What comes within this time is told together.
+/// Notifications within this time are delivered together.
 const TOGETHER: Duration = Duration::from_millis(50);
-/// Resources whose changes wait. More than that come from a server that tells of what nobody asked for.
+/// Most pending resource updates. A server with more sends updates that nobody subscribed to.
 const UPDATED: usize = 4_000;
-/// Bytes of an address.
+/// Longest URI in bytes.
 const LONGEST_ADDRESS: usize = 2 * 1024;
 
-/// What was told and is not handed on yet.
+/// Notifications that are not delivered yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     told: Mutex<Told>,
     is_news: Notify,
-    /// Whether anybody hands it on: over the connection of a single user nothing is subscribed to.
+    /// Whether anybody receives them: connections of single users have no subscriptions.
     is_heard: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ impl Pending {
         self.is_news.notify_one();
     }
 
-    /// All that was told, once there is something.
+    /// All pending notifications, once there are any.
     async fn next(&self) -> Vec<NewsKind> {
         self.is_news.notified().await;
         let Told { renewed, prompts, resources, updated } = std::mem::take(&mut *self.lock());
@@ -82,7 +82,7 @@ impl Pending {
     }
 }
 
-/// Hands on what is told over a connection, as long as there is one.
+/// Delivers the notifications of a connection while it exists.
 pub(super) async fn hand_on(server: Arc<Server>, exchange: Arc<Exchange>) {
     exchange.news.is_heard.store(true, Ordering::Relaxed);
     loop {

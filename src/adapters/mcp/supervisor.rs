@@ -1,4 +1,4 @@
-//! Keeps one server connected: connect, list, follow changes, and again after a failure, until it is told to stop.
+//! Keeps one server connected: connects, lists, follows changes, and retries after a failure, until it is stopped.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use crate::adapters::mcp::news::hand_on;
 use crate::adapters::mcp::server::Server;
 use crate::service::supervision::Supervised;
 
-/// The clockwork of supervision. The default is for use, tests are quicker.
+/// The timing of supervision. The default is for production; tests use shorter times.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// The pause after a first failure. It doubles with each further one.
     pub first_retry: Duration,
     pub longest_retry: Duration,
-    /// After a connection of this length the next attempt comes at once and the pauses start over.
+    /// After a connection of this length, the next attempt is immediate and the pauses start over.
     pub stable_after: Duration,
-    /// How long changes are collected before the tools are listed again. It grows while there are ever more of them.
+    /// How long changes are collected before tools are listed again. It grows while changes continue.
     pub debounce: Duration,
-    /// How often a server over HTTP is listed unasked: nothing else may tell that it is gone or has changed.
+    /// How often a remote server is listed without a notification: nothing else may reveal that it is gone or has changed.
     pub refresh: Duration,
-    /// How long listing again may take. The first list belongs to the start.
+    /// Time limit for listing again. The first list belongs to the start.
     pub list_timeout: Duration,
-    /// How long a call waits for a server that is about to be back.
+    /// How long a call waits for a server that may be back soon.
     pub patience: Duration,
-    /// How long a call waits for a server in its first start.
+    /// How long a call waits for a server's first start.
     pub start_patience: Duration,
-    /// How long calls under way may go on after their server was taken out of the configuration or changed in it.
+    /// How long running calls may continue after their server was removed or reconfigured.
     pub drain: Duration,
-    /// How often a server over standard streams is asked whether it is still there; `None`: never.
+    /// Interval of pings to a stdio server; `None`: no pings.
     pub ping: Option<Duration>,
-    /// How long it may take over the answer.
+    /// Time limit of a ping.
     pub ping_timeout: Duration,
 }
 
@@ -66,19 +66,19 @@ pub(super) struct Supervisor {
     pub(super) server: Arc<Server>,
     pub(super) surroundings: Surroundings,
     pub(super) timing: Timing,
-    /// Ends this server.
+    /// Stops this server.
     pub(super) stop: CancellationToken,
-    /// Ends all servers; nothing is waited for then.
+    /// Stops all servers without waiting for calls.
     pub(super) shutdown: CancellationToken,
 }
 
 impl Supervisor {
-    /// Runs the server until it is to stop. A panic ends its connection and process; it gets new ones then.
+    /// Runs the server until it is stopped. After a panic, connection and process are replaced.
     pub(super) async fn run(self) {
         let mut part = Supervised::new("MCP server");
         while part.panicked(Box::pin(self.keep())).await {
             tracing::error!(server = %self.server.name, "the connection to this server panicked");
-            self.server.failed("an error of the service itself", Instant::now());
+            self.server.failed("an internal error of the service", Instant::now());
         }
     }
 
@@ -134,25 +134,25 @@ impl Supervisor {
         if self.shutdown.is_cancelled() { Manners::GENTLE } else { Manners::PROMPT }
     }
 
-    /// Waits, within bounds, for the calls that are under way. No new one comes: the server is retired.
+    /// Waits, within bounds, for running calls. The server is retired, so no new ones start.
     async fn drain(&self, connection: &mut Connection) {
         let link = Arc::clone(&connection.link);
         link.calls.close();
         if link.calls.is_empty() {
             return;
         }
-        tracing::info!(server = %self.server.name, calls = link.calls.len(), "waiting for calls under way before the connection ends");
+        tracing::info!(server = %self.server.name, calls = link.calls.len(), "waiting for running calls before the connection is closed");
         tokio::select! {
             () = link.calls.wait() => {}
             () = sleep(self.timing.drain) => {
-                tracing::warn!(server = %self.server.name, calls = link.calls.len(), "calls were cut off: they took too long");
+                tracing::warn!(server = %self.server.name, calls = link.calls.len(), "cancelled calls: they took too long");
             }
             () = self.shutdown.cancelled() => {}
             _ = connection.lost() => {}
         }
     }
 
-    /// Connects and lists within the time for the start.
+    /// Connects and lists within the start timeout.
     async fn attempt(&self, era: Era, wire: Wire) -> Result<(Connection, Tools), Failure> {
         let settings = self.server.settings();
         let settings = settings.with(&settings.per_user.list_with);
@@ -172,21 +172,21 @@ impl Supervisor {
         Err(Failure { reason, era, at_once: false })
     }
 
-    /// Where a server is given something of each user, what else may have kept it from being listed.
+    /// For servers with per-user values, adds another possible reason why listing failed.
     fn with_hint(&self, reason: String) -> String {
         let settings = self.server.settings();
         if settings.per_user.is_empty() {
             reason
         } else if settings.per_user.takes_secrets() {
             format!(
-                "{reason}. Where it lists no tools in nobody's name, they come once a user has given all secrets for it, or with `listWith`"
+                "{reason}. If it lists tools only with credentials, they appear once a user has stored all secrets for it, or with `listWith`"
             )
         } else {
-            format!("{reason}. Where it lists no tools in nobody's name, say in `listWith` what it is given then")
+            format!("{reason}. If it lists tools only with credentials, set these in `listWith`")
         }
     }
 
-    /// Follows a connection. Returns why it is lost, or `None` where it is to stop.
+    /// Serves a connection. Returns why it was lost, or `None` if it should stop.
     async fn serve(&self, connection: &mut Connection) -> Option<String> {
         let (server, timing) = (&self.server, self.timing);
         let link = Arc::clone(&connection.link);
@@ -218,7 +218,7 @@ impl Supervisor {
                     }
                 } => false,
             };
-            // The list that follows has all changes that were told until now.
+            // The next list includes all changes notified so far.
             let _ = link.exchange.changed.notified().now_or_never();
             due = None;
             let listed = tokio::select! {
@@ -226,7 +226,7 @@ impl Supervisor {
                 listed = timeout(timing.list_timeout, list(&link)) => listed,
             };
             pace.listed(Instant::now());
-            // A stream of events that was cut without a word looks like one on which nothing happens.
+            // A silently broken event stream looks like an idle one.
             let is_silent = listed.is_err() && link.wire == Wire::Sse;
             let reason = match listed {
                 Ok(Ok(tools)) => {
@@ -256,7 +256,7 @@ impl Supervisor {
     }
 }
 
-/// How long changes are collected: a server that changes without end is not listed without end.
+/// How long changes are collected, so that a server with endless changes is not listed endlessly.
 struct Pace {
     shortest: Duration,
     pause: Duration,
@@ -274,7 +274,7 @@ impl Pace {
         self.last_list = Some(now);
     }
 
-    /// The pause before the list that a change asks for: twice the last one if the change comes soon after that list.
+    /// The pause before listing after a change: twice the last pause if the change comes soon after the last list.
     fn pause(&mut self, now: Instant) -> Duration {
         let soon = (2 * self.pause).max(10 * self.shortest);
         let keeps_changing = self.last_list.is_some_and(|last| now.saturating_duration_since(last) <= soon);
@@ -283,7 +283,7 @@ impl Pace {
     }
 }
 
-/// Pauses that double, each with up to half of it taken off by chance, so that servers don't retry in step.
+/// Exponential backoff with up to 50 % random reduction, so that servers don't retry in lockstep.
 struct Backoff {
     timing: Timing,
     failures: u32,

@@ -353,6 +353,6 @@ mod tests {
         assert_eq!(make(json!({"name": "x", "title": "The X", "description": " ", "inputSchema": {}})).unwrap().description, "The X");
         assert_eq!(make(json!({"name": "x", "inputSchema": true})).unwrap_err().tool, "x");
         // HTTP clients normalise such a segment away before they send the path.
-        assert_eq!(make(json!({"name": "..", "inputSchema": {}})).unwrap_err().reason, "no address can hold its name");
+        assert_eq!(make(json!({"name": "..", "inputSchema": {}})).unwrap_err().reason, "its name can't be part of a URL");
     }
 }

@@ -190,7 +190,7 @@ fn what_is_wrong_is_told_with_its_reason() {
         (json!({"effect": "allow", "tools": ["a["]}), "tools: `a[`"),
         (json!({"effect": "allow", "tools": [""]}), "1 to 512 bytes"),
         (json!({"effect": "allow", "annotations": ["readonly"]}), "write readOnlyHint"),
-        (json!({"effect": "allow", "annotations": ["readOnlyHint", "readOnlyHint=false"]}), "has it not"),
+        (json!({"effect": "allow", "annotations": ["readOnlyHint", "readOnlyHint=false"]}), "both required and excluded"),
         (json!("allow"), "not a table"),
     ] {
         let reason = reason(rule.clone());
@@ -220,7 +220,7 @@ fn rules_without_effect_are_warned_about() {
     let found: Vec<String> = warnings(&policy, &catalog()).iter().map(ToString::to_string).collect();
     assert_eq!(
         found,
-        ["rule 1: it fits no tool that there is now", "rule 3: rule 2 says the same", "rule 5: it is never asked: rule 4 fits everything"]
+        ["rule 1: it matches no current tool", "rule 3: rule 2 says the same", "rule 5: it is never reached: rule 4 matches everything"]
     );
 }
 
@@ -283,7 +283,7 @@ fn rules_speak_of_toolsets() {
     assert_eq!(seen(&blocking("logs"), &catalog, &key("k", &["guests"])).len(), 4);
     assert_eq!(seen(&blocking("l*"), &catalog, &key("k", &[])).len(), 5);
     let found: Vec<String> = warnings(&blocking("no_such"), &catalog).iter().map(ToString::to_string).collect();
-    assert_eq!(found, ["rule 1: it fits no tool that there is now"]);
+    assert_eq!(found, ["rule 1: it matches no current tool"]);
     // A rule for a toolset does not apply to a server without known tools.
     assert_eq!(blocking("*").decisions(&key("k", &["guests"])).on_server(&"mail".into()).effect, Effect::Allow);
 }
