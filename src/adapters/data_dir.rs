@@ -58,7 +58,6 @@ impl DataDir {
     /// Creates the folder if it is missing (accessible to its owner only) and locks it for this process.
     ///
     /// # Errors
-    ///
     /// [`DataDirError`], which names the folder and a remedy.
     pub fn open(path: &Path) -> Result<Self, DataDirError> {
         let not_writable = |source| DataDirError::NotWritable { path: path.to_owned(), source };

@@ -50,7 +50,6 @@ impl FileFolder {
     /// Opens or creates the folder and deletes expired files.
     ///
     /// # Errors
-    ///
     /// The folder can't be created or read.
     pub fn open(folder: PathBuf, max_total_bytes: u64) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
@@ -85,7 +84,6 @@ impl FileFolder {
     /// The key that signs links: generated once, stored next to the files, readable by its owner only.
     ///
     /// # Errors
-    ///
     /// The file can't be read or written.
     pub fn signing_key(&self) -> io::Result<SecretSlice<u8>> {
         let path = self.folder.join(KEY_FILE);

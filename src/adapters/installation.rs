@@ -26,7 +26,6 @@ impl InstallationFile {
     /// `None`: the file does not exist.
     ///
     /// # Errors
-    ///
     /// Those of the file system, and `InvalidData`.
     pub fn read(&self) -> io::Result<Option<Installation>> {
         match fs::read(&self.0) {
@@ -39,7 +38,6 @@ impl InstallationFile {
     /// Writes atomically and syncs to disk.
     ///
     /// # Errors
-    ///
     /// Those of the file system.
     pub fn write(&self, installation: &Installation) -> io::Result<()> {
         let draft = self.0.with_extension("new");
@@ -73,10 +71,7 @@ impl AccessMark {
     pub(super) fn missing(&self) -> Option<Uuid> {
         (!self.is_set.load(Ordering::Relaxed)).then_some(self.id)
     }
-
-    ///
     /// # Errors
-    ///
     /// Those of the file system.
     pub(super) fn set(&self) -> io::Result<()> {
         self.file.write(&Installation { id: self.id, had_rules_or_keys: true })?;

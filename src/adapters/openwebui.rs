@@ -160,7 +160,6 @@ pub enum OpenWebUiError {
 /// and connection are enabled.
 ///
 /// # Errors
-///
 /// See [`OpenWebUiError`]. After an error, the connection may exist without the filter; running it again completes the
 /// installation.
 pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebUiError> {
@@ -194,7 +193,6 @@ pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebU
 /// Removes the tool server connections and the filter, and nothing else.
 ///
 /// # Errors
-///
 /// See [`OpenWebUiError`].
 pub async fn uninstall(open_webui: &OpenWebUiAccess) -> Result<UninstallReport, OpenWebUiError> {
     let administration = Administration::open(open_webui)?;

@@ -8,7 +8,6 @@ use crate::service::ports::ProcessState;
 /// contain keys, and core dumps are disabled. Root still can, and so can debug it (`prctl(2)`, `PR_SET_DUMPABLE`).
 ///
 /// # Errors
-///
 /// The system's error.
 pub fn hide() -> io::Result<()> {
     #[cfg(target_os = "linux")]

@@ -24,7 +24,6 @@ impl Hangups {
     /// From now on, the signal does not kill the process.
     ///
     /// # Errors
-    ///
     /// The system's error.
     pub fn listen() -> io::Result<Self> {
         let ends_with_terminal = has_terminal() && !is_ignored();
@@ -52,7 +51,6 @@ impl Stops {
     /// From now on, these signals do not kill the process by themselves.
     ///
     /// # Errors
-    ///
     /// The system's error.
     pub fn listen() -> io::Result<Self> {
         let [terminate, interrupt, quit] = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);

@@ -59,7 +59,7 @@ pub(super) fn teach(
     })
 }
 
-/// Encrypts secrets again whose key is a former one.
+/// Re-encrypts secrets that were encrypted with a former key.
 pub(super) fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHandle<()> {
     until(stop, async move {
         let mut part = Supervised::new("resealing");

@@ -11,7 +11,6 @@ use crate::service::ports::{Store, StoreError};
 /// lose.
 ///
 /// # Errors
-///
 /// [`StartError`]: the store does not belong to the folder, or one of them can't be read.
 pub(super) async fn settled(store: &dyn Store, file: InstallationFile) -> Result<AccessMark, StartError> {
     let unreadable = |source| StartError::Installation { file: file.path().to_owned(), source };

@@ -42,7 +42,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const MOST: usize = 51_200;
 /// Fewest connections; with fewer, the service would be useless.
 const FEWEST: usize = 16;
-/// Connections that have not shown a key. Callers have such a connection for a few milliseconds each.
+/// Most connections without an authenticated request. A caller's connection is in this state for a few milliseconds.
 const STRANGERS: usize = 1_024;
 /// Descriptors reserved for servers that start later, files and the store.
 const RESERVED: u64 = 24;

@@ -146,7 +146,6 @@ impl Application {
     /// Starts everything and returns when the service listens. MCP servers connect in the background.
     ///
     /// # Errors
-    ///
     /// [`StartError`]
     #[expect(clippy::too_many_lines, reason = "the composition root names every part once, in the order in which they need each other")]
     pub async fn start(settings: Settings) -> Result<Self, StartError> {
@@ -420,7 +419,6 @@ impl Application {
     /// data.
     ///
     /// # Errors
-    ///
     /// The listener's error.
     pub async fn run(self) -> io::Result<()> {
         let result = self.server.await;

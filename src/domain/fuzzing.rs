@@ -28,7 +28,6 @@ const NOTICE: usize = 1_000;
 /// An input schema compiles to a valid one of bounded size, and compiling that one changes nothing.
 ///
 /// # Panics
-///
 /// On a violation.
 pub fn schema(bytes: &[u8]) {
     let Ok(source) = serde_json::from_slice::<Value>(bytes) else { return };
@@ -39,7 +38,6 @@ pub fn schema(bytes: &[u8]) {
 /// and schema, and the published schema accepts arguments that its server accepts.
 ///
 /// # Panics
-///
 /// On a violation.
 pub fn tools(bytes: &[u8]) {
     let Ok(mut list) = serde_json::from_slice::<Value>(bytes) else { return };
@@ -65,7 +63,6 @@ pub fn tools(bytes: &[u8]) {
 /// A `tools/call` result: its body is JSON, also with a limit, and then of bounded size; an error is a bounded text.
 ///
 /// # Panics
-///
 /// On a violation.
 pub fn result(bytes: &[u8]) {
     let Ok(result) = serde_json::from_slice::<&RawValue>(bytes) else { return };
@@ -103,7 +100,6 @@ pub fn result(bytes: &[u8]) {
 /// Two lines, a schema and arguments: repaired arguments are valid, and repairing them again changes nothing.
 ///
 /// # Panics
-///
 /// On a violation.
 pub fn arguments(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);

@@ -28,7 +28,6 @@ pub enum Mismatch {
 /// The ids that store and folder hold from now on. `fresh` identifies a new installation.
 ///
 /// # Errors
-///
 /// [`Mismatch`]: starting would lose rules, keys, or data that rules depend on.
 pub fn settle(
     stored: Option<Uuid>,

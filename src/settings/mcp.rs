@@ -37,7 +37,7 @@ pub struct WaitingSettings {
     pub total: usize,
 }
 
-/// A server itself gives up a question after this time.
+/// The service drops an unanswered question of a server after this time.
 const LONGEST_ANSWER_SECONDS: usize = 600;
 const LONGEST_SECONDS: usize = 30 * 24 * 60 * 60;
 

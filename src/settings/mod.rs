@@ -225,7 +225,6 @@ impl Settings {
     /// Reads every source and checks the whole configuration. The second value contains the warnings.
     ///
     /// # Errors
-    ///
     /// All problems of all sources together.
     pub fn load(sources: &Sources) -> Result<(Self, Vec<Finding>), SettingsErrors> {
         let mut findings = Findings::default();
@@ -280,7 +279,6 @@ impl Settings {
     /// The compiled-in defaults, without servers.
     ///
     /// # Errors
-    ///
     /// None in a build that passed its tests.
     pub fn defaults() -> Result<Self, SettingsErrors> {
         Self::load(&Sources::default()).map(|(settings, _)| settings)

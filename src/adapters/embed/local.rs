@@ -19,7 +19,6 @@ impl BuiltinEmbedder {
     /// Uses the built-in weights.
     ///
     /// # Errors
-    ///
     /// The weights are invalid: a build error.
     pub fn new(model: BuiltinModel) -> Result<Self, ModelError> {
         Ok(Self::with(Encoder::built_in(model)?))

@@ -52,7 +52,6 @@ pub enum OpenError {
 /// The configured embedder with a cache for messages. Must be called within a runtime.
 ///
 /// # Errors
-///
 /// [`OpenError`]. An unavailable endpoint is not an error.
 pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, OpenError> {
     open_metered(settings, CacheMeter::default())
@@ -61,7 +60,6 @@ pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, OpenError>
 /// The same with metrics for the cache.
 ///
 /// # Errors
-///
 /// Like [`open`].
 pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Arc<dyn Embedder>, OpenError> {
     let (embedder, bytes): (Arc<dyn Embedder>, u64) = match &settings.provider {
@@ -78,7 +76,6 @@ pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Ar
 /// [`Embedder::model`] of the configured embedder, without a request to an endpoint.
 ///
 /// # Errors
-///
 /// Like [`open`].
 pub fn model(settings: &EmbedderSettings) -> Result<String, OpenError> {
     Ok(match &settings.provider {

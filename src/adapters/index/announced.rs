@@ -82,7 +82,8 @@ impl ToolIndex for AnnouncedIndex {
         let answer = self.inner.search(request).await?;
         let held = self.held.load();
         Ok(match self.announced.load().as_ref() {
-            // At startup, the loaded contents are compared with those announced soon after, and are nearly always the same.
+            // At startup, before the first replacement: the loaded index nearly always has the announced tools, so only
+            // their numbers are compared.
             Some(announced) if held.is_none() && self.inner.state().embedded > 0 => {
                 let (tools, embedded) = (announced.directory.len(), self.inner.state().embedded);
                 // After a stop during embedding, the index has only a part.

@@ -79,7 +79,6 @@ impl EmbeddedIndex {
     /// 2,000 tools.
     ///
     /// # Errors
-    ///
     /// [`IndexError::Io`] if the folder can't be created or read, with kind `WouldBlock` if another process uses it.
     pub fn open(options: EmbeddedIndexOptions) -> Result<Arc<Self>, IndexError> {
         fs::create_dir_all(&options.folder)?;

@@ -53,7 +53,6 @@ impl Generation {
     /// Builds a generation in a new folder. A failed attempt leaves no marker and is removed.
     ///
     /// # Errors
-    ///
     /// Those of the file system and of the engine.
     pub(super) fn build(folder: &Path, contents: &CanonicalContents, progress: &dyn Fn(IndexProgress)) -> Result<Self, IndexError> {
         let built = Self::try_build(folder, contents, progress);
@@ -94,7 +93,6 @@ impl Generation {
     /// Loads a complete generation.
     ///
     /// # Errors
-    ///
     /// `NotFound` without a marker, `InvalidData` or the engine's error if it is damaged.
     pub(super) fn load(folder: &Path, model: &str) -> Result<Self, IndexError> {
         let marker = Marker::read(folder)?;

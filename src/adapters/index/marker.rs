@@ -46,7 +46,6 @@ impl Marker {
     /// tools would return wrong tools and would never be rebuilt, because its contents hash matches.
     ///
     /// # Errors
-    ///
     /// `NotFound` without a marker, `InvalidData` if it is damaged or has another format.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(folder.join(FILE))?;
@@ -65,7 +64,6 @@ impl Marker {
     /// Writes the marker atomically.
     ///
     /// # Errors
-    ///
     /// Those of the file system.
     pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
         let body = serde_json::to_string(self)?;
@@ -81,7 +79,6 @@ impl Marker {
     /// Removes the marker, so that a partly removed folder is never considered complete.
     ///
     /// # Errors
-    ///
     /// Those of the file system, except a missing marker.
     pub(super) fn remove(folder: &Path) -> io::Result<()> {
         match fs::remove_file(folder.join(FILE)) {

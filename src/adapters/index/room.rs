@@ -35,10 +35,7 @@ pub(super) fn to_build(contents: &CanonicalContents) -> u64 {
     // A graph is built next to its input.
     EMPTY + if contents.points() > LARGE { 3 * points } else { points }
 }
-
-///
 /// # Errors
-///
 /// `StorageFull` without enough space, and those of the file system.
 pub(super) fn check(folder: &Path, needed: u64) -> io::Result<()> {
     let disk = statvfs(folder)?;

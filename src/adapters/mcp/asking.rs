@@ -14,7 +14,7 @@ use crate::service::ports::{Said, ServerQuestion};
 const SAID: usize = 16;
 /// How far a call may exceed its time limit for questions.
 const ASKING: Duration = Duration::from_mins(10);
-/// How soon after an answer a call that exceeded its time limit ends.
+/// A call beyond its time limit ends at most this long after the answer.
 const ASKED_AGAIN: Duration = Duration::from_secs(5);
 
 /// Forwards a server's messages and counts unanswered questions.

@@ -18,7 +18,6 @@ const ID: i64 = 7;
 /// the result as written or an error of bounded size.
 ///
 /// # Panics
-///
 /// On a violation.
 pub fn exchange(bytes: &[u8]) {
     let exchange = Exchange::default();

@@ -89,7 +89,7 @@ struct Status {
     link: Option<Arc<Link>>,
     /// `None` during an attempt.
     next_attempt: Option<Instant>,
-    /// Removed from the configuration: emits no more events.
+    /// Removed or reconfigured: emits no more events.
     retired: bool,
 }
 
@@ -195,7 +195,8 @@ impl Server {
         self.status.borrow().link.is_some()
     }
 
-    /// Its capabilities besides tools. Without a shared connection, all are assumed.
+    /// Its capabilities besides tools. For a server with per-user values and without a shared connection, all except
+    /// subscriptions are assumed.
     pub(super) fn offers(&self) -> Offers {
         let everything = Offers { prompts: true, resources: true, completions: true, subscriptions: false };
         let settings = self.settings();

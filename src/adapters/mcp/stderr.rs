@@ -20,7 +20,7 @@ const LAST_LINE_LIMIT: usize = 300;
 /// Most logged lines per minute, and as a burst.
 const LINES_PER_MINUTE: u32 = 6000;
 const LINES_AT_ONCE: u32 = 200;
-/// Read rate after a burst of the same size. A faster process has to wait.
+/// Read rate limit, and the burst allowed before it applies. A faster process has to wait.
 const BYTES_PER_SECOND: f64 = 4.0 * 1024.0 * 1024.0;
 const BYTES_AT_ONCE: f64 = 16.0 * 1024.0 * 1024.0;
 /// A process that exceeds the rate for so long is killed.
@@ -134,7 +134,7 @@ impl Log {
 struct Budget {
     left: f64,
     at: Instant,
-    /// Since when the budget was always exhausted.
+    /// Start of the current shortage, which ends once the budget is more than half full.
     short_since: Option<Instant>,
 }
 

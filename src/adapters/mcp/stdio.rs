@@ -211,7 +211,7 @@ pub(super) enum Line {
         tail: Vec<u8>,
         length: usize,
     },
-    /// A line so long that it is cut. What follows is still part of it.
+    /// A line far beyond the limit and still without an end.
     Endless {
         length: usize,
     },

@@ -140,7 +140,6 @@ pub fn id_of(presented: &str) -> Option<KeyId> {
 /// Validates the name of a key.
 ///
 /// # Errors
-///
 /// A message for the user.
 pub fn check_name(name: &str) -> Result<(), &'static str> {
     let is_fine = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');

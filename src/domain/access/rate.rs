@@ -53,7 +53,6 @@ impl Pacer {
     /// Takes one request at `now`, the time since a fixed moment.
     ///
     /// # Errors
-    ///
     /// The wait until the next request is allowed. Rejected requests don't count.
     pub fn take(&self, now: Duration) -> Result<(), Duration> {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);

@@ -131,7 +131,6 @@ impl SecretKeys {
     /// `nonce` must be random and must never be reused.
     ///
     /// # Errors
-    ///
     /// The value has many gigabytes.
     pub fn seal(
         &self,

@@ -87,9 +87,7 @@ pub enum FillError {
 }
 
 impl Template {
-    ///
     /// # Errors
-    ///
     /// [`TemplateError`] for a malformed placeholder of ours.
     pub fn parse(text: &str) -> Result<Parsed, TemplateError> {
         let (mut parts, mut others, mut plain, mut rest) = (Vec::new(), Vec::new(), String::new(), text);
@@ -141,7 +139,6 @@ impl Template {
     /// Fills in the text for a caller.
     ///
     /// # Errors
-    ///
     /// Everything that is missing or unusable.
     pub fn fill(
         &self,

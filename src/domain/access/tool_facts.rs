@@ -66,7 +66,6 @@ impl WrittenFacts {
     /// Trims texts and removes repetitions.
     ///
     /// # Errors
-    ///
     /// The first problem.
     pub fn checked(self) -> Result<Self, FactsProblem> {
         let tags = texts("tags", self.tags, MOST_TAGS, TAG_CHARACTERS)?;
@@ -88,7 +87,6 @@ impl WrittenFacts {
 /// Validates a tag.
 ///
 /// # Errors
-///
 /// Why it is not valid.
 pub fn tag(text: &str) -> Result<String, FactsProblem> {
     line("tags", text, TAG_CHARACTERS)

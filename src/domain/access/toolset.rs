@@ -32,7 +32,6 @@ impl ToolsetName {
     /// Validates the name of a toolset.
     ///
     /// # Errors
-    ///
     /// A message for the user.
     pub fn check(name: &str) -> Result<(), &'static str> {
         let is_fine = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
@@ -101,7 +100,6 @@ impl Toolset {
     /// Parses a definition.
     ///
     /// # Errors
-    ///
     /// Why it is invalid, in words for its author.
     pub fn read(name: &str, value: &Value) -> Result<Self, String> {
         ToolsetName::check(name)?;

@@ -263,7 +263,6 @@ impl Catalog {
 /// Builds a tool from a server's raw definition. Hidden characters are removed from its texts for models.
 ///
 /// # Errors
-///
 /// Why it can't be published.
 pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> {
     let skipped = |tool: &str, reason: &str| SkippedTool { tool: hidden_text::visible(tool), reason: reason.to_owned() };

@@ -90,7 +90,6 @@ impl Enrichment {
     /// Trims and validates texts.
     ///
     /// # Errors
-    ///
     /// The first problem.
     pub fn new(context: &str, queries: &[String], most_queries: usize) -> Result<Self, EnrichmentProblem> {
         let context = text(context, CONTEXT_CHARACTERS, EnrichmentProblem::LongContext)?;
@@ -179,7 +178,6 @@ impl Brief {
     /// Parses an answer.
     ///
     /// # Errors
-    ///
     /// Anything but the requested object.
     pub fn read(&self, answer: &str) -> Result<Enrichment, EnrichmentProblem> {
         let answer = answer.trim();

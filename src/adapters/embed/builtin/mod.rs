@@ -76,7 +76,6 @@ impl Encoder {
     /// checksums instead of every start.
     ///
     /// # Errors
-    ///
     /// The program was built with weights of another version.
     pub fn built_in(model: BuiltinModel) -> Result<Self, ModelError> {
         let weights = match model {
@@ -89,7 +88,6 @@ impl Encoder {
     /// An encoder from the bytes of a weights file, as created by [`import()`]; verifies the checksum.
     ///
     /// # Errors
-    ///
     /// The bytes aren't a complete, undamaged weights file of this version.
     pub fn from_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Self, ModelError> {
         Self::new(Weights::read(bytes.into(), true)?)
@@ -98,7 +96,6 @@ impl Encoder {
     /// An encoder from a sentence-transformers folder; `name` becomes the start of the model's id.
     ///
     /// # Errors
-    ///
     /// Like [`import()`].
     pub fn from_folder(folder: &Path, name: &str, prompts: &PromptOverrides) -> Result<Self, ImportError> {
         let bytes = import::import_prompted(folder, name, prompts)?;
@@ -118,7 +115,6 @@ impl Encoder {
     /// The same encoder on a given code path, for tests and comparisons.
     ///
     /// # Errors
-    ///
     /// This processor lacks the instructions.
     pub fn with_kernel(mut self, kernel: Kernel) -> Result<Self, ModelError> {
         self.processor = Processor::new(kernel)?;

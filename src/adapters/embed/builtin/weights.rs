@@ -1,4 +1,4 @@
-//! The weights file: a header, then sections that are used where they lie.
+//! The weights file: a header, then sections that are used in place.
 //!
 //! ```text
 //! 0    8   magic "toolsive"
@@ -9,10 +9,9 @@
 //! …        sections, each on a multiple of 64 bytes, in the order of `Layout`
 //! ```
 //!
-//! The matrices are stored as the kernels read them (panels of 32 outputs × 4 inputs, int8), the vocabulary
-//! as a hash table. A file compiled into the binary thus stays mapped from it; what is copied to the heap at
-//! load is only the vectors beside the matrices, about 0.3 MB for MiniLM-L6. Lengths follow from the
-//! configuration, so that there is no table of offsets to distrust.
+//! The matrices are stored in kernel order (panels of 32 outputs × 4 inputs, int8), the vocabulary as a hash table. So a
+//! file compiled into the binary stays mapped from it; only the vectors of the matrices are copied to the heap, about
+//! 0.3 MB for MiniLM-L6. All lengths follow from the configuration, so there is no table of offsets to validate.
 
 use std::{borrow::Cow, ops::Range};
 

@@ -121,7 +121,7 @@ impl Shared {
                 }
                 Err(fault) => {
                     self.health.fails(fault);
-                    // The probe only runs after a failure.
+                    // Consumes the notification of this very failure.
                     self.health.failure().await;
                     sleep(self.wait(pause, Some(fault))).await;
                     pause = (pause * 2).min(self.timing.longest_pause);

@@ -77,7 +77,6 @@ fn plain(model: &str) -> String {
 /// If another replica builds at the same time, both write the same.
 ///
 /// # Errors
-///
 /// [`IndexError::Qdrant`]. The next attempt, on any replica, completes a partial build.
 pub(super) async fn ensure(
     nodes: &Nodes,

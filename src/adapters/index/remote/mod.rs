@@ -151,7 +151,6 @@ impl RemoteIndex {
     /// [`ToolIndex::replace`]. Must be called within a runtime.
     ///
     /// # Errors
-    ///
     /// [`IndexError::Qdrant`] for an invalid address.
     pub fn open(options: RemoteIndexOptions) -> Result<Arc<Self>, IndexError> {
         let signals = Arc::new(Signals::default());
@@ -232,7 +231,7 @@ impl Shared {
         Ok(())
     }
 
-    /// After a while, removes the collections that no alias points to, now and then.
+    /// Schedules the removal of collections without an alias. Each is removed after a pause, if it still has none then.
     async fn collect_later(self: &Arc<Self>, names: Names) {
         let Ok(idle) = collections::idle(&self.nodes, &names).await else { return };
         if idle.is_empty() {

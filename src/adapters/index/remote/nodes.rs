@@ -54,7 +54,6 @@ impl Nodes {
     /// Connects in the background. Calls `recovered` whenever a node responds again.
     ///
     /// # Errors
-    ///
     /// [`IndexError::Qdrant`] for an invalid address.
     pub(super) fn connect(options: &RemoteIndexOptions, recovered: &Arc<dyn Fn() + Send + Sync>) -> Result<Self, IndexError> {
         let mut nodes = Vec::with_capacity(options.urls.len());
@@ -90,7 +89,6 @@ impl Nodes {
     /// node gets half of the remaining time.
     ///
     /// # Errors
-    ///
     /// The fault of the last node; immediately, if all nodes are skipped, the fault they are skipped for.
     pub(super) async fn call<T, Answer>(&self, deadline: Instant, request: impl Fn(Arc<Qdrant>) -> Answer) -> Result<T, Fault>
     where

@@ -1,6 +1,6 @@
 //! Bridges standard input and output to a running service over streamable HTTP, for clients that only start processes.
 //!
-//! Messages are forwarded byte for byte; only the parts that the transport needs are parsed. If the service has lost the
+//! Messages are forwarded as written; only the parts that the transport needs are parsed. If the service has lost the
 //! session, for example after a restart, the bridge starts a new one with the client's own `initialize`, so the client
 //! notices nothing.
 
@@ -138,7 +138,6 @@ impl Bridge {
     /// Forwards messages until the input ends and all requests are answered.
     ///
     /// # Errors
-    ///
     /// [`BridgeError`]. If the service is unreachable, the client gets an error per request instead.
     pub async fn run(
         url: Url,
@@ -277,7 +276,7 @@ impl Bridge {
         self.0.headers.has(tool)
     }
 
-    /// Starts a new session for the client; `false` if there was none.
+    /// Starts a new session for the client; `false` if there was none before, or if it was rejected.
     async fn greet_again(&self) -> bool {
         let Some(former) = self.0.agreed.load_full().filter(|agreed| agreed.session.is_some()) else { return false };
         let greeting: Message<'_> = serde_json::from_slice(&former.greeting).unwrap_or_default();

@@ -273,7 +273,7 @@ impl Policy {
         let count = self.rules.len();
         let (mut scratch, mut bits) = (Scratch::new(count), Bits::new(count));
         let mut membership = self.toolsets.membership();
-        // Pattern matching dominates the cost, so matches are cached per server.
+        // Pattern matching dominates the cost, so matches are cached per server and per tag list.
         let mut of_servers: HashMap<u32, Bits, RandomState> = HashMap::default();
         let mut of_tags: HashMap<usize, Bits, RandomState> = HashMap::default();
         for ((place, tool, tags), number) in catalog.traits().at(places.clone()).zip(&catalog.servers_of()[places]) {

@@ -13,7 +13,6 @@ const MAX_BYTES: usize = 512;
 /// Parses a pattern.
 ///
 /// # Errors
-///
 /// What is wrong with it.
 pub(crate) fn glob(text: &str) -> Result<Glob, String> {
     if text.is_empty() || text.len() > MAX_BYTES {

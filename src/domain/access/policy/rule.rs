@@ -110,7 +110,6 @@ impl Rule {
     /// Parses a rule.
     ///
     /// # Errors
-    ///
     /// What is wrong, in words for its author.
     pub fn read(value: &Value) -> Result<Self, String> {
         let Some(object) = value.as_object() else { return Err("it is not a table of conditions".to_owned()) };

@@ -26,7 +26,6 @@ impl TagRule {
     /// Parses a rule: a `tag` with the conditions `servers`, `tools` and `annotations`.
     ///
     /// # Errors
-    ///
     /// What is wrong, in words for its author.
     pub fn read(value: &Value) -> Result<Self, String> {
         let Some(object) = value.as_object() else { return Err("it is not a table".to_owned()) };

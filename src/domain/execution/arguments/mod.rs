@@ -112,7 +112,6 @@ fn compile(schema: &Value) -> Result<Validator, String> {
 /// parameters.
 ///
 /// # Errors
-///
 /// The kind of value that was sent instead.
 pub fn object(sent: &str) -> Result<(Cow<'_, str>, Option<Repair>), Vec<ArgumentProblem>> {
     let sent = sent.trim();
@@ -140,7 +139,6 @@ pub fn object(sent: &str) -> Result<(Cow<'_, str>, Option<Repair>), Vec<Argument
 /// Unwraps the arguments of a tool that is published with `{"arguments": {…}}`.
 ///
 /// # Errors
-///
 /// The kind of value found instead of an object.
 pub fn unwrapped(arguments: Cow<'_, str>) -> Result<(Cow<'_, str>, Option<Repair>), Vec<ArgumentProblem>> {
     const NAME: &str = "arguments";

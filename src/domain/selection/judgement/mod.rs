@@ -118,7 +118,6 @@ impl Question {
     /// Parses an answer.
     ///
     /// # Errors
-    ///
     /// Anything but the requested object.
     pub fn read(&self, answer: &str) -> Result<Vec<Choice>, AnswerProblem> {
         answer::read(answer, &self.entries, self.limit)

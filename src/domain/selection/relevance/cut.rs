@@ -3,13 +3,13 @@
 //! Works on the ranking alone, best first, in one pass:
 //!
 //! 1. **gap**: a candidate stays while its fused score is within a distance of the best score. The distance is in standard
-//! deviations of the candidates, so it means the same for every message;
+//!    deviations of the candidates, so it means the same for every message;
 //! 2. **minimum** and **limit**: bounds on the number of tools;
 //! 3. **coverage**: the best tool of every sentence stays, however low its overall rank, within the limit;
 //! 4. **near duplicates**: of tools that do the same (see `catalog::texts::twins`), the first stays;
 //! 5. **per server**: optionally at most so many tools of one server;
 //! 6. **token budget**: a tool that exceeds it is skipped, but smaller ones after it may still fit. The best tool always
-//! stays.
+//!    stays.
 
 /// Largest distance from the best fused score, for a message of one part.
 ///

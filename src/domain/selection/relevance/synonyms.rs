@@ -37,7 +37,6 @@ impl Synonyms {
     /// Takes groups of words separated by whitespace or commas. A word may be in several groups.
     ///
     /// # Errors
-    ///
     /// [`SynonymProblem`] for an invalid word (several parts, or a stop word), and for a group without effect.
     pub fn new(analyzer: &Analyzer, groups: &[impl AsRef<str>]) -> Result<Self, SynonymProblem> {
         let mut others: HashMap<u32, Vec<u32>, RandomState> = HashMap::default();

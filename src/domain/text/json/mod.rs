@@ -124,7 +124,6 @@ fn significant(mantissa: &str) -> String {
 /// A parsed tree, with numbers beyond the largest double clamped to it: for inspection, not for forwarding.
 ///
 /// # Errors
-///
 /// Invalid JSON.
 pub fn readable(json: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(json).or_else(|error| match bounded(json) {

@@ -110,7 +110,6 @@ pub struct PromptOverrides {
 /// Converts a model folder into the bytes of a weights file, named after the folder.
 ///
 /// # Errors
-///
 /// A file is missing, or the model is not a BERT sentence encoder.
 pub fn import(folder: &Path) -> Result<Vec<u8>, ImportError> {
     let name = folder.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
@@ -120,7 +119,6 @@ pub fn import(folder: &Path) -> Result<Vec<u8>, ImportError> {
 /// Converts a model folder into the bytes of a weights file; `name` becomes the start of the model's id.
 ///
 /// # Errors
-///
 /// Like [`import`].
 pub fn import_named(folder: &Path, name: &str) -> Result<Vec<u8>, ImportError> {
     import_prompted(folder, name, &PromptOverrides::default())
@@ -129,7 +127,6 @@ pub fn import_named(folder: &Path, name: &str) -> Result<Vec<u8>, ImportError> {
 /// Converts a model folder into the bytes of a weights file, with other prefixes than those of the folder.
 ///
 /// # Errors
-///
 /// Like [`import`].
 pub(super) fn import_prompted(folder: &Path, name: &str, overrides: &PromptOverrides) -> Result<Vec<u8>, ImportError> {
     let modules = Modules::read(folder)?;
