@@ -35,19 +35,19 @@ pub enum DataDirError {
     #[error("the data folder {} is not a folder: choose another one with --data-dir", path.display())]
     NotAFolder { path: PathBuf },
     #[error(
-        "the data folder {} can't be made or written: give this user the right to, or choose another one with \
+        "the data folder {} can't be created or written: give this user access, or choose another one with \
          --data-dir",
         path.display()
     )]
     NotWritable { path: PathBuf, source: io::Error },
     #[error(
-        "the data folder {} is in use by another process{}: stop that one, or give this one a folder of its own with \
+        "the data folder {} is in use by another process{}: stop that process, or choose another folder with \
          --data-dir",
         path.display(), process_note(*process)
     )]
     InUse { path: PathBuf, process: Option<u32> },
     #[error(
-        "the data folder {} can't be locked: its file system has no file locks, choose one on a local disk with \
+        "the data folder {} can't be locked: its file system does not support file locks; choose one on a local disk with \
          --data-dir",
         path.display()
     )]

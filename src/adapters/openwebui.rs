@@ -113,7 +113,7 @@ pub enum Change {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InstallWarning {
     #[error(
-        "Open WebUI {version} is older than 0.11.2 and does not ask filters before a model call, so that only whole connections are narrowed: \
+        "Open WebUI {version} is older than 0.11.2 and does not run filters before a model call, so only whole connections are narrowed: \
          update it, or install with --mcp, which narrows single tools from 0.9.6 on"
     )]
     NoRequestHook { version: String },
@@ -122,13 +122,11 @@ pub enum InstallWarning {
     )]
     NoMessageInHeaders { version: String },
     #[error(
-        "Open WebUI {version} asks filters before every model call: without --mcp more is narrowed, calls of its API too, and what the model \
-         finds is bound at once"
+        "Open WebUI {version} runs filters before every model call: without --mcp, more is narrowed, including calls over its API, and found \
+         tools are bound at once"
     )]
     McpNotNeeded { version: String },
-    #[error(
-        "Open WebUI could not read {document}: is Toolsieve running, reachable from Open WebUI under this address, and is the key right?"
-    )]
+    #[error("Open WebUI could not read {document}: is Toolsieve running, can Open WebUI reach it at this address, and is the key right?")]
     DocumentUnreadable { document: String },
 }
 
@@ -146,7 +144,7 @@ pub enum OpenWebUiError {
     NotOpenWebUi { url: String },
     #[error("Open WebUI rejected the token: it must be the API key or session token of an administrator")]
     Unauthorized,
-    #[error("Open WebUI answered {status} when asked to {action}: {detail}")]
+    #[error("Open WebUI returned {status} for the request to {action}: {detail}")]
     Refused { action: &'static str, status: StatusCode, detail: String },
     #[error("`{0}` is not a valid toolset name: use 1 to 64 letters, digits, - and _")]
     Toolset(String),

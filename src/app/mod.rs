@@ -112,13 +112,13 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] OpenError),
     #[error(
-        "{} names an installation that had keys, rules, toolsets, tags or approvals, and toolsieve.db beside it is not its database: \
-         {reason}. Starting would let everybody use what was blocked. Restore toolsieve.db from a backup. To use this database all the \
-         same, and go on without all of that, delete {}",
+        "{} names an installation that had keys, rules, toolsets, tags or approvals, and toolsieve.db next to it is not its database: \
+         {reason}. Starting would allow access to blocked tools. Restore toolsieve.db from a backup. To use this database anyway, \
+         without any of that data, delete {}",
         file.display(), file.display()
     )]
     OtherStore { file: PathBuf, reason: Mismatch },
-    #[error("{} can't be read: restore it from a backup, or delete it if toolsieve.db beside it is the right database", file.display())]
+    #[error("{} can't be read: restore it from a backup, or delete it if toolsieve.db next to it is the right database", file.display())]
     Installation { file: PathBuf, source: io::Error },
     #[error("callers can't be authenticated: {0}")]
     Keys(StoreError),

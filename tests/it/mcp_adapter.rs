@@ -822,7 +822,7 @@ async fn no_configured_secret_is_in_the_reason_of_a_failure() {
         *reason = server.state(name).error.unwrap();
     }
     assert_eq!(reasons[0], "`sh` exited with status 1: bad token ***, bad key --api-key=***, bad line ***");
-    assert_eq!(reasons[1], "the server refused the handshake: no ***, no ***, (-32000)");
+    assert_eq!(reasons[1], "the server rejected the handshake: no ***, no ***, (-32000)");
     for _ in 0..2 {
         if let ServerEvent::Failed { reason, .. } = server.event().await {
             assert!(reasons.contains(&reason), "{reason}");

@@ -153,7 +153,7 @@ pub(super) enum ConnectError {
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The server returned an error to the handshake; it may support the other one.
-    #[error("the server refused the handshake: {0}")]
+    #[error("the server rejected the handshake: {0}")]
     Refused(String),
     #[error("{0}")]
     Failed(String),

@@ -56,7 +56,7 @@ pub enum FactsProblem {
     Hidden(&'static str, String),
     #[error("{0}: it contains a line break or a control character")]
     Lines(&'static str),
-    #[error("synonyms: \"{0}\" has no word that can be searched for")]
+    #[error("synonyms: \"{0}\" contains no searchable word")]
     NoWord(String),
     #[error("description: it is empty. Leave it out to keep the server's")]
     NoDescription,

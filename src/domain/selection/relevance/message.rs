@@ -1,6 +1,6 @@
 //! From a conversation to search texts.
 //!
-//! The query is the last user message. Pasted blocks (a log, a file, code) are dropped: a sentence encoder reads only its
+//! The query is the last user message. Fenced blocks (a pasted log, file or code) are dropped: a sentence encoder reads only its
 //! first few hundred word pieces, so a paste would hide the request before or after it. (Measured with 60 lines of log in
 //! front of 151 messages: R@5 falls from .596 to .007.) A message of [`SENTENCE_WORDS`] words or more is also searched
 //! sentence by sentence, because one vector of several requests lies between all of them and near none. (A set of such
