@@ -100,7 +100,7 @@ pub struct Settings {
 }
 
 /// Without the sources, which may contain secrets.
-#[expect(clippy::missing_fields_in_debug, reason = "secrets, and what says nothing to a reader")]
+#[expect(clippy::missing_fields_in_debug, reason = "omits secrets and fields of no interest")]
 impl fmt::Debug for Settings {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Settings").field("start", &self.start).field("live", &self.live).finish()

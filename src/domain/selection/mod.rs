@@ -6,5 +6,5 @@ pub mod experiment;
 pub mod intent;
 pub mod judgement;
 pub mod relevance;
-#[expect(clippy::module_inception, reason = "the room is named after what it is about")]
+#[expect(clippy::module_inception, reason = "the module is named after its subject")]
 pub mod selection;

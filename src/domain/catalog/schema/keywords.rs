@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// A known type, also in common misspellings.
+/// A known type, also in another case or under its name in a programming language.
 pub(super) fn known_type(name: &str) -> Option<&'static str> {
     const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
     TYPES.into_iter().find(|known| known.eq_ignore_ascii_case(name)).or(match name {

@@ -11,10 +11,10 @@ const MAX_VALUES: usize = 200_000;
 
 pub(super) struct References<'a> {
     root: &'a Value,
-    /// By the address of the enclosing resource and the name.
+    /// By the enclosing resource (its memory address) and the name.
     anchors: HashMap<(usize, &'a str), &'a Value>,
     identifiers: HashMap<&'a str, &'a Value>,
-    /// The resource of each schema inside an embedded one, by the schema's address.
+    /// The resource of each schema inside an embedded one, by the schema's memory address.
     resources: HashMap<usize, &'a Value>,
 }
 

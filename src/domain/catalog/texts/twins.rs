@@ -2,8 +2,8 @@
 //!
 //! Two servers for one purpose list tools with nearly the same words, and both would match the same message. Tools are near
 //! duplicates if the Jaccard index over the words of their names, descriptions and parameter names is at least [`ALIKE`].
-//! Only tools with similar names or equal descriptions are compared, which keeps it cheap for thousands of tools. The
-//! relation is transitive: groups are the connected components.
+//! Only tools with equal terms in their names, or in their descriptions, are compared, which keeps it cheap for thousands
+//! of tools. The relation is transitive: groups are the connected components.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,7 +15,7 @@ use crate::domain::text::analysis::Analyzer;
 /// The Jaccard index from which two tools are near duplicates.
 pub const ALIKE: f32 = 0.7;
 
-/// If more tools than this share a name, each is compared with the first ones only.
+/// If more tools than this share a name or a description, each is compared with the first ones only.
 const MOST_COMPARED: usize = 64;
 
 /// The groups of near duplicates.

@@ -101,7 +101,8 @@ impl ArgumentsValidator {
     }
 }
 
-/// Compiles with the declared draft. A schema without one often follows an older draft than the newest.
+/// Compiles with the declared draft, or with the newest. If that fails, tries drafts 7 and 4: many schemas follow an older
+/// draft without declaring it.
 fn compile(schema: &Value) -> Result<Validator, String> {
     let newest = jsonschema::options().build(schema);
     let older = |draft| jsonschema::options().with_draft(draft).build(schema);
