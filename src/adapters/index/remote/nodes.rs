@@ -20,7 +20,8 @@ use crate::service::ports::{IndexError, QdrantState};
 const CONNECT: Duration = Duration::from_secs(5);
 /// Time limit of a single call: creating a collection on a cluster, writing a batch.
 pub(super) const CALL: Duration = Duration::from_secs(30);
-/// The version for which the client was made; Qdrant promises compatibility with one minor version more or less.
+/// The version for which the client was made. Qdrant promises compatibility with servers one minor version older; newer
+/// ones are accepted too.
 const VERSION: (u32, u32) = (1, 20);
 
 pub(super) struct Nodes {

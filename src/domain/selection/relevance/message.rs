@@ -36,7 +36,7 @@ pub const WORD_CHARACTERS: usize = 120;
 
 /// A message of at most so many words is searched with earlier turns.
 pub const FEW_WORDS: usize = 6;
-/// So is a message of at most so many words with a reference.
+/// A message with a reference ("it", "that") is searched with earlier turns up to this many words.
 pub const REFERRING_WORDS: usize = 14;
 /// Characters of each earlier turn to search.
 pub const CONTEXT_CHARACTERS: usize = 400;

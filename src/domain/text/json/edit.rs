@@ -1,4 +1,4 @@
-//! Reads, replaces or removes one value of a JSON text, by pointer (RFC 6901). The rest stays byte for byte.
+//! Reads, replaces or removes one value of a JSON text, by pointer (RFC 6901). The rest of the text is kept.
 
 use std::borrow::Cow;
 
@@ -32,7 +32,8 @@ pub fn at<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
     Some(value)
 }
 
-/// The text with one value edited; every other byte stays. `None`: there is no such value.
+/// The text with one value edited. Every other byte stays, except whitespace in an object that loses a member. `None`: there
+/// is no such value.
 #[must_use]
 pub fn edit(json: &str, pointer: &str, edit: &Edit) -> Option<String> {
     let (pointer, replacement) = match edit {
