@@ -1,7 +1,7 @@
 //! Makes new tools searchable at once, by words, before the index contains them.
 //!
 //! Building an index takes a while, and its vectors may take minutes. Until the index contains what was announced, the
-//! lexical half of a search comes from memory for all tools, so that their scores are comparable; cosines come from the
+//! lexical half of a search comes from memory for all tools, so that their scores are comparable. Cosines come from the
 //! index as far as it has them. Each answer states how many tools have none.
 
 use std::sync::Arc;

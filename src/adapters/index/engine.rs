@@ -42,7 +42,7 @@ const HNSW_EF: usize = 256;
 /// with another name, so that searches for tools never match it and need no extra condition.
 ///
 /// One multi-vector is cheaper than one named vector per passage: 0.18 ms for two passages against 2 × 0.14 ms (2,000
-/// points, 384 dimensions), and the number of passages needs no configuration.
+/// points, 384 dimensions). It also needs no configuration of the number of passages.
 pub(super) struct Engine {
     /// `None` only during drop.
     shard: Option<EdgeShard>,

@@ -42,8 +42,8 @@ impl Marker {
         }
     }
 
-    /// Reads the marker of a generation folder. The first line of the file is the SHA-256 of the rest: a damaged list of
-    /// tools would return wrong tools and would never be rebuilt, because its contents hash matches.
+    /// Reads the marker of a generation folder. The first line of the file is the SHA-256 of the rest. Without it, a
+    /// damaged list would return wrong tools, and would never be rebuilt because its contents hash matches.
     ///
     /// # Errors
     /// `NotFound` without a marker, `InvalidData` if it is damaged or has another format.

@@ -21,8 +21,8 @@
 //! A server is a point like a tool, but its vector has another name, so searches for tools never match it.
 //!
 //! Deliberately absent: changing single tools in a live generation or collection. The engine does not replay its log, and
-//! loses or duplicates points if it is killed at the wrong moment; a new generation of 2,000 tools takes a fraction of a
-//! second.
+//! loses or duplicates points if it is killed at the wrong moment. A new generation of 2,000 tools takes only a fraction of
+//! a second.
 
 mod announced;
 mod contents;

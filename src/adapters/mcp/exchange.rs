@@ -432,7 +432,7 @@ impl Exchange {
 
     /// Finds the caller who can answer a server's request: the one whose stream it arrived on, the one named by its
     /// progress token, or the only one with a running call. If all running calls belong to one caller, those that already
-    /// wait for an answer are excluded, because a server continues a call once it is answered.
+    /// wait for an answer are excluded: a server continues a call only after its answer.
     pub(super) fn asker(&self, meta: Option<&RequestMetaObject>) -> Asker {
         let waiting = lock(&self.waiting);
         let meta = |key: &str| meta.and_then(|meta| meta.0.0.get(key)).and_then(request_id);

@@ -1,8 +1,8 @@
 //! The HTTP side of rmcp's streamable HTTP transport, over reqwest.
 //!
 //! rmcp manages sessions, protocol versions and streams; this module sends its requests and reads the responses. It differs
-//! from rmcp's own client: responses go through [`Exchange`] undecoded and have a size limit; a lost stream ends its calls
-//! at once instead of resuming forever; and errors contain no URL, header or body.
+//! from rmcp's own client in three ways. Responses go through [`Exchange`] undecoded and have a size limit. A lost stream
+//! ends its calls at once instead of resuming forever. Errors contain no URL, header or body.
 
 use std::collections::HashMap;
 use std::error::Error as _;

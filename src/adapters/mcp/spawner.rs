@@ -1,5 +1,5 @@
-//! The thread that starts all server processes. Each should end with the service, and the kernel ties that to the thread
-//! that started it (`PR_SET_PDEATHSIG`), so the thread has to live as long as the service.
+//! The thread that starts all server processes. Each process should end with the service. The kernel ties that to the
+//! thread that started it (`PR_SET_PDEATHSIG`), so the thread has to live as long as the service.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{OnceLock, mpsc};

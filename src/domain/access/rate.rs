@@ -1,6 +1,6 @@
 //! Rate limiting: a pace, and the state of one caller.
 //!
-//! Uses the generic cell rate algorithm (ITU-T I.371, annex A): the state is the time at which the next request is due, so
+//! Uses the generic cell rate algorithm (ITU-T I.371, annex A). Its state is the time at which the next request is due, so
 //! a limit is one atomic number instead of a list of times.
 
 use std::sync::atomic::{AtomicU64, Ordering};

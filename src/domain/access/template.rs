@@ -1,7 +1,7 @@
 //! Texts with placeholders for the caller: `{{user.id}}`, `{{user.email}}`, `{{user.name}}`, `{{user.groups}}` and
 //! `{{secret.NAME}}`.
 //!
-//! The values come from callers, so they must not break out of their place: control characters are rejected, and characters
+//! The values come from callers, so they must not break out of their place. Control characters are rejected; characters
 //! that could make two values look the same are percent-encoded. Other `{{…}}` are plain text.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -66,8 +66,8 @@ impl ChatSet {
     /// Appends called and newly offered tools. Over the budget, shrinks the set to two thirds of it. Returns the removed
     /// tools.
     ///
-    /// Calls are in conversation order. The oldest tools are removed that were neither called nor offered by this update:
-    /// called tools stay, and so do those that the current message needs, even over the budget.
+    /// Calls are in conversation order. It removes the oldest tools that were neither called nor offered by this update.
+    /// Called tools stay, and so do those that the current message needs, even over the budget.
     pub fn update(&mut self, offered: &[ToolId], called: &[ToolId], budget: usize) -> Vec<ToolId> {
         for tool in called {
             match self.tools.iter_mut().find(|entry| entry.tool == *tool) {

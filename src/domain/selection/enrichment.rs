@@ -1,7 +1,7 @@
 //! Enrichment: additional texts by which a tool is found: a sentence, and sample messages that need the tool.
 //!
 //! A language model writes them from the tool's definition, or an admin does. The definition comes from a server, so the
-//! prompt quotes it, cuts it and marks it as data, and an invalid answer is rejected as a whole. The worst that a malicious
+//! prompt quotes it, cuts it and marks it as data. An invalid answer is rejected as a whole. The worst that a malicious
 //! definition can achieve is what its own description could do as well: its tool is found for other messages.
 
 use serde::Deserialize;

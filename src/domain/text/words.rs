@@ -131,8 +131,8 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Length in bytes of the first part of a run of letters and digits: up to a change between letters and digits, before an
-/// uppercase letter after a lowercase one, and before the last uppercase letter of `HTTPServer`.
+/// Length in bytes of the first part of a run of letters and digits. A part ends at a change between letters and digits,
+/// before an uppercase letter after a lowercase one, and before the last uppercase letter of `HTTPServer`.
 fn part_length(run: &str) -> usize {
     let mut characters = run.char_indices().map(|(at, character)| (at, kind(character))).peekable();
     let Some((_, mut previous)) = characters.next() else {

@@ -83,8 +83,8 @@ impl SessionContents {
     }
 }
 
-/// A session as created. It is immutable (loaded tools are stored separately), with one exception: a choice for a task that
-/// was made before all tools were embedded is made again afterwards.
+/// A session as created. It is immutable, with one exception: a choice for a task that was made before all tools were
+/// embedded is made again afterwards. Loaded tools are stored separately.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
     pub id: SessionId,

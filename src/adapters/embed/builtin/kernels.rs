@@ -1,8 +1,8 @@
 //! Instruction sets: detection, inner products, and the way into them.
 //!
-//! This is the only module with `unsafe`, of two kinds: calling a function compiled for an instruction set, whose presence
-//! a token type proves; and vector loads and stores, which go through arrays of the right size. Absent: NEON's dot product,
-//! whose intrinsic isn't stable in Rust 1.95; `AArch64` takes the portable path.
+//! This is the only module with `unsafe`, of two kinds. One is calling a function compiled for an instruction set; a token
+//! type proves its presence. The other is vector loads and stores, which go through arrays of the right size. Absent:
+//! NEON's dot product, whose intrinsic isn't stable in Rust 1.95; `AArch64` takes the portable path.
 #![expect(unsafe_code, reason = "SIMD loads, stores and calls into functions compiled for an instruction set")]
 
 #[cfg(target_arch = "x86_64")]

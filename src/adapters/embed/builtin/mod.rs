@@ -1,10 +1,10 @@
 //! A BERT encoder on int8 weights, for the built-in models and those of a folder.
 //!
-//! It is on the path of every message, which is why it exists: no measured runtime was as fast, and it needs neither a
-//! native library nor a download. `weights` is the file, `import` creates it from a model folder, `tokenize` and
-//! `vocabulary` turn text into ids, `forward` runs the layers with `quantize`, `linear`, `attention` and `float`, and
-//! `kernels` contains the instruction sets. Deliberately absent: other architectures, training, GPUs. Use an
-//! OpenAI-compatible endpoint for other models. Unsupported sizes are padded with zeros at import.
+//! It is on the path of every message. No measured runtime was as fast, and it needs neither a native library nor a
+//! download. `weights` is the file, `import` creates it from a model folder, `tokenize` and `vocabulary` turn text into
+//! ids, `forward` runs the layers with `quantize`, `linear`, `attention` and `float`, and `kernels` contains the
+//! instruction sets. Deliberately absent: other architectures, training, GPUs. Use an OpenAI-compatible endpoint for other
+//! models. Unsupported sizes are padded with zeros at import.
 
 #![expect(clippy::inline_always, reason = "the generic parts must be compiled anew inside each instruction set's function")]
 

@@ -2,7 +2,7 @@
 //!
 //! Sources: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), and Wu et al., "Google's Neural
 //! Machine Translation System" (2016) for `WordPiece`. A custom implementation, because the `tokenizers` crate keeps
-//! several MB of maps and takes tens of microseconds per query; a test checks that both are equal. Deliberately absent:
+//! several MB of maps and takes tens of microseconds per query. A test checks that both are equal. Deliberately absent:
 //! special tokens in a text (`[SEP]`) are ordinary characters, so that no text can control the model with them.
 
 use unicode_categories::UnicodeCategories;

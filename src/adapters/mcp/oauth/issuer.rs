@@ -1,8 +1,8 @@
 //! Determines which authorisation server gets the refresh token of an MCP server, and its address.
 //!
-//! The MCP server names it (RFC 9728), so its answer is verified: its metadata must belong to this server, those of the
-//! authorisation server (RFC 8414) to the requested issuer, and no address may be in a private network unless the MCP
-//! server is there too. The first issuer that renews a token is the only one from then on, until a new sign-in.
+//! The MCP server names it (RFC 9728), so the answer is verified. The metadata must belong to this MCP server, and those of
+//! the authorisation server (RFC 8414) to the requested issuer. Private addresses are rejected, unless the MCP server has
+//! one too. The first issuer that renews a token is the only one from then on, until a new sign-in.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,10 +1,10 @@
 //! A compiled policy: tools are assigned to visibility classes once per catalog, and callers get the classes that they may
 //! see.
 //!
-//! A class is the outcome of the rules for a tool, written as a small program: a list of caller conditions with their
-//! effects, the verdict if none matches, and the toolsets of the tool. Its number is a hash of that program. So a class
-//! means the same under every policy and on every replica, a change of rules moves only the affected tools, and a slightly
-//! outdated index errs towards the former rules.
+//! A class is the outcome of the rules for a tool, written as a small program. The program lists caller conditions with
+//! their effects, the verdict if none matches, and the toolsets of the tool. Its number is a hash of that program. So a
+//! class means the same under every policy and on every replica. A change of rules moves only the affected tools, and a
+//! slightly outdated index errs towards the former rules.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,9 +1,9 @@
 //! The vocabulary of a catalogue, for spelling correction.
 //!
-//! A word of a message that no tool contains is replaced by the nearest known word by optimal string alignment distance
-//! (Damerau-Levenshtein, each part edited once: insert, delete, substitute, transpose): one edit for short words, two for
-//! long ones. The first letter must match, as it does in most typos. Very short words are not corrected, because too many
-//! of them are one edit apart.
+//! A word of a message that no tool contains is replaced by the nearest known word. The distance is optimal string
+//! alignment (Damerau-Levenshtein, each part edited once: insert, delete, substitute, transpose). Short words may differ by
+//! one edit, long ones by two. The first letter must match, as it does in most typos. Very short words are not corrected,
+//! because too many of them are one edit apart.
 
 use std::collections::{HashMap, HashSet};
 

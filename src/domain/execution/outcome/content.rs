@@ -146,8 +146,8 @@ fn may_be_json(string: &str) -> bool {
     }
 }
 
-/// JSON stays JSON, except for what a parser would change (`NaN`, `007`, `1e999`, long numbers, duplicate names) and
-/// `null`, which chats treat as no result: these stay text.
+/// JSON stays JSON, with two exceptions that stay text: what a parser would change (`NaN`, `007`, `1e999`, long numbers,
+/// duplicate names), and `null`, which chats treat as no result.
 fn json_in(text: &str) -> Option<&str> {
     let text = text.trim();
     let is_json = match text.as_bytes().first()? {

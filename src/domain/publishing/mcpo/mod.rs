@@ -14,8 +14,8 @@ const MAX_LENGTH: usize = 64;
 
 /// The operation ids of one server's tools, in order: `tool_<name>_post`.
 ///
-/// mcpo replaces characters other than letters, digits and `_` by `_`, so two tools may get the same name, and a name may
-/// be too long for providers or contain letters that they reject. Such a tool gets a hash in its name. Of several tools
+/// mcpo replaces characters other than letters, digits and `_` by `_`, so two tools may get the same name. A name may also
+/// be too long for providers, or contain letters that they reject. Such a tool gets a hash in its name. Of several tools
 /// with the same name, the one with exactly that spelling keeps it, otherwise the first by name.
 #[must_use]
 pub fn operation_ids(tools: &[&str]) -> Vec<String> {

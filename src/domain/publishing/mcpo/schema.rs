@@ -1,7 +1,7 @@
 //! Computes the input schema that mcpo would publish.
 //!
 //! mcpo turns every property into one of seven Python types (string, integer, number, boolean, null, list, object), a union
-//! of them, or "anything"; only the description and the default survive besides the type. It resolves a reference by its
+//! of them, or "anything". Only the description and the default survive besides the type. It resolves a reference by its
 //! last segment in `$defs`. If that fails, the whole server stays unpublished.
 
 use serde_json::{Map, Value, json};

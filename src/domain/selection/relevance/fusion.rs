@@ -22,8 +22,8 @@ pub const DENSE_WEIGHT: f32 = 0.8;
 /// Weight of a long message's best sentence; the whole message has the rest. .5 to .7 are equally good for messages with
 /// one request; more is better for those with several (R@5 .904 at .5, .909 at .6, .919 at .7).
 pub const SENTENCE_WEIGHT: f32 = 0.6;
-/// Weight of the gain for the part of the message that a tool matches best and that no higher-ranked tool covers, against 1
-/// for the whole message. On 269 tasks for several tools (1,898 tools), R@5 / R@10 / complete@10 are .55 / .70 / .42
+/// Weight of the coverage gain, against 1 for the whole message: how well a tool matches a part of the message that no
+/// higher-ranked tool covers. On 269 tasks for several tools (1,898 tools), R@5 / R@10 / complete@10 are .55 / .70 / .42
 /// without and .58 / .72 / .42 with .5 or .75; .75 costs sets of single requests .005 of R@1.
 pub const COVERAGE_WEIGHT: f32 = 0.5;
 /// Weight, in a message of several parts, of the match with a tool's server, a z-score over the servers. On the same tasks
@@ -87,9 +87,9 @@ impl<K> Ranked<K> {
     }
 }
 
-/// Maps a fused score to a number between 0 and 1, keeping the order: the probability that a candidate with such a score is
-/// the right tool, as a logistic curve fitted to 4,289 messages in catalogues of 20 to 1,898 tools. So 0.5 is a strong
-/// match, and low ranks are near 0.
+/// Maps a fused score to a number between 0 and 1, keeping the order. It is the probability that a candidate with such a
+/// score is the right tool: a logistic curve, fitted to 4,289 messages in catalogues of 20 to 1,898 tools. So 0.5 is a
+/// strong match, and low ranks are near 0.
 pub fn readable_score(fused: f32) -> f32 {
     (1.0 + (SCORE_SLOPE * (SCORE_MIDDLE - fused)).exp()).recip()
 }

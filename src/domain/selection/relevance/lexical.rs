@@ -1,7 +1,7 @@
 //! The lexical half: tools and messages as sparse vectors whose dot product is a multi-field BM25.
 //!
 //! The formula is BM25F (Robertson and Zaragoza 2009, "The Probabilistic Relevance Framework: BM25 and Beyond", section
-//! 3.6): a term's frequencies in the fields are weighted, divided by each field's own length factor, added, and only then
+//! 3.6). A term's frequencies in the fields are weighted, divided by each field's own length factor, added, and only then
 //! saturated. It splits into three factors, each computed where its inputs are known:
 //!
 //! - here, for a tool: `tf · (k1 + 1) / (tf + k1)` with `tf = Σ_field weight · count / (1 - b + b · length / average)`;

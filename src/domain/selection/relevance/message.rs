@@ -1,15 +1,15 @@
 //! From a conversation to search texts.
 //!
-//! The query is the last user message. Fenced blocks (a pasted log, file or code) are dropped: a sentence encoder reads only its
-//! first few hundred word pieces, so a paste would hide the request before or after it. (Measured with 60 lines of log in
-//! front of 151 messages: R@5 falls from .596 to .007.) A message of [`SENTENCE_WORDS`] words or more is also searched
+//! The query is the last user message. Fenced blocks (a pasted log, file or code) are dropped. A sentence encoder reads
+//! only the first few hundred word pieces, so a paste would hide the request before or after it. With 60 lines of log in
+//! front of 151 messages, R@5 falls from .596 to .007. A message of [`SENTENCE_WORDS`] words or more is also searched
 //! sentence by sentence, because one vector of several requests lies between all of them and near none. (A set of such
 //! messages: R@5 .75 → .92; the 151 messages with an unfenced log: .007 → .225.)
 //!
 //! A shorter message with several clauses is also searched clause by clause, so that the ranking covers all requests (see
 //! `fusion`).
 //!
-//! Earlier turns mislead after a change of topic, so they count only for a message that can't be understood by itself: one
+//! Earlier turns mislead after a change of topic. So they count only for a message that can't be understood by itself: one
 //! of a few words, or a short one with a reference ("close it then"). Such a message is also searched together with the
 //! previous user and assistant turns. (51 such dialogues, 1,898 tools: R@5 .43 for the last message alone, .59 with the
 //! user's turn prepended, .78 with both turns as a second text. After a change of topic .75, .58 and .67; the rule excludes

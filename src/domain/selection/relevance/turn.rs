@@ -1,7 +1,7 @@
 //! Classifies a message that can't be understood by itself: a request that continues, or a word of thanks.
 //!
 //! "and Seoul?" and "thanks!" are equally short and follow the same turns. They differ in the kind of message, and in
-//! whether the previous assistant turn left something open: "yes" after "Shall I send it?" needs a tool; after an answer it
+//! whether the previous assistant turn left something open. "yes" after "Shall I send it?" needs a tool; after an answer it
 //! does not. Polite phrases in many languages are a list ([`super::courtesies`]); everything else is decided by a head
 //! trained on such turns ([`super::turn_head`]).
 

@@ -1,9 +1,10 @@
 //! The trained head that judges a message in context, for the built-in model.
 //!
-//! A logistic regression over features of the message alone and in context, both vectors, and the message's vector again if
-//! the assistant left something open, because the meaning of "yes" depends on that. Words and word pairs are features too:
-//! the embedding model was trained to distinguish topics, not speech acts. Fitted by `assets/training/turns.py` and stored
-//! next to the model's weights (`assets/turn.json`). Like the gate's head, it belongs to one model.
+//! A logistic regression over features of the message alone and in context, and over both vectors. If the assistant left
+//! something open, the message's vector is used again, because the meaning of "yes" depends on that. Words and word pairs
+//! are features too: the embedding model was trained to distinguish topics, not speech acts. Fitted by
+//! `assets/training/turns.py` and stored next to the model's weights (`assets/turn.json`). Like the gate's head, it belongs
+//! to one model.
 
 use std::collections::{BTreeSet, HashMap};
 
