@@ -98,12 +98,12 @@ impl fmt::Display for Reason {
             Self::Pinned => formatter.write_str("pinned"),
             Self::AlwaysOn => formatter.write_str("always on in its toolset"),
             Self::Kept => formatter.write_str("kept by the caller"),
-            Self::Named => formatter.write_str("asked for"),
+            Self::Named => formatter.write_str("requested by name"),
             Self::Found => formatter.write_str("found by the model"),
             Self::SearchTool => formatter.write_str("search tool"),
-            Self::RunTool => formatter.write_str("runs what was found"),
-            Self::StaticArm => formatter.write_str("all tools stay: the chat is in the static part of a comparison"),
-            Self::Foreign => formatter.write_str("not ours, kept"),
+            Self::RunTool => formatter.write_str("runs found tools"),
+            Self::StaticArm => formatter.write_str("all tools stay: the chat is in the static arm of a comparison"),
+            Self::Foreign => formatter.write_str("foreign, kept"),
         }
     }
 }
