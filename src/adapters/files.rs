@@ -110,7 +110,7 @@ impl FileFolder {
             if let Err(error) = fs::remove_file(self.path(id))
                 && error.kind() != ErrorKind::NotFound
             {
-                tracing::warn!(%error, "could not delete an expired file");
+                tracing::warn!(%error, "could not delete a stored file");
             }
         }
     }
