@@ -25,7 +25,7 @@ pub const DESCRIBE_TOOLS: &str = "describe_tools";
 pub const RUN_TOOL: &str = "run_tool";
 /// The published tool that lets a language model choose tools for a task.
 pub const SMART_SELECT_TOOLS: &str = "smart_select_tools";
-/// The published tool that adds the tools of a toolset to the session.
+/// The published tool that binds the tools of a toolset to a chat or session.
 pub const LOAD_TOOLSET: &str = "load_toolset";
 /// The published tool that removes them again.
 pub const UNLOAD_TOOLSET: &str = "unload_toolset";

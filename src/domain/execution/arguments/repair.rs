@@ -195,7 +195,7 @@ fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, ou
                 add(RepairKind::TextToNumber, string.to_owned());
             }
         }
-        // Models used to Python write it with a capital letter.
+        // Models write it in Python's spelling, with a capital letter.
         if wants(JsonType::Boolean) && ["true", "false"].iter().any(|name| string.eq_ignore_ascii_case(name)) {
             add(RepairKind::TextToBoolean, string.to_ascii_lowercase());
         }
