@@ -5,7 +5,7 @@ use futures::executor::block_on;
 use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, RequestId};
 
 use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound, Listeners, Purpose, Ticket};
-use crate::adapters::mcp::stdio::{Line, Lines};
+use crate::adapters::mcp::transport::lines::{Line, Lines};
 
 /// Largest accepted message, in bytes.
 const LIMIT: usize = 4_096;

@@ -3,32 +3,17 @@
 //! Each server has its own supervisor task, so a dead, slow or broken server neither delays nor hides another. Calls read a
 //! shared link and never wait for a supervisor while the server is up. Absent on purpose: roots and tasks.
 
-mod asking;
-mod attempt;
-mod bridge;
-mod call;
-mod child;
-mod connection;
-mod cutoff;
-mod events;
+// In dependency order: none uses one below it.
+mod text;
+mod timing;
+mod process;
 mod exchange;
-mod follow;
+mod transport;
+mod link;
+mod supervision;
+mod bridge;
 #[doc(hidden)]
 pub mod fuzzing;
-mod health;
-mod http;
-mod list;
-mod news;
-mod oauth;
-mod per_user;
-mod sandbox;
-mod server;
-mod spawner;
-mod sse;
-mod stderr;
-mod stdio;
-mod supervisor;
-mod text;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,21 +30,21 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 pub use self::bridge::{Bridge, BridgeError};
-pub use self::child::Processes;
-pub use self::connection::Questions;
-pub use self::http::client_builder;
-pub use self::sandbox::SandboxPlaces;
-pub use self::supervisor::Timing;
+pub use self::link::link::Questions;
+pub use self::process::child::Processes;
+pub use self::process::sandbox::SandboxPlaces;
+pub use self::timing::Timing;
+pub use self::transport::client::client_builder;
 
-use self::asking::{in_time, waiting_for_answers};
-use self::attempt::Surroundings;
-use self::call::Request;
-use self::connection::LinkError;
 use self::exchange::Listeners;
-use self::http::Forwarded;
-use self::per_user::UserConnections;
-use self::server::{NoLink, Outlet, Patience, Server};
-use self::supervisor::Supervisor;
+use self::link::asking::{in_time, waiting_for_answers};
+use self::link::attempt::Surroundings;
+use self::link::call::{self, Request};
+use self::link::error::LinkError;
+use self::supervision::per_user::UserConnections;
+use self::supervision::server::{self, NoLink, Outlet, Patience, Server};
+use self::supervision::supervisor::Supervisor;
+use self::transport::http::Forwarded;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{
@@ -96,6 +81,13 @@ pub struct Options {
     pub questions: Questions,
 }
 
+impl Options {
+    fn surroundings(&self) -> Surroundings {
+        let Self { client, processes, oauth, questions, .. } = self.clone();
+        Surroundings { client, processes, oauth, questions }
+    }
+}
+
 /// The configured MCP servers. Dropping it ends their connections and processes, without waiting.
 pub struct McpServers {
     options: Options,
@@ -121,7 +113,8 @@ impl McpServers {
     pub fn start(settings: Vec<ServerSettings>, options: Options) -> Arc<Self> {
         let stop = CancellationToken::new();
         let supervisors = TaskTracker::new();
-        let users = UserConnections::new(&options, supervisors.clone(), stop.child_token());
+        let users =
+            UserConnections::new(options.surroundings(), options.users.clone(), options.timing, supervisors.clone(), stop.child_token());
         let servers = Arc::new(Self {
             options,
             servers: ArcSwap::default(),
@@ -141,7 +134,7 @@ impl McpServers {
         let stop = self.stop.child_token();
         let supervisor = Supervisor {
             server,
-            surroundings: Surroundings::of(&self.options),
+            surroundings: self.options.surroundings(),
             timing: self.options.timing,
             stop: stop.clone(),
             shutdown: self.stop.clone(),

@@ -29,9 +29,9 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use url::Url;
 
 use self::headers::{ParamHeaders, written};
-use crate::adapters::mcp::events::{Event, Events};
-use crate::adapters::mcp::http::EVENT_STREAM;
-use crate::adapters::mcp::stdio::{Line, Lines};
+use crate::adapters::mcp::transport::events::{Event, Events};
+use crate::adapters::mcp::transport::http::EVENT_STREAM;
+use crate::adapters::mcp::transport::lines::{Line, Lines};
 use crate::domain::text::json;
 
 const SESSION: &str = "mcp-session-id";

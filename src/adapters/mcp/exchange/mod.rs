@@ -1,0 +1,628 @@
+//! Takes responses to `tools/list` and `tools/call` off the wire before rmcp decodes them.
+//!
+//! rmcp converts results to its own types and drops what it doesn't know: content kinds, fields, a whole list because of
+//! one odd tool. So both transports pass each message to [`Exchange::inbound`] first. A result for a [`Ticket`] is stored
+//! raw in the ticket, and rmcp only learns that the request is complete. Progress and `list_changed` are handled here too:
+//! rmcp handles each notification in a separate task, which loses their order.
+
+mod news;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use rmcp::model::{
+    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, RequestId, RequestMetaObject,
+};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep};
+
+use self::news::Pending;
+use crate::adapters::mcp::text::foreign;
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::text::json;
+use crate::service::ports::{Progress, Said};
+
+/// Marks an argument that is repeated as an HTTP header.
+const HEADER_ANNOTATION: &str = "x-mcp-header";
+/// Allowance for the parts of a message around the limited result.
+const ENVELOPE: usize = 256;
+/// Server requests that go to the caller of a call.
+const QUESTIONS: [&str; 2] = ["elicitation/create", "sampling/createMessage"];
+/// The client's capabilities within a request (MCP specification 2026-07-28).
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Within a question on its way through rmcp: the request on whose stream it arrived.
+const STREAM: &str = "toolsieve/stream";
+/// Prefix of their methods on their way through rmcp.
+pub(in crate::adapters::mcp) const RAW: &str = "raw:";
+/// Most bytes of an error's data that are kept.
+const DATA: usize = 4_000;
+/// From this number of entries on, dead ones are removed before adding another.
+const PURGE_FROM: usize = 64;
+
+/// The response to a request with a ticket.
+#[derive(Debug)]
+pub(in crate::adapters::mcp) enum Answer {
+    /// The `result` member as written, and the size of the message.
+    Result {
+        result: Box<RawValue>,
+        bytes: usize,
+    },
+    Error {
+        code: i64,
+        message: String,
+        data: Option<Box<Value>>,
+    },
+    TooLarge {
+        limit: usize,
+    },
+    /// Not JSON, or not JSON-RPC.
+    Malformed,
+}
+
+impl Answer {
+    /// From the `error` member of a message. Its text comes from the server and may have any content and length.
+    pub(in crate::adapters::mcp) fn error(error: &Value) -> Self {
+        Self::Error {
+            code: error.get("code").and_then(Value::as_i64).unwrap_or(-32603),
+            message: foreign(error.get("message").and_then(Value::as_str).unwrap_or("no message")),
+            data: error.get("data").filter(|data| data.to_string().len() <= DATA).cloned().map(Box::new),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(in crate::adapters::mcp) enum Purpose {
+    List,
+    Call,
+    /// Any other request.
+    Ask,
+}
+
+/// The recipients of server messages during a request.
+#[derive(Clone, Debug, Default)]
+pub(in crate::adapters::mcp) struct Listeners {
+    pub(in crate::adapters::mcp) progress: Option<mpsc::Sender<Progress>>,
+    pub(in crate::adapters::mcp) said: Option<mpsc::Sender<Said>>,
+    /// The capabilities of a client that answers questions with another request.
+    pub(in crate::adapters::mcp) capabilities: Option<Value>,
+    /// The caller, if there is one.
+    pub(in crate::adapters::mcp) owner: Option<PrincipalId>,
+}
+
+/// Accompanies a request in its extensions, which are never sent.
+#[derive(Clone, Debug)]
+pub(in crate::adapters::mcp) struct Ticket(Arc<TicketState>);
+
+#[derive(Debug)]
+struct TicketState {
+    purpose: Purpose,
+    /// Largest response in bytes.
+    limit: usize,
+    listeners: Listeners,
+    answer: Mutex<Option<Answer>>,
+    sending: AtomicU8,
+    /// Unanswered questions of the server.
+    asked: AtomicUsize,
+}
+
+/// The states of [`TicketState::sending`].
+const QUEUED: u8 = 0;
+const SENDING: u8 = 1;
+const SENT: u8 = 2;
+const WITHDRAWN: u8 = 3;
+/// How long to wait for a pending write when the connection ends.
+const SETTLING: Duration = Duration::from_millis(500);
+
+impl Ticket {
+    pub(in crate::adapters::mcp) fn new(purpose: Purpose, limit: usize, listeners: Listeners) -> Self {
+        Self(Arc::new(TicketState {
+            purpose,
+            limit,
+            listeners,
+            answer: Mutex::new(None),
+            sending: AtomicU8::new(QUEUED),
+            asked: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Called right before the request is written; `false` means: do not write it.
+    pub(in crate::adapters::mcp) fn start_sending(&self) -> bool {
+        self.0.sending.compare_exchange(QUEUED, SENDING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Called once it is known whether any of it was written.
+    pub(in crate::adapters::mcp) fn sent(&self, something: bool) {
+        self.0.sending.store(if something { SENT } else { QUEUED }, Ordering::Release);
+    }
+
+    /// Prevents the request from being sent; `false` if it may have been sent already.
+    pub(in crate::adapters::mcp) async fn withdraw(&self) -> bool {
+        let deadline = Instant::now() + SETTLING;
+        loop {
+            match self.0.sending.compare_exchange(QUEUED, WITHDRAWN, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(SENDING) if Instant::now() < deadline => sleep(Duration::from_millis(1)).await,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    pub(in crate::adapters::mcp) fn take(&self) -> Option<Answer> {
+        lock(&self.0.answer).take()
+    }
+}
+
+/// A call's arguments as the caller wrote them, in the extensions of its request. rmcp's parsed arguments round numbers, so
+/// [`encode`] uses these instead.
+#[derive(Clone, Debug)]
+pub(in crate::adapters::mcp) struct RawArguments(pub(in crate::adapters::mcp) Arc<RawValue>);
+
+/// The bytes of a message on the wire.
+pub(in crate::adapters::mcp) fn encode(message: &mut ClientJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
+    #[derive(Serialize)]
+    struct Call<'a> {
+        #[serde(flatten)]
+        rest: &'a Map<String, Value>,
+        params: Params<'a>,
+    }
+    #[derive(Serialize)]
+    struct Params<'a> {
+        #[serde(flatten)]
+        rest: Map<String, Value>,
+        arguments: &'a RawValue,
+    }
+    let raw = match message {
+        JsonRpcMessage::Request(request) => match &mut request.request {
+            ClientRequest::CallToolRequest(call) => {
+                let raw = call.extensions.get::<RawArguments>().cloned();
+                if raw.is_some() {
+                    call.params.arguments = None;
+                }
+                raw
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(RawArguments(arguments)) = raw else { return serde_json::to_vec(message) };
+    let mut message = serde_json::to_value(message)?;
+    let params = message.get_mut("params").map(Value::take);
+    let (Value::Object(mut rest), Some(Value::Object(params))) = (message, params) else {
+        return Err(serde::ser::Error::custom("no call"));
+    };
+    rest.shift_remove("params");
+    serde_json::to_vec(&Call { rest: &rest, params: Params { rest: params, arguments: &arguments } })
+}
+
+/// The pending requests of one connection with a ticket, and the notifications it received.
+#[derive(Debug, Default)]
+pub(in crate::adapters::mcp) struct Exchange {
+    waiting: Mutex<Waiting>,
+    /// The server's tools have changed.
+    pub(in crate::adapters::mcp) changed: Notify,
+    /// An error suggests that the connection is dead.
+    pub(in crate::adapters::mcp) suspect: Notify,
+    /// Changes to prompts and resources.
+    pub(in crate::adapters::mcp) news: Pending,
+    /// Arrival of the last message.
+    heard: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    answers: HashMap<RequestId, Weak<TicketState>>,
+    progress: HashMap<RequestId, Weak<TicketState>>,
+}
+
+/// The call that a server request belongs to.
+#[derive(Debug)]
+pub(in crate::adapters::mcp) enum Asker {
+    One(Callee),
+    /// Several calls, without any indication which one is meant.
+    Several,
+    Nobody,
+}
+
+/// The caller that receives a server's message.
+#[derive(Debug)]
+pub(in crate::adapters::mcp) struct Callee {
+    pub(in crate::adapters::mcp) said: mpsc::Sender<Said>,
+    call: Arc<TicketState>,
+}
+
+impl Callee {
+    /// Marks the call as waiting for an answer until the value is dropped.
+    pub(in crate::adapters::mcp) fn waits(&self) -> Waits {
+        self.call.asked.fetch_add(1, Ordering::AcqRel);
+        Waits(Arc::clone(&self.call))
+    }
+}
+
+/// A call that waits for an answer.
+pub(in crate::adapters::mcp) struct Waits(Arc<TicketState>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.asked.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What to do with a message.
+#[derive(Debug)]
+pub(in crate::adapters::mcp) enum Inbound {
+    /// Pass it to rmcp.
+    Forward(Value),
+    /// A ticket took the result; pass this placeholder to rmcp.
+    Answered { id: RequestId, result: Value },
+    /// Handled completely.
+    Consumed,
+    /// Not a JSON-RPC message, and no ticket matches.
+    Junk,
+}
+
+impl Exchange {
+    /// Registers a request's ticket before it is sent. Without a listener, the request asks for no progress.
+    pub(in crate::adapters::mcp) fn outbound(&self, message: &mut ClientJsonRpcMessage) -> Option<Ticket> {
+        let JsonRpcMessage::Request(request) = message else { return None };
+        let Ticket(ticket) = request.request.extensions().get::<Ticket>().cloned()?;
+        let mut waiting = lock(&self.waiting);
+        match &ticket.listeners.capabilities {
+            Some(capabilities) => declare(request.request.get_meta_mut(), capabilities),
+            None if ticket.listeners.said.is_none() => ask_nothing(request.request.get_meta_mut()),
+            None => {}
+        }
+        if ticket.listeners.progress.is_some() {
+            if let Some(token) = request.request.get_meta().get_progress_token() {
+                insert(&mut waiting.progress, token.0, &ticket);
+            }
+        } else {
+            request.request.get_meta_mut().0.0.remove("progressToken");
+        }
+        insert(&mut waiting.answers, request.id.clone(), &ticket);
+        Some(Ticket(ticket))
+    }
+
+    /// Handles one message. Results of calls are never parsed, because that would round numbers.
+    pub(in crate::adapters::mcp) fn inbound(&self, message: &[u8]) -> Inbound {
+        self.inbound_on(message, None)
+    }
+
+    /// The same for a message on the stream of a request.
+    pub(in crate::adapters::mcp) fn inbound_on(&self, message: &[u8], stream: Option<&RequestId>) -> Inbound {
+        *lock(&self.heard) = Some(Instant::now());
+        // Tolerates servers with an encoding other than UTF-8, and Python's non-standard JSON.
+        let text = String::from_utf8_lossy(message);
+        if let Some(members) = json::members(&text) {
+            return self.read(&text, &members, message.len(), stream);
+        }
+        let mended = json::with_quoted_literals(&text);
+        match mended.as_deref().and_then(|text| Some((text, json::members(text)?))) {
+            Some((text, members)) => self.read(text, &members, message.len(), stream),
+            None => self.fail_unreadable(message, message, false, |_| Answer::Malformed),
+        }
+    }
+
+    fn read(&self, text: &str, members: &IndexMap<String, &RawValue>, length: usize, stream: Option<&RequestId>) -> Inbound {
+        let member = |name: &str| members.get(name).and_then(|value| serde_json::from_str::<Value>(value.get()).ok());
+        let forward = || serde_json::from_str(text).map_or(Inbound::Junk, Inbound::Forward);
+        if let Some(method) = members.get("method").and_then(|method| json::text(method.get())) {
+            return match method.as_str() {
+                "notifications/progress" => {
+                    self.forward_progress(member("params").as_ref());
+                    Inbound::Consumed
+                }
+                "notifications/tools/list_changed" => {
+                    self.changed.notify_one();
+                    Inbound::Consumed
+                }
+                // rmcp would log the content.
+                "notifications/message" => {
+                    if let (Some(params), Asker::One(callee)) = (member("params"), self.asker(None)) {
+                        let _ = callee.said.try_send(Said::Note(params));
+                    }
+                    Inbound::Consumed
+                }
+                "notifications/prompts/list_changed" => {
+                    self.news.prompts();
+                    Inbound::Consumed
+                }
+                "notifications/resources/list_changed" => {
+                    self.news.resources();
+                    Inbound::Consumed
+                }
+                "notifications/resources/updated" => {
+                    if let Some(uri) = member("params").as_ref().and_then(|params| params.get("uri")?.as_str()) {
+                        self.news.updated(uri);
+                    }
+                    Inbound::Consumed
+                }
+                question if QUESTIONS.contains(&question) && members.contains_key("id") => match forward() {
+                    Inbound::Forward(mut message) => {
+                        // An unknown method name makes rmcp pass on the raw request instead of its parsed form.
+                        message["method"] = format!("{RAW}{question}").into();
+                        mark(&mut message, stream);
+                        Inbound::Forward(message)
+                    }
+                    other => other,
+                },
+                _ => forward(),
+            };
+        }
+        if !members.contains_key("result") && !members.contains_key("error") {
+            return Inbound::Junk;
+        }
+        let Some((id, ticket)) = member("id").as_ref().and_then(request_id).and_then(|id| self.claim(id)) else {
+            return forward();
+        };
+        let mut for_rmcp = json!({});
+        let answer = if length > ticket.limit.saturating_add(ENVELOPE) {
+            Answer::TooLarge { limit: ticket.limit }
+        } else if let Some(error) = members.get("error").filter(|error| error.get() != "null") {
+            Answer::error(&json::readable(error.get()).unwrap_or_default())
+        } else {
+            let result = members.get("result").map_or(RawValue::NULL, |result| *result);
+            if matches!(ticket.purpose, Purpose::List) {
+                for_rmcp = header_annotations(result);
+            }
+            Answer::Result { result: result.to_owned(), bytes: length }
+        };
+        *lock(&ticket.answer) = Some(answer);
+        Inbound::Answered { id, result: for_rmcp }
+    }
+
+    pub(in crate::adapters::mcp) fn was_heard_since(&self, time: Instant) -> bool {
+        lock(&self.heard).is_some_and(|heard| heard >= time)
+    }
+
+    /// Fails the request behind a message that was too large to read. `head` and `tail` are its known ends.
+    pub(in crate::adapters::mcp) fn fail_oversized(&self, head: &[u8], tail: &[u8]) -> Inbound {
+        self.fail_unreadable(head, tail, true, |ticket| Answer::TooLarge { limit: ticket.limit })
+    }
+
+    /// Fails a request without a message.
+    pub(in crate::adapters::mcp) fn fail(&self, id: &RequestId, answer: Answer) -> bool {
+        let Some((_, ticket)) = self.claim(id.clone()) else { return false };
+        *lock(&ticket.answer) = Some(answer);
+        true
+    }
+
+    pub(in crate::adapters::mcp) fn fail_too_large(&self, id: &RequestId) -> bool {
+        let Some((_, ticket)) = self.claim(id.clone()) else { return false };
+        *lock(&ticket.answer) = Some(Answer::TooLarge { limit: ticket.limit });
+        true
+    }
+
+    /// `guess`: if no id is found, the only pending request is meant.
+    fn fail_unreadable(&self, head: &[u8], tail: &[u8], guess: bool, answer: impl Fn(&TicketState) -> Answer) -> Inbound {
+        // Text that doesn't start like a message is a stray print and belongs to no request.
+        if !head.trim_ascii_start().starts_with(b"{") {
+            return Inbound::Junk;
+        }
+        let named = id_in_head(head).into_iter().chain(id_in_tail(tail));
+        let claimed = named.into_iter().find_map(|id| self.claim(id)).or_else(|| {
+            let only = if guess { self.only_waiting() } else { None };
+            only.and_then(|id| self.claim(id))
+        });
+        let Some((id, ticket)) = claimed else { return Inbound::Junk };
+        *lock(&ticket.answer) = Some(answer(&ticket));
+        Inbound::Answered { id, result: json!({}) }
+    }
+
+    fn only_waiting(&self) -> Option<RequestId> {
+        let waiting = lock(&self.waiting);
+        let mut alive = waiting.answers.iter().filter(|(_, ticket)| ticket.strong_count() > 0);
+        alive.next().map(|(id, _)| id.clone()).filter(|_| alive.next().is_none())
+    }
+
+    /// Removes and returns the ticket of a request, so that no other message can claim it.
+    fn claim(&self, id: RequestId) -> Option<(RequestId, Arc<TicketState>)> {
+        let mut waiting = lock(&self.waiting);
+        if let Some(ticket) = waiting.answers.remove(&id) {
+            return ticket.upgrade().map(|ticket| (id, ticket));
+        }
+        // Some servers return the id as a string.
+        let RequestId::String(text) = &id else { return None };
+        let number = RequestId::Number(text.parse().ok()?);
+        waiting.answers.remove(&number)?.upgrade().map(|ticket| (number, ticket))
+    }
+
+    /// Finds the caller who can answer a server's request: the one whose stream it arrived on, the one named by its
+    /// progress token, or the only one with a running call. If all running calls belong to one caller, those that already
+    /// wait for an answer are excluded: a server continues a call only after its answer.
+    pub(in crate::adapters::mcp) fn asker(&self, meta: Option<&RequestMetaObject>) -> Asker {
+        let waiting = lock(&self.waiting);
+        let meta = |key: &str| meta.and_then(|meta| meta.0.0.get(key)).and_then(request_id);
+        let of_stream = || waiting.answers.get(&meta(STREAM)?)?.upgrade();
+        let of_token = || waiting.progress.get(&meta("progressToken")?)?.upgrade();
+        let named = of_stream().or_else(of_token);
+        let callee = |call: Arc<TicketState>| match call.listeners.said.clone() {
+            Some(said) => Asker::One(Callee { said, call }),
+            None => Asker::Nobody,
+        };
+        if let Some(ticket) = named {
+            return callee(ticket);
+        }
+        let mut calls: Vec<Arc<TicketState>> = waiting.answers.values().filter_map(Weak::upgrade).collect();
+        calls.retain(|ticket| matches!(ticket.purpose, Purpose::Call));
+        let owner = |call: &Arc<TicketState>| call.listeners.owner.clone();
+        let is_of_one = calls.first().and_then(owner).is_some_and(|first| calls.iter().all(|call| owner(call).as_ref() == Some(&first)));
+        let waits = calls.len() > 1 && is_of_one;
+        if waits {
+            calls.retain(|call| call.asked.load(Ordering::Acquire) == 0);
+        }
+        match (calls.pop(), calls.len()) {
+            (Some(only), 0) => callee(only),
+            (Some(_), _) => Asker::Several,
+            (None, _) if waits => Asker::Several,
+            (None, _) => Asker::Nobody,
+        }
+    }
+
+    fn forward_progress(&self, params: Option<&Value>) {
+        let Some(params) = params else { return };
+        let Some(token) = params.get("progressToken").and_then(request_id) else { return };
+        let Some(ticket) = lock(&self.waiting).progress.get(&token).and_then(Weak::upgrade) else { return };
+        let (Some(listener), Some(progress)) = (&ticket.listeners.progress, params.get("progress").and_then(Value::as_f64)) else {
+            return;
+        };
+        let total = params.get("total").and_then(Value::as_f64);
+        let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
+        // A slow listener misses some: progress must not block the connection.
+        let _ = listener.try_send(Progress { progress, total, message });
+    }
+}
+
+/// Records in a question on which request's stream it arrived. Overwrites whatever the server put there.
+fn mark(question: &mut Value, stream: Option<&RequestId>) {
+    let Some(params) = question.get_mut("params").and_then(Value::as_object_mut) else { return };
+    match (params.get_mut("_meta"), stream) {
+        (Some(Value::Object(meta)), None) => drop(meta.shift_remove(STREAM)),
+        (Some(Value::Object(meta)), Some(stream)) => drop(meta.insert(STREAM.to_owned(), json!(stream))),
+        (_, Some(stream)) => drop(params.insert("_meta".to_owned(), json!({ STREAM: stream }))),
+        (_, None) => {}
+    }
+}
+
+/// Adds the client's capabilities to the request, as the client wrote them.
+fn declare(meta: &mut RequestMetaObject, capabilities: &Value) {
+    if meta.client_capabilities().is_some() {
+        meta.0.0.insert(CAPABILITIES.to_owned(), capabilities.clone());
+    }
+}
+
+/// Declares no capabilities, for a caller who can't be asked (protocol 2026-07-28).
+fn ask_nothing(meta: &mut RequestMetaObject) {
+    if meta.client_capabilities().is_some() {
+        meta.set_client_capabilities(ClientCapabilities::default());
+    }
+}
+
+fn insert(map: &mut HashMap<RequestId, Weak<TicketState>>, id: RequestId, ticket: &Arc<TicketState>) {
+    if map.len() >= PURGE_FROM && map.len() == map.capacity() {
+        map.retain(|_, ticket| ticket.strong_count() > 0);
+    }
+    map.insert(id, Arc::downgrade(ticket));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn request_id(value: &Value) -> Option<RequestId> {
+    match value {
+        Value::Number(number) => number.as_i64().map(RequestId::Number),
+        Value::String(text) => Some(RequestId::String(text.as_str().into())),
+        _ => None,
+    }
+}
+
+/// The part of a list that rmcp needs: tools with arguments as HTTP headers (`x-mcp-header`, protocol 2026-07-28).
+fn header_annotations(result: &RawValue) -> Value {
+    let annotated = |tool: &Value| {
+        let properties = tool.get("inputSchema").and_then(|schema| schema.get("properties")).and_then(Value::as_object);
+        properties.is_some_and(|properties| properties.values().any(|property| property.get(HEADER_ANNOTATION).is_some()))
+    };
+    let listed = json::members(result.get()).and_then(|members| json::items(members.get("tools")?.get()));
+    let tools: Vec<Value> = listed
+        .into_iter()
+        .flatten()
+        // An unreadable tool must not affect the others.
+        .filter(|tool| tool.get().contains(HEADER_ANNOTATION))
+        .filter_map(|tool| json::readable(tool.get()).ok())
+        .filter(annotated)
+        .map(|tool| {
+            let mut trimmed = Map::new();
+            for key in ["name", "inputSchema"] {
+                trimmed.insert(key.into(), tool.get(key).cloned().unwrap_or_default());
+            }
+            Value::Object(trimmed)
+        })
+        .collect();
+    json!({ "tools": tools })
+}
+
+/// The value of a top-level `id` near the start of a message.
+fn id_in_head(head: &[u8]) -> Option<RequestId> {
+    let (mut depth, mut position) = (0_usize, 0_usize);
+    while let Some(byte) = head.get(position) {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                let rest = &head[position + 1..];
+                let mut escaped = false;
+                let end = rest.iter().position(|byte| {
+                    let closes = *byte == b'"' && !escaped;
+                    escaped = *byte == b'\\' && !escaped;
+                    closes
+                })?;
+                if depth == 1
+                    && &rest[..end] == b"id"
+                    && let Some(id) = id_after_key(&rest[end + 1..])
+                {
+                    return Some(id);
+                }
+                position += end + 1;
+            }
+            _ => {}
+        }
+        position += 1;
+    }
+    None
+}
+
+/// The last `id` in the known end of a message.
+fn id_in_tail(tail: &[u8]) -> Option<RequestId> {
+    let start = tail.windows(4).rposition(|window| window == b"\"id\"")?;
+    id_after_key(&tail[start + 4..])
+}
+
+fn id_after_key(text: &[u8]) -> Option<RequestId> {
+    let value = text.trim_ascii_start().strip_prefix(b":")?;
+    let mut values = serde_json::Deserializer::from_slice(value).into_iter::<Value>();
+    request_id(&values.next()?.ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{CallToolRequest, CallToolRequestParams};
+
+    use super::*;
+
+    #[test]
+    fn an_id_is_found_in_what_is_left_of_a_message() {
+        assert_eq!(id_in_head(br#"{"jsonrpc":"2.0","id": 7,"result":{oops"#), Some(RequestId::Number(7)));
+        assert_eq!(id_in_head(br#"{"result":{"id":1},"id":"a"}"#), Some(RequestId::String("a".into())));
+        assert_eq!(id_in_head(br#"{"result":{"id":1,"#), None);
+        assert_eq!(id_in_head(br#"{"a\"id":1,"#), None);
+        assert_eq!(id_in_tail(br#"xxxx"}]},"id":12}"#), Some(RequestId::Number(12)));
+    }
+
+    #[test]
+    fn arguments_go_over_the_wire_as_they_were_written() {
+        let arguments = r#"{"id": 12345678901234567890123, "x": 1e999}"#;
+        let mut request = CallToolRequest::new(CallToolRequestParams::new("t").with_arguments(Map::new()));
+        request.extensions.insert(RawArguments(Arc::from(RawValue::from_string(arguments.to_owned()).unwrap())));
+        let mut message = ClientJsonRpcMessage::request(ClientRequest::CallToolRequest(request), RequestId::Number(7));
+        let text = String::from_utf8(encode(&mut message).unwrap()).unwrap();
+        assert_eq!(text, format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"t","arguments":{arguments}}}}}"#));
+    }
+
+    #[test]
+    fn a_list_is_trimmed_to_what_rmcp_needs() {
+        let list = json!({"tools": [
+            {"name": "a", "inputSchema": {"properties": {"x": {"x-mcp-header": "X"}}}, "description": "d"},
+            {"name": "b", "inputSchema": {"type": "object"}},
+        ]});
+        assert_eq!(
+            header_annotations(&serde_json::value::to_raw_value(&list).unwrap()),
+            json!({"tools": [{"name": "a", "inputSchema": {"properties": {"x": {"x-mcp-header": "X"}}}}]})
+        );
+    }
+}

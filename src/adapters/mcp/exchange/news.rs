@@ -1,0 +1,104 @@
+//! What a server announces beside tools (prompts, resources), collected until the supervisor forwards it.
+//!
+//! A set, not a queue: repeated announcements collapse into one, so a noisy server costs neither memory nor much time.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use indexmap::IndexSet;
+use tokio::sync::Notify;
+
+use crate::service::ports::NewsKind;
+
+/// Most pending resource updates. A server with more sends updates that nobody subscribed to.
+const UPDATED: usize = 4_000;
+/// Longest URI in bytes.
+const LONGEST_ADDRESS: usize = 2 * 1024;
+
+/// Notifications that are not delivered yet.
+#[derive(Debug, Default)]
+pub(in crate::adapters::mcp) struct Pending {
+    told: Mutex<Told>,
+    is_news: Notify,
+    /// Whether anybody receives them: connections of single users have no subscriptions.
+    is_heard: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    renewed: bool,
+    prompts: bool,
+    resources: bool,
+    updated: IndexSet<String>,
+}
+
+impl Pending {
+    pub(in crate::adapters::mcp) fn renewed(&self) {
+        self.note(|told| told.renewed = true);
+    }
+
+    pub(in crate::adapters::mcp) fn prompts(&self) {
+        self.note(|told| told.prompts = true);
+    }
+
+    pub(in crate::adapters::mcp) fn resources(&self) {
+        self.note(|told| told.resources = true);
+    }
+
+    pub(in crate::adapters::mcp) fn updated(&self, uri: &str) {
+        if uri.len() > LONGEST_ADDRESS || !self.is_heard.load(Ordering::Relaxed) {
+            return;
+        }
+        self.note(|told| {
+            if told.updated.len() < UPDATED {
+                told.updated.insert(uri.to_owned());
+            }
+        });
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Told)) {
+        change(&mut self.lock());
+        self.is_news.notify_one();
+    }
+
+    /// All pending notifications, once there are any.
+    pub(in crate::adapters::mcp) async fn next(&self) -> Vec<NewsKind> {
+        self.is_news.notified().await;
+        let Told { renewed, prompts, resources, updated } = std::mem::take(&mut *self.lock());
+        let lists = [(renewed, NewsKind::Renewed), (prompts, NewsKind::Prompts), (resources, NewsKind::Resources)];
+        let told = lists.into_iter().filter_map(|(is_told, what)| is_told.then_some(what));
+        told.chain(updated.into_iter().map(NewsKind::Updated)).collect()
+    }
+
+    /// Begins to collect changes of resources.
+    pub(in crate::adapters::mcp) fn listen(&self) {
+        self.is_heard.store(true, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NewsKind, Ordering, Pending};
+
+    #[tokio::test]
+    async fn what_is_told_again_and_again_is_told_once() {
+        let pending = Pending::default();
+        pending.updated("nobody hears");
+        pending.is_heard.store(true, Ordering::Relaxed);
+        for _ in 0..3 {
+            pending.updated("b");
+            pending.resources();
+            pending.updated("a");
+            pending.renewed();
+        }
+        pending.updated(&"x".repeat(100_000));
+        let updated = |uri: &str| NewsKind::Updated(uri.into());
+        assert_eq!(pending.next().await, [NewsKind::Renewed, NewsKind::Resources, updated("b"), updated("a")]);
+        pending.prompts();
+        assert_eq!(pending.next().await, [NewsKind::Prompts]);
+    }
+}

@@ -1,0 +1,70 @@
+//! Extends the time limit of a call while it waits for a person's answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout_at};
+
+use crate::service::ports::{Said, ServerQuestion};
+
+/// Queue size for messages from a server.
+const SAID: usize = 16;
+/// How far a call may exceed its time limit for questions.
+const ASKING: Duration = Duration::from_mins(10);
+/// A call beyond its time limit ends at most this long after the answer.
+const ASKED_AGAIN: Duration = Duration::from_secs(5);
+
+/// Forwards a server's messages and counts unanswered questions.
+pub(in crate::adapters::mcp) fn waiting_for_answers(said: mpsc::Sender<Said>) -> (mpsc::Sender<Said>, Arc<AtomicUsize>) {
+    let (sender, mut receiver) = mpsc::channel(SAID);
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&waiting);
+    tokio::spawn(async move {
+        while let Some(next) = receiver.recv().await {
+            let next = match next {
+                Said::Question(question) => Said::Question(counted_question(question, Arc::clone(&counted))),
+                note @ Said::Note(_) => note,
+            };
+            if said.send(next).await.is_err() {
+                return;
+            }
+        }
+    });
+    (sender, waiting)
+}
+
+fn counted_question(question: ServerQuestion, waiting: Arc<AtomicUsize>) -> ServerQuestion {
+    let ServerQuestion { method, params, answer } = question;
+    let (inner, answered) = oneshot::channel();
+    waiting.fetch_add(1, Ordering::AcqRel);
+    tokio::spawn(async move {
+        let outcome = answered.await;
+        waiting.fetch_sub(1, Ordering::AcqRel);
+        if let Ok(outcome) = outcome {
+            let _ = answer.send(outcome);
+        }
+    });
+    ServerQuestion { method, params, answer: inner }
+}
+
+/// Enforces the deadline, but not while a question is open: people are slower than tools.
+pub(in crate::adapters::mcp) async fn in_time<T>(
+    call: impl Future<Output = T>,
+    deadline: Instant,
+    waiting: Option<&AtomicUsize>,
+) -> Result<T, Elapsed> {
+    let mut call = std::pin::pin!(call);
+    let mut until = deadline;
+    loop {
+        match timeout_at(until, &mut call).await {
+            Ok(done) => return Ok(done),
+            Err(_) if waiting.is_some_and(|waiting| waiting.load(Ordering::Acquire) > 0) && until < deadline + ASKING => {
+                until = Instant::now() + ASKED_AGAIN;
+            }
+            Err(elapsed) => return Err(elapsed),
+        }
+    }
+}

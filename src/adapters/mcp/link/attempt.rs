@@ -1,0 +1,83 @@
+//! One attempt to connect, and what to try next if it fails.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::adapters::mcp::link::connection::{ConnectError, Connection, Connector, Era};
+use crate::adapters::mcp::link::link::{Questions, Wire};
+use crate::adapters::mcp::process::child::Processes;
+use crate::adapters::mcp::text::Secrets;
+use crate::settings::servers::ServerSettings;
+
+/// How long to wait for the process of a failed connection to end: its exit says more than the closed pipe.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
+/// The shared parts of all connections.
+#[derive(Clone)]
+pub(in crate::adapters::mcp) struct Surroundings {
+    pub(in crate::adapters::mcp) client: reqwest::Client,
+    pub(in crate::adapters::mcp) processes: Arc<Processes>,
+    pub(in crate::adapters::mcp) oauth: Option<PathBuf>,
+    pub(in crate::adapters::mcp) questions: Questions,
+}
+
+/// A failed attempt.
+pub(in crate::adapters::mcp) struct Failure {
+    pub(in crate::adapters::mcp) reason: String,
+    /// The handshake to try next.
+    pub(in crate::adapters::mcp) era: Era,
+    /// Whether to try that handshake immediately.
+    pub(in crate::adapters::mcp) at_once: bool,
+}
+
+pub(in crate::adapters::mcp) struct Attempt<'a> {
+    pub(in crate::adapters::mcp) settings: &'a ServerSettings,
+    pub(in crate::adapters::mcp) secrets: &'a Arc<Secrets>,
+    pub(in crate::adapters::mcp) surroundings: &'a Surroundings,
+}
+
+impl Attempt<'_> {
+    pub(in crate::adapters::mcp) async fn connect(&self, era: Era, wire: Wire, deadline: Instant) -> Result<Connection, Failure> {
+        let Surroundings { client, processes, oauth, questions } = self.surroundings;
+        let connector = Connector {
+            settings: self.settings,
+            secrets: self.secrets,
+            client,
+            processes,
+            wire,
+            oauth: oauth.as_deref(),
+            questions: *questions,
+        };
+        let mut child = None;
+        let result = match timeout_at(deadline, connector.connect(era, &mut child)).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            result => result,
+        };
+        let (mut next, mut at_once) = (Era::usual(&self.settings.transport), false);
+        let mut reason = if let Ok(Err(error)) = result {
+            if era == Era::Initialize && matches!(error, ConnectError::Refused(_)) {
+                (next, at_once) = (Era::Discover, true);
+            }
+            error.to_string()
+        } else {
+            // The server may have hung on the newer handshake.
+            if era == Era::Either {
+                next = Era::Initialize;
+            }
+            format!("no answer within {} s", self.settings.start_timeout.as_secs_f64())
+        };
+        if let Some(child) = &mut child {
+            if let Ok(how) = timeout(LAST_WORDS, child.exited()).await {
+                reason = how;
+                at_once = false;
+            }
+            if let Some(words) = child.last_words().await {
+                reason = format!("{reason}: {words}");
+            }
+        }
+        Err(Failure { reason, era: next, at_once })
+    }
+}

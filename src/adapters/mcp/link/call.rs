@@ -1,0 +1,166 @@
+//! Sends a tool call or another request over a link.
+
+use std::sync::Arc;
+
+use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest, GetExtensions, InputResponses};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::adapters::mcp::exchange::{Listeners, Purpose, RawArguments};
+use crate::adapters::mcp::link::error::LinkError;
+use crate::adapters::mcp::link::link::{Link, Reply};
+use crate::adapters::mcp::transport::http::Forwarded;
+use crate::domain::text::json;
+use crate::service::ports::{Asked, AskedKind, Round, Said, ServerQuestion};
+
+/// Most rounds of questions in one call.
+const ROUNDS: usize = 10;
+/// Most questions per round.
+const QUESTIONS: usize = 16;
+
+/// A request to a server.
+#[derive(Clone)]
+pub(in crate::adapters::mcp) enum Request<'a> {
+    Call { tool: &'a str, arguments: Arc<RawValue> },
+    Other(&'a Asked),
+}
+
+/// Returns the raw result. To enforce a time limit, drop the future, which cancels the request at the server.
+pub(in crate::adapters::mcp) async fn send(
+    link: &Link,
+    request: Request<'_>,
+    round: Option<&Round>,
+    mut listeners: Listeners,
+    forwarded: Option<Forwarded>,
+) -> Result<Box<RawValue>, LinkError> {
+    // Servers of older protocol versions ask on the connection, without rounds.
+    let own = round.filter(|_| link.is_modern);
+    if own.is_none() && round.is_some_and(|round| round.state.is_some()) {
+        let message = "this server uses no `requestState`: send the request again without it".to_owned();
+        return Err(LinkError::Protocol { code: INVALID_PARAMS, message, data: None });
+    }
+    listeners.capabilities = own.map(|round| link.allowed(&round.capabilities));
+    match request {
+        Request::Call { tool, arguments } => call(link, tool, arguments, own, listeners, forwarded).await,
+        Request::Other(asked) => ask(link, asked, own, listeners, forwarded).await,
+    }
+}
+
+async fn call(
+    link: &Link,
+    tool: &str,
+    arguments: Arc<RawValue>,
+    round: Option<&Round>,
+    listeners: Listeners,
+    forwarded: Option<Forwarded>,
+) -> Result<Box<RawValue>, LinkError> {
+    // rmcp searches the arguments for header values; the raw arguments are sent.
+    let seen: Map<String, Value> =
+        json::readable(arguments.get()).ok().and_then(|arguments| serde_json::from_value(arguments).ok()).unwrap_or_default();
+    let mut answered = round.map(|round| (round.responses.clone(), round.state.clone()));
+    for _ in 0..ROUNDS {
+        let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(seen.clone());
+        if let Some((responses, state)) = answered.take() {
+            params.input_responses = responses;
+            params.request_state = state;
+        }
+        let mut request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        request.extensions_mut().insert(RawArguments(Arc::clone(&arguments)));
+        if let Some(headers) = forwarded.clone() {
+            request.extensions_mut().insert(headers);
+        }
+        let Reply { result, .. } = link.request(request, Purpose::Call, listeners.clone()).await?;
+        let Some(members) = json::members(result.get()) else { return Err(unusable("the result is not an object")) };
+        match members.get("resultType").and_then(|kind| json::text(kind.get())).as_deref() {
+            None | Some("complete") => return Ok(result),
+            // The caller answers with another request.
+            Some("input_required") if round.is_some() => return Ok(result),
+            Some("input_required") => {
+                let (responses, state) = answers(&result, listeners.said.as_ref()).await?;
+                answered = Some((Some(responses), state));
+            }
+            Some(_) => return Err(unusable("the result type is not supported")),
+        }
+    }
+    Err(unusable("the tool asks too many questions"))
+}
+
+async fn ask(
+    link: &Link,
+    asked: &Asked,
+    round: Option<&Round>,
+    listeners: Listeners,
+    forwarded: Option<Forwarded>,
+) -> Result<Box<RawValue>, LinkError> {
+    let method = asked.what.method();
+    if !link.offers.have(asked.what) {
+        return Err(LinkError::Protocol { code: METHOD_NOT_FOUND, message: format!("the server has no {method}"), data: None });
+    }
+    // Servers of the newer protocol version have no such requests.
+    if link.is_modern && matches!(asked.what, AskedKind::Subscribe | AskedKind::Unsubscribe) {
+        let uri = asked.params.get("uri").and_then(Value::as_str).unwrap_or_default();
+        match asked.what {
+            AskedKind::Subscribe => link.followed.follow(&link.peer, &link.exchange, uri).await?,
+            _ => link.followed.unfollow(uri),
+        }
+        return Ok(RawValue::NULL.to_owned());
+    }
+    let mut request = json!({"method": method, "params": asked.params});
+    if let Some(responses) = round.and_then(|round| round.responses.as_ref()) {
+        request["params"]["inputResponses"] = json!(responses);
+    }
+    if let Some(state) = round.and_then(|round| round.state.as_ref()) {
+        request["params"]["requestState"] = json!(state);
+    }
+    let mut request: ClientRequest = serde_json::from_value(request).map_err(|_| unusable("the request is invalid"))?;
+    if let Some(headers) = forwarded {
+        request.extensions_mut().insert(headers);
+    }
+    // As in a call, the server may first ask a question.
+    let purpose = if matches!(asked.what, AskedKind::Prompt | AskedKind::Resource) { Purpose::Call } else { Purpose::Ask };
+    let Reply { result, .. } = link.request(request, purpose, listeners).await?;
+    let Some(members) = json::members(result.get()) else { return Err(unusable("the result is not an object")) };
+    match members.get("resultType").and_then(|kind| json::text(kind.get())).as_deref() {
+        None | Some("complete") => Ok(result),
+        Some("input_required") if round.is_some() && matches!(purpose, Purpose::Call) => Ok(result),
+        Some(_) => Err(unusable("the result type is not supported")),
+    }
+}
+
+const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
+
+fn unusable(message: &str) -> LinkError {
+    LinkError::Unusable(message.to_owned())
+}
+
+/// Asks the caller the server's questions (protocol 2026-07-28: the call is then repeated with the answers).
+async fn answers(result: &RawValue, said: Option<&mpsc::Sender<Said>>) -> Result<(InputResponses, Option<String>), LinkError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Wanted {
+        #[serde(default)]
+        input_requests: Map<String, Value>,
+        request_state: Option<String>,
+    }
+    let Some(said) = said else { return Err(unusable("the tool requires user input, but the caller can't be asked")) };
+    let wanted: Wanted = serde_json::from_str(result.get()).map_err(|_| unusable("the tool's questions are invalid"))?;
+    if wanted.input_requests.len() > QUESTIONS {
+        return Err(unusable("the tool asks too many questions at once"));
+    }
+    let mut responses = InputResponses::new();
+    for (key, mut request) in wanted.input_requests {
+        let method = request.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let params = request.get_mut("params").map(Value::take).unwrap_or_default();
+        let (answer, answered) = oneshot::channel();
+        let gone = || unusable("the caller has disconnected");
+        said.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
+        match answered.await.map_err(|_| gone())? {
+            Ok(answer) => responses.insert(key, answer),
+            Err(refusal) => return Err(LinkError::Protocol { code: refusal.code, message: refusal.message, data: None }),
+        };
+    }
+    Ok((responses, wanted.request_state))
+}

@@ -1,0 +1,62 @@
+//! Why a request over a link brought no result.
+
+use std::borrow::Cow;
+
+use ::http::StatusCode;
+use rmcp::service::ServiceError;
+use rmcp::transport::DynamicTransportError;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+use serde_json::Value;
+
+use crate::adapters::mcp::text::foreign;
+use crate::adapters::mcp::transport::client::ConnectionFailure;
+use crate::adapters::mcp::transport::http::HttpFailure;
+
+/// Why a request has no result.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::adapters::mcp) enum LinkError {
+    #[error("{reason}")]
+    Closed {
+        reason: Cow<'static, str>,
+        /// Whether the server may have received the request.
+        sent: bool,
+    },
+    /// An HTTP status without a JSON-RPC response.
+    #[error("HTTP {0}")]
+    Refused(StatusCode),
+    /// The response is invalid.
+    #[error("{0}")]
+    Unusable(String),
+    #[error("error {code}: {message}")]
+    Protocol { code: i64, message: String, data: Option<Box<Value>> },
+    #[error("the answer is larger than {limit} bytes")]
+    TooLarge { limit: usize },
+}
+
+pub(in crate::adapters::mcp) fn link_error(error: ServiceError) -> LinkError {
+    match error {
+        ServiceError::McpError(error) => LinkError::Protocol { code: error.code.0.into(), message: foreign(&error.message), data: None },
+        ServiceError::TransportSend(error) => transport_error(&error),
+        _ => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
+    }
+}
+
+pub(in crate::adapters::mcp) fn transport_error(error: &DynamicTransportError) -> LinkError {
+    let closed = |reason: String, sent| LinkError::Closed { reason: reason.into(), sent };
+    match error.error.downcast_ref::<StreamableHttpError<HttpFailure>>() {
+        Some(StreamableHttpError::Client(HttpFailure::Connection(failure @ ConnectionFailure::Connect(_)))) => {
+            closed(failure.to_string(), false)
+        }
+        Some(StreamableHttpError::Client(HttpFailure::Connection(failure @ ConnectionFailure::Broken(_)))) => {
+            closed(failure.to_string(), true)
+        }
+        Some(StreamableHttpError::Client(HttpFailure::Status(status))) => LinkError::Refused(*status),
+        Some(StreamableHttpError::Client(failure)) => LinkError::Unusable(failure.to_string()),
+        Some(StreamableHttpError::SessionExpired) => closed("the server ended the session".to_owned(), false),
+        Some(StreamableHttpError::UnexpectedContentType(_)) => {
+            LinkError::Unusable("the server answered neither JSON nor an event stream".to_owned())
+        }
+        Some(_) => closed("the connection failed".to_owned(), true),
+        None => closed("the server does not read its standard input".to_owned(), false),
+    }
+}

@@ -1,0 +1,199 @@
+//! The part of a connection that calls use: requests with raw answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rmcp::RoleClient;
+use rmcp::model::{
+    CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientRequest, ElicitationCapability, GetExtensions, RequestId,
+    SamplingCapability,
+};
+use rmcp::service::{Peer, PeerRequestOptions};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::adapters::mcp::exchange::{Answer, Exchange, Listeners, Purpose, Ticket};
+use crate::adapters::mcp::link::error::{LinkError, link_error};
+use crate::adapters::mcp::link::follow::Followed;
+use crate::service::ports::Offers;
+use crate::settings::servers::TransportSettings;
+
+/// Largest page of a list, regardless of the limit for results.
+pub(in crate::adapters::mcp) const LIST_LIMIT: usize = 16 * 1024 * 1024;
+const PARSE_ERROR: i64 = -32700;
+
+/// The transport of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::adapters::mcp) enum Wire {
+    Stdio,
+    StreamableHttp,
+    Sse,
+}
+
+impl Wire {
+    pub(in crate::adapters::mcp) fn of(transport: &TransportSettings) -> Self {
+        match transport {
+            TransportSettings::Stdio { .. } => Self::Stdio,
+            TransportSettings::StreamableHttp { .. } => Self::StreamableHttp,
+            TransportSettings::Sse { .. } => Self::Sse,
+        }
+    }
+}
+
+/// The requests that servers may send to callers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Questions {
+    /// Questions to the user.
+    pub elicitation: bool,
+    /// Requests to the model.
+    pub sampling: bool,
+}
+
+impl Questions {
+    pub(in crate::adapters::mcp) fn allow(self, method: &str) -> bool {
+        match method {
+            "elicitation/create" => self.elicitation,
+            "sampling/createMessage" => self.sampling,
+            _ => false,
+        }
+    }
+
+    /// Restricts a client's capabilities to those that servers may use. Roots are always allowed, because nothing here
+    /// depends on them.
+    fn cut(self, capabilities: &Value) -> Value {
+        let known = [("elicitation", self.elicitation), ("sampling", self.sampling), ("roots", true)];
+        let kept = known.into_iter().filter(|(_, is_allowed)| *is_allowed);
+        let kept = kept.filter_map(|(name, _)| Some((name.to_owned(), capabilities.get(name)?.clone())));
+        Value::Object(kept.collect())
+    }
+
+    pub(in crate::adapters::mcp) fn capabilities(self) -> ClientCapabilities {
+        let mut capabilities = ClientCapabilities::default();
+        capabilities.elicitation = self.elicitation.then(ElicitationCapability::default);
+        capabilities.sampling = self.sampling.then(SamplingCapability::default);
+        capabilities
+    }
+}
+
+/// The part of a connection that calls use.
+#[derive(Debug)]
+pub(in crate::adapters::mcp) struct Link {
+    pub(in crate::adapters::mcp) peer: Peer<RoleClient>,
+    pub(in crate::adapters::mcp) exchange: Arc<Exchange>,
+    /// Whether it speaks protocol 2026-07-28 or newer: it keeps no session, and asks in place of a result.
+    pub(in crate::adapters::mcp) is_modern: bool,
+    pub(in crate::adapters::mcp) followed: Followed,
+    pub(in crate::adapters::mcp) protocol: String,
+    /// Whether the server declared the tools capability.
+    pub(in crate::adapters::mcp) has_tools: bool,
+    pub(in crate::adapters::mcp) offers: Offers,
+    pub(in crate::adapters::mcp) wire: Wire,
+    pub(super) questions: Questions,
+    /// Running calls; list requests don't count.
+    pub(in crate::adapters::mcp) calls: TaskTracker,
+    /// Set after a call timed out without any message from the server.
+    pub(super) is_doubted: AtomicBool,
+    /// Cancelled once rmcp has closed the connection.
+    pub(super) closed: CancellationToken,
+    pub(super) result_limit: usize,
+}
+
+/// The response to a request.
+#[derive(Debug)]
+pub(in crate::adapters::mcp) struct Reply {
+    pub(in crate::adapters::mcp) result: Box<RawValue>,
+    /// The size of the message in bytes.
+    pub(in crate::adapters::mcp) bytes: usize,
+}
+
+impl Link {
+    /// The capabilities of a client that this server may use.
+    pub(in crate::adapters::mcp) fn allowed(&self, capabilities: &Value) -> Value {
+        self.questions.cut(capabilities)
+    }
+
+    pub(in crate::adapters::mcp) fn is_closed(&self) -> bool {
+        self.peer.is_transport_closed()
+    }
+
+    pub(in crate::adapters::mcp) fn doubt(&self) {
+        self.is_doubted.store(true, Ordering::Relaxed);
+    }
+
+    pub(in crate::adapters::mcp) fn trust(&self) {
+        self.is_doubted.store(false, Ordering::Relaxed);
+    }
+
+    pub(in crate::adapters::mcp) fn is_doubted(&self) -> bool {
+        self.is_doubted.load(Ordering::Relaxed)
+    }
+
+    /// Sends a request and returns the raw result. Dropping the future cancels the request at the server.
+    pub(in crate::adapters::mcp) async fn request(
+        &self,
+        mut request: ClientRequest,
+        purpose: Purpose,
+        listeners: Listeners,
+    ) -> Result<Reply, LinkError> {
+        let limit = match purpose {
+            Purpose::List => LIST_LIMIT,
+            Purpose::Call | Purpose::Ask => self.result_limit,
+        };
+        let ticket = Ticket::new(purpose, limit, listeners);
+        request.extensions_mut().insert(ticket.clone());
+        let options = PeerRequestOptions::no_options();
+        let Ok(handle) = self.peer.send_cancellable_request(request, options).await else {
+            return Err(LinkError::Closed { reason: "the connection is closed".into(), sent: false });
+        };
+        let mut abandoned = CancelOnDrop { peer: &self.peer, id: Some(handle.id.clone()) };
+        let outcome = tokio::select! {
+            biased;
+            outcome = handle.rx => Some(outcome),
+            // A request that enters rmcp's queue while the connection closes never gets a response.
+            () = self.closed.cancelled() => None,
+        };
+        abandoned.id = None;
+        match ticket.take() {
+            Some(Answer::Result { result, bytes }) => Ok(Reply { result, bytes }),
+            Some(Answer::Error { code, message, data }) => Err(LinkError::Protocol { code, message, data }),
+            Some(Answer::TooLarge { limit }) => Err(LinkError::TooLarge { limit }),
+            Some(Answer::Malformed) => {
+                Err(LinkError::Protocol { code: PARSE_ERROR, message: "the server's answer is not JSON-RPC".into(), data: None })
+            }
+            None => {
+                let mut error = match outcome {
+                    Some(Ok(Err(error))) => link_error(error),
+                    // A duplicate response on a resumed stream, or none at all.
+                    Some(Ok(Ok(_)) | Err(_)) | None => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
+                };
+                if let LinkError::Closed { sent, .. } = &mut error
+                    && self.wire == Wire::Stdio
+                {
+                    *sent = !ticket.withdraw().await;
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Cancels a request at the server when nobody waits for it any more.
+struct CancelOnDrop<'a> {
+    peer: &'a Peer<RoleClient>,
+    id: Option<RequestId>,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let reason = Some("the caller no longer waits for the result".to_owned());
+        let notification = CancelledNotification::new(CancelledNotificationParam::new(Some(id), reason));
+        let peer = self.peer.clone();
+        runtime.spawn(async move {
+            let _ = peer.send_notification(notification.into()).await;
+        });
+    }
+}

@@ -1,0 +1,273 @@
+//! Lists a server's tools, tolerant of single invalid tools but with strict limits overall.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rmcp::model::{ClientRequest, ListToolsRequest, PaginatedRequestParams};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::adapters::mcp::exchange::{Listeners, Purpose};
+use crate::adapters::mcp::link::error::LinkError;
+use crate::adapters::mcp::link::link::{Link, Reply};
+use crate::domain::text::json;
+use crate::service::ports::SkippedTool;
+
+const MAX_PAGES: usize = 1000;
+const MAX_TOOLS: usize = 50_000;
+/// Most bytes of all pages together. The last accepted page may reach the limit, but not exceed it.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Most consecutive pages without a tool.
+const MAX_EMPTY_PAGES: usize = 10;
+/// Deepest nesting of a definition. It is parsed here and by clients, and JSON parsers stop at 128 levels.
+const MAX_DEPTH: usize = 100;
+const METHOD_NOT_FOUND: i64 = -32601;
+
+/// A server's tools as it sent them.
+#[derive(Debug, Default, PartialEq)]
+pub(in crate::adapters::mcp) struct Tools {
+    pub(in crate::adapters::mcp) tools: Vec<Arc<Value>>,
+    pub(in crate::adapters::mcp) skipped: Vec<SkippedTool>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(in crate::adapters::mcp) enum ListError {
+    #[error("listing the tools failed: {0}")]
+    Link(#[from] LinkError),
+    #[error("the response to tools/list has no list of tools")]
+    NoList,
+}
+
+/// Requests page by page. Skipped tools are reported.
+pub(in crate::adapters::mcp) async fn list(link: &Link) -> Result<Tools, ListError> {
+    let mut collected = Collected::default();
+    let mut cursor = None;
+    loop {
+        let request = match cursor.take() {
+            Some(cursor) => ListToolsRequest::with_param(PaginatedRequestParams::default().with_cursor(Some(cursor))),
+            None => ListToolsRequest::default(),
+        };
+        let Reply { result: page, bytes } =
+            match link.request(ClientRequest::ListToolsRequest(request), Purpose::List, Listeners::default()).await {
+                Ok(reply) => reply,
+                // A server with only prompts or resources.
+                Err(LinkError::Protocol { code: METHOD_NOT_FOUND, .. }) if !link.has_tools => return Ok(Tools::default()),
+                Err(error) => return Err(error.into()),
+            };
+        cursor = collected.add(&page, bytes)?;
+        if cursor.is_none() {
+            return Ok(collected.found);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Collected {
+    found: Tools,
+    names: HashSet<String>,
+    cursors: HashSet<String>,
+    pages: usize,
+    bytes: usize,
+    empty_pages: usize,
+    /// Tools seen, used or skipped.
+    seen: usize,
+}
+
+impl Collected {
+    /// Adds a page and returns the cursor of the next one. The page is split as text, so that an invalid tool affects only
+    /// itself.
+    fn add(&mut self, page: &RawValue, bytes: usize) -> Result<Option<String>, ListError> {
+        let page = json::members(page.get()).ok_or(ListError::NoList)?;
+        let tools = page.get("tools").and_then(|tools| json::items(tools.get())).ok_or(ListError::NoList)?;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > MAX_BYTES {
+            return Ok(self.stop(&format!("more than {} MiB", MAX_BYTES >> 20)));
+        }
+        self.pages += 1;
+        self.empty_pages = if tools.is_empty() { self.empty_pages + 1 } else { 0 };
+        let (count, known) = (tools.len(), self.names.len());
+        for tool in tools {
+            self.seen += 1;
+            if self.seen > MAX_TOOLS {
+                return Ok(self.stop(&format!("more than {MAX_TOOLS} tools")));
+            }
+            self.read(tool);
+        }
+        let cursor = match page.get("nextCursor").map(|cursor| cursor.get()) {
+            None | Some("null") => return Ok(None),
+            Some(cursor) => match json::text(cursor) {
+                Some(cursor) => cursor,
+                None => return Ok(self.stop("the next page's cursor is not a string")),
+            },
+        };
+        if self.cursors.contains(&cursor) {
+            return Ok(self.stop("the cursor repeats"));
+        }
+        if count > 0 && self.names.len() == known {
+            return Ok(self.stop("the page has no new tool"));
+        }
+        if self.empty_pages >= MAX_EMPTY_PAGES || self.pages >= MAX_PAGES {
+            return Ok(self.stop("there are too many pages"));
+        }
+        self.cursors.insert(cursor.clone());
+        Ok(Some(cursor))
+    }
+
+    fn read(&mut self, tool: &RawValue) {
+        let depth = json::depth(tool.get());
+        if depth <= MAX_DEPTH
+            && let Ok(tool) = json::readable(tool.get())
+        {
+            return self.take(tool);
+        }
+        let name = json::members(tool.get()).and_then(|members| json::text(members.get("name")?.get())).filter(|name| !name.is_empty());
+        if let Some(name) = &name {
+            self.names.insert(name.clone());
+        }
+        if depth > MAX_DEPTH {
+            self.skip(name, &format!("its definition is {depth} levels deep; at most {MAX_DEPTH} are allowed"));
+        } else {
+            self.skip(name, "its definition is invalid");
+        }
+    }
+
+    fn take(&mut self, tool: Value) {
+        let name = match tool.get("name") {
+            Some(Value::String(name)) if !name.is_empty() => name.clone(),
+            Some(Value::String(_)) => return self.skip(None, "its name is empty"),
+            Some(_) => return self.skip(None, "its name is not a string"),
+            None if tool.is_object() => return self.skip(None, "it has no name"),
+            None => return self.skip(None, "it is not an object"),
+        };
+        if !self.names.insert(name.clone()) {
+            return self.skip(Some(name), "duplicate name");
+        }
+        match tool.get("inputSchema") {
+            Some(Value::Object(_)) => self.found.tools.push(Arc::new(tool)),
+            Some(_) => self.skip(Some(name), "its inputSchema is not an object"),
+            None => self.skip(Some(name), "it has no inputSchema"),
+        }
+    }
+
+    fn skip(&mut self, name: Option<String>, reason: &str) {
+        let tool = name.unwrap_or_else(|| format!("tool {}", self.seen));
+        self.found.skipped.push(SkippedTool { tool, reason: reason.to_owned() });
+    }
+
+    /// Ends the listing early; the tools so far count.
+    fn stop(&mut self, reason: &str) -> Option<String> {
+        let tool = format!("everything after page {}", self.pages);
+        self.found.skipped.push(SkippedTool { tool, reason: reason.to_owned() });
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use serde_json::value::to_raw_value;
+
+    use super::*;
+
+    impl Collected {
+        fn add_page(&mut self, page: &Value, bytes: usize) -> Result<Option<String>, ListError> {
+            self.add(&to_raw_value(page).unwrap(), bytes)
+        }
+    }
+
+    fn tool(name: &str) -> Value {
+        json!({"name": name, "inputSchema": {"type": "object"}})
+    }
+
+    #[test]
+    fn bad_tools_are_reported_and_the_others_kept_as_they_are() {
+        let odd = json!({"zeta": 1, "name": "odd", "inputSchema": {}, "execution": {"x": [1.0]}});
+        let page = json!({"tools": [
+            tool("a"), odd, {"name": 7, "inputSchema": {}}, {"name": "", "inputSchema": {}}, {"inputSchema": {}},
+            {"name": "b"}, {"name": "c", "inputSchema": true}, {"name": "d", "inputSchema": null}, "e",
+            {"name": "a", "inputSchema": {}, "description": "second"},
+        ]});
+        let mut collected = Collected::default();
+        assert_eq!(collected.add_page(&page, 100).unwrap(), None);
+        let Tools { tools, skipped } = collected.found;
+        assert_eq!(tools.iter().map(ToString::to_string).collect::<Vec<_>>(), [tool("a").to_string(), odd.to_string()]);
+        let skipped: Vec<_> = skipped.iter().map(|skipped| format!("{}: {}", skipped.tool, skipped.reason)).collect();
+        assert_eq!(
+            skipped,
+            [
+                "tool 3: its name is not a string",
+                "tool 4: its name is empty",
+                "tool 5: it has no name",
+                "b: it has no inputSchema",
+                "c: its inputSchema is not an object",
+                "d: its inputSchema is not an object",
+                "tool 9: it is not an object",
+                "a: duplicate name",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_listing_always_ends() {
+        let mut collected = Collected::default();
+        let page = |name: &str, cursor: Value| json!({"tools": [tool(name)], "nextCursor": cursor});
+        assert_eq!(collected.add_page(&page("a", json!("1")), 100).unwrap(), Some("1".into()));
+        assert_eq!(collected.add_page(&page("b", json!("1")), 100).unwrap(), None);
+        assert_eq!(collected.add_page(&page("b", json!("2")), 100).unwrap(), None);
+        assert_eq!(collected.add_page(&page("c", json!(3)), 100).unwrap(), None);
+        let reasons: Vec<_> = collected.found.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
+        assert!(reasons.contains(&"the cursor repeats") && reasons.contains(&"the page has no new tool"));
+
+        let mut endless = Collected::default();
+        let mut pages = 0;
+        while endless.add_page(&page(&pages.to_string(), json!(pages.to_string())), 100).unwrap().is_some() {
+            pages += 1;
+        }
+        assert_eq!(pages + 1, MAX_PAGES);
+
+        let mut empty = Collected::default();
+        let mut pages = 0;
+        while empty.add_page(&json!({"tools": [], "nextCursor": pages.to_string()}), 100).unwrap().is_some() {
+            pages += 1;
+        }
+        assert_eq!(pages + 1, MAX_EMPTY_PAGES);
+        let mut large = Collected::default();
+        let mut pages = 0;
+        while large.add_page(&page(&pages.to_string(), json!(pages.to_string())), 10 << 20).unwrap().is_some() {
+            pages += 1;
+        }
+        assert_eq!((pages, large.found.tools.len()), (6, 6));
+        assert_eq!(large.found.skipped[0].reason, "more than 64 MiB");
+        assert!(matches!(Collected::default().add_page(&json!({"tools": {}}), 100), Err(ListError::NoList)));
+    }
+
+    /// Regression: one deep definition made the whole server unavailable.
+    #[test]
+    fn a_definition_that_can_not_be_read_costs_one_tool() {
+        let schema = |levels: usize| {
+            let (open, close) = (r#"{"properties":{"a":"#.repeat(levels), "}}".repeat(levels));
+            format!(r#"{open}{{"type":"object"}}{close}"#)
+        };
+        let tool = |name: &str, schema: &str| format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#);
+        let far = r#"{"properties":{"a":{"maximum":1e999}}}"#;
+        // Each level is two objects, inside the schema and the tool.
+        let tools =
+            [tool("a", "{}"), tool("deep", &schema(49)), tool("deeper", &schema(50)), tool("deepest", &schema(5_000)), tool("far", far)];
+        let surrogate = tool("half", r#"{"description":"\ud83d"}"#);
+        let page = format!(r#"{{"tools":[{},{surrogate},{}],"nextCursor":null}}"#, tools.join(","), tool("z", "{}"));
+        let mut collected = Collected::default();
+        assert_eq!(collected.add(&RawValue::from_string(page).unwrap(), 100).unwrap(), None);
+        let Tools { tools, skipped } = collected.found;
+        let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["a", "deep", "far", "z"]);
+        let skipped: Vec<_> = skipped.iter().map(|skipped| format!("{}: {}", skipped.tool, skipped.reason)).collect();
+        assert_eq!(
+            skipped,
+            [
+                "deeper: its definition is 102 levels deep; at most 100 are allowed",
+                "deepest: its definition is 10002 levels deep; at most 100 are allowed",
+                "half: its definition is invalid",
+            ]
+        );
+    }
+}

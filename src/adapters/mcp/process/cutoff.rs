@@ -1,0 +1,32 @@
+//! Why the service kills a server's process: it floods one of its streams.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio_util::sync::CancellationToken;
+
+/// Shared between the readers of a process's streams and its owner.
+#[derive(Clone, Debug, Default)]
+pub(in crate::adapters::mcp) struct Cutoff(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    reason: OnceLock<String>,
+    reached: CancellationToken,
+}
+
+impl Cutoff {
+    /// The first reason wins.
+    pub(in crate::adapters::mcp) fn because(&self, reason: String) {
+        let _ = self.0.reason.set(reason);
+        self.0.reached.cancel();
+    }
+
+    pub(in crate::adapters::mcp) fn reason(&self) -> Option<&str> {
+        self.0.reason.get().map(String::as_str)
+    }
+
+    /// Waits until a reason is set.
+    pub(in crate::adapters::mcp) async fn reached(&self) {
+        self.0.reached.cancelled().await;
+    }
+}

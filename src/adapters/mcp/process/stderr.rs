@@ -1,0 +1,188 @@
+//! Standard error of a server's process: logged line by line, without secrets, with a rate limit.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::time::{Instant, sleep};
+
+use crate::adapters::mcp::process::cutoff::Cutoff;
+use crate::adapters::mcp::text::{Secrets, cut, plain};
+use crate::domain::access::rate::{Pace, Pacer};
+use crate::domain::catalog::tool::ServerName;
+
+/// Longest line in bytes.
+const LINE_LIMIT: usize = 2000;
+/// The number and size of lines that are kept for the reason of a failure.
+const LAST_LINES: usize = 5;
+const LAST_LINE_LIMIT: usize = 300;
+/// Most logged lines per minute, and as a burst.
+const LINES_PER_MINUTE: u32 = 6000;
+const LINES_AT_ONCE: u32 = 200;
+/// Read rate limit, and the burst allowed before it applies. A faster process has to wait.
+const BYTES_PER_SECOND: f64 = 4.0 * 1024.0 * 1024.0;
+const BYTES_AT_ONCE: f64 = 16.0 * 1024.0 * 1024.0;
+/// A process that exceeds the rate for so long is killed.
+const FLOOD: Duration = Duration::from_secs(10);
+
+/// The last output of a process.
+#[derive(Clone)]
+pub(in crate::adapters::mcp) struct LastWords {
+    secrets: Arc<Secrets>,
+    lines: Arc<Mutex<VecDeque<Vec<u8>>>>,
+}
+
+impl LastWords {
+    pub(in crate::adapters::mcp) fn new(secrets: Arc<Secrets>) -> Self {
+        Self { secrets, lines: Arc::default() }
+    }
+
+    /// The last lines, ready to show; `None` if there are none.
+    pub(in crate::adapters::mcp) fn text(&self) -> Option<String> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines: Vec<String> = lines.iter().map(|line| cut(&self.shown(line), LAST_LINE_LIMIT).to_owned()).collect();
+        (!lines.is_empty()).then(|| lines.join(" | "))
+    }
+
+    /// Includes the possible length of a secret that starts within the limit.
+    fn room(&self) -> usize {
+        LINE_LIMIT + self.secrets.longest()
+    }
+
+    fn shown(&self, line: &[u8]) -> String {
+        let text = plain(&String::from_utf8_lossy(line));
+        // A cut line may end with part of a secret, which masking would miss.
+        let whole = if line.len() == self.room() { text.len().saturating_sub(self.secrets.longest()) } else { text.len() };
+        self.secrets.mask(&text, whole.min(LINE_LIMIT))
+    }
+
+    fn push(&self, line: &[u8]) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.len() == LAST_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line.to_owned());
+    }
+}
+
+/// Reads until the end, or until the process floods the stream.
+pub(in crate::adapters::mcp) async fn follow(server: ServerName, stderr: impl AsyncRead + Unpin, last: LastWords, cutoff: Cutoff) {
+    let mut reader = BufReader::new(stderr);
+    let (mut line, room) = (Vec::new(), last.room());
+    let (mut budget, mut log) = (Budget::new(), Log::new(server));
+    loop {
+        let Ok(available) = reader.fill_buf().await else { return };
+        let ended = available.is_empty();
+        let end = available.iter().position(|byte| *byte == b'\n');
+        let part = &available[..end.unwrap_or(available.len())];
+        line.extend_from_slice(&part[..part.len().min(room - line.len())]);
+        let used = end.map_or(part.len(), |end| end + 1);
+        reader.consume(used);
+        if end.is_some() || ended {
+            if !line.trim_ascii().is_empty() {
+                last.push(&line);
+                log.line(|| last.shown(&line));
+            }
+            line.clear();
+        }
+        if ended {
+            return;
+        }
+        if let Some(pause) = budget.spend(used, Instant::now()) {
+            if budget.is_flooded() {
+                return cutoff.because(format!("it floods its standard error: more than 4 MiB a second for {} s", FLOOD.as_secs()));
+            }
+            sleep(pause).await;
+        }
+    }
+}
+
+/// Rate-limits lines for the log.
+struct Log {
+    server: ServerName,
+    begun: Instant,
+    pacer: Option<Pacer>,
+    dropped: u64,
+}
+
+impl Log {
+    fn new(server: ServerName) -> Self {
+        Self { server, begun: Instant::now(), pacer: Pace::new(LINES_PER_MINUTE, LINES_AT_ONCE).map(Pacer::new), dropped: 0 }
+    }
+
+    fn line(&mut self, text: impl FnOnce() -> String) {
+        if !tracing::enabled!(target: "mcp_server", tracing::Level::DEBUG) {
+            return;
+        }
+        if self.pacer.as_ref().is_some_and(|pacer| pacer.take(self.begun.elapsed()).is_err()) {
+            self.dropped += 1;
+            return;
+        }
+        if self.dropped > 0 {
+            tracing::debug!(target: "mcp_server", server = %self.server, lines = self.dropped, "dropped lines: there are too many");
+            self.dropped = 0;
+        }
+        let text = text();
+        if !text.is_empty() {
+            tracing::debug!(target: "mcp_server", server = %self.server, "{text}");
+        }
+    }
+}
+
+/// A byte rate limit.
+struct Budget {
+    left: f64,
+    at: Instant,
+    /// Start of the current shortage, which ends once the budget is more than half full.
+    short_since: Option<Instant>,
+}
+
+impl Budget {
+    fn new() -> Self {
+        Self { left: BYTES_AT_ONCE, at: Instant::now(), short_since: None }
+    }
+
+    /// Takes `bytes`. Returns how long to wait before reading more.
+    fn spend(&mut self, bytes: usize, now: Instant) -> Option<Duration> {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = now;
+        self.left = (self.left + passed * BYTES_PER_SECOND).min(BYTES_AT_ONCE) - bytes as f64;
+        if self.left > BYTES_AT_ONCE / 2.0 {
+            self.short_since = None;
+        }
+        if self.left >= 0.0 {
+            return None;
+        }
+        self.short_since.get_or_insert(now);
+        Some(Duration::from_secs_f64(-self.left / BYTES_PER_SECOND))
+    }
+
+    fn is_flooded(&self) -> bool {
+        self.short_since.is_some_and(|since| self.at.saturating_duration_since(since) >= FLOOD)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_read_at_once_and_a_flood_ends() {
+        let begun = Instant::now();
+        let mut budget = Budget::new();
+        for _ in 0..15 {
+            assert_eq!(budget.spend(1 << 20, begun), None);
+        }
+        let (mut now, mut read) = (begun, 15_u64);
+        while !budget.is_flooded() {
+            now += budget.spend(1 << 20, now).unwrap_or_default();
+            read += 1;
+        }
+        let seconds = (now - begun).as_secs_f64();
+        assert!((10.0..10.5).contains(&seconds) && (56..=59).contains(&read), "{read} MiB in {seconds} s");
+        now += Duration::from_secs(3);
+        assert_eq!(budget.spend(1, now), None);
+        assert!(!budget.is_flooded(), "who was quiet for a while begins anew");
+    }
+}

@@ -1,0 +1,133 @@
+//! The life of one user connection: connect, use, close.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::adapters::mcp::link::attempt::{Attempt, Failure};
+use crate::adapters::mcp::link::connection::Connection;
+use crate::adapters::mcp::link::health::hangs;
+use crate::adapters::mcp::link::link::Wire;
+use crate::adapters::mcp::link::list::list;
+use crate::adapters::mcp::process::child::Manners;
+use crate::adapters::mcp::supervision::per_user::{Entry, State, UserConnections};
+use crate::adapters::mcp::supervision::server::REASON_LIMIT;
+use crate::adapters::mcp::text::plain;
+
+impl UserConnections {
+    pub(super) async fn keep(self: Arc<Self>, entry: Arc<Entry>) {
+        let name = &entry.server.name;
+        let connected = tokio::select! {
+            () = entry.cut.cancelled() => Err("the connection was ended".to_owned()),
+            () = abandoned(&entry) => Err("the connection is no longer needed".to_owned()),
+            connected = self.connect(&entry) => connected,
+        };
+        let (mut connection, _place) = match connected {
+            Ok(connected) => connected,
+            Err(reason) => {
+                let reason = entry.secrets.mask(&plain(&reason), REASON_LIMIT);
+                tracing::debug!(server = %name, reason, "could not connect for a user");
+                self.forget(&entry);
+                entry.state.send_replace(State::Over(reason));
+                return;
+            }
+        };
+        tracing::debug!(server = %name, "connected for a user");
+        entry.state.send_replace(State::Ready(Arc::clone(&connection.link)));
+        let why = tokio::select! {
+            biased;
+            () = entry.cut.cancelled() => "it was ended".to_owned(),
+            why = self.follow(&mut connection, &entry) => entry.secrets.mask(&plain(&why), REASON_LIMIT),
+        };
+        self.forget(&entry);
+        entry.state.send_replace(State::Over(why.clone()));
+        connection.close(Manners::PROMPT).await;
+        tracing::debug!(server = %name, why, "connection for a user ended");
+    }
+
+    /// Connects once there is a free slot. A closing connection keeps its slot until its process has ended, so the limit
+    /// always holds.
+    async fn connect(&self, entry: &Entry) -> Result<(Connection, OwnedSemaphorePermit), String> {
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| "the service is stopping".to_owned())?;
+        let Entry { server, settings, secrets, .. } = entry;
+        let attempt = Attempt { settings, secrets, surroundings: &self.surroundings };
+        let deadline = Instant::now() + settings.start_timeout;
+        let (mut era, wire) = server.approach();
+        loop {
+            match attempt.connect(era, wire, deadline).await {
+                Ok(connection) => {
+                    server.approach_by(era, connection.link.wire);
+                    return Ok((connection, place));
+                }
+                Err(Failure { era: next, at_once: true, .. }) => era = next,
+                Err(Failure { reason, era: next, .. }) => {
+                    server.approach_by(next, wire);
+                    return Err(reason);
+                }
+            }
+        }
+    }
+
+    /// Returns why it ended.
+    async fn follow(&self, connection: &mut Connection, entry: &Arc<Entry>) -> String {
+        let link = Arc::clone(&connection.link);
+        if !entry.server.is_linked()
+            && let Ok(Ok(tools)) = timeout(self.timing.list_timeout, list(&link)).await
+        {
+            entry.server.introduced(connection.about.clone(), tools);
+        }
+        let is_remote = link.wire != Wire::Stdio;
+        let mut hanging = pin!(hangs(&link, || entry.is_idle(), self.timing));
+        loop {
+            tokio::select! {
+                how = connection.lost() => return how,
+                how = &mut hanging => return how,
+                () = entry.part.cancelled() => {
+                    let mut uses = entry.uses.subscribe();
+                    tokio::select! {
+                        _ = uses.wait_for(|uses| *uses == 0) => {}
+                        () = sleep(self.timing.drain) => {
+                            tracing::warn!(server = %entry.server.name, "cancelled calls of a user: they took too long");
+                        }
+                        _ = connection.lost() => {}
+                    }
+                    return "it was ended".to_owned();
+                }
+                () = link.exchange.suspect.notified(), if is_remote => {
+                    // Listing the tools is a harmless health check.
+                    if !matches!(timeout(self.timing.list_timeout, list(&link)).await, Ok(Ok(_))) {
+                        return "the server no longer responds".to_owned();
+                    }
+                }
+                () = idle(entry, self.limits.idle) => {
+                    if self.forget_if_idle(entry) {
+                        return "it was idle".to_owned();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Resolves when it should end and no call waits for it.
+async fn abandoned(entry: &Entry) {
+    entry.part.cancelled().await;
+    let _ = entry.uses.subscribe().wait_for(|uses| *uses == 0).await;
+}
+
+/// Resolves after it was idle for `limit`.
+async fn idle(entry: &Entry, limit: std::time::Duration) {
+    let mut uses = entry.uses.subscribe();
+    loop {
+        if uses.wait_for(|uses| *uses == 0).await.is_err() {
+            return std::future::pending().await;
+        }
+        let until = *entry.used_at.lock() + limit;
+        if until <= Instant::now() {
+            return;
+        }
+        sleep_until(until).await;
+    }
+}

@@ -1,0 +1,291 @@
+//! Connections of single callers, for servers with per-user headers or per-user environment variables.
+//!
+//! A connection is created on the caller's first call. It ends after an idle time, when its credentials are outdated, and
+//! when another caller needs its slot. Different credentials mean a different connection, so callers never share one.
+
+mod keeper;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::adapters::mcp::link::attempt::Surroundings;
+use crate::adapters::mcp::link::link::Link;
+use crate::adapters::mcp::supervision::server::{Held, NoLink, SHORT_RETRY, START_RETRY, Server};
+use crate::adapters::mcp::text::Secrets;
+use crate::adapters::mcp::timing::Timing;
+use crate::domain::access::principal::PrincipalId;
+use crate::domain::catalog::tool::ServerName;
+use crate::domain::text::canonical::Fingerprint;
+use crate::service::ports::{Credentials, Parting};
+use crate::settings::UserConnectionSettings;
+use crate::settings::servers::ServerSettings;
+
+/// How long a change of credentials is remembered: longer than any call holds the credentials it has read.
+const MEMORY: Duration = Duration::from_hours(1);
+
+pub(in crate::adapters::mcp) struct UserConnections {
+    limits: UserConnectionSettings,
+    surroundings: Surroundings,
+    timing: Timing,
+    pool: Mutex<Pool>,
+    /// One slot per possible connection, taken until the connection is completely closed.
+    places: Arc<Semaphore>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+#[derive(Default)]
+struct Pool {
+    entries: IndexMap<Key, Arc<Entry>>,
+    /// When a caller's connections, to one server or to all, were closed because of changed credentials.
+    parted: HashMap<(PrincipalId, Option<ServerName>), Instant>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    server: ServerName,
+    owner: PrincipalId,
+    credentials: Fingerprint,
+}
+
+/// A connection, from its request on. While it is in the pool, new calls may use it.
+struct Entry {
+    key: Key,
+    server: Arc<Server>,
+    /// Including the credentials.
+    settings: ServerSettings,
+    secrets: Arc<Secrets>,
+    state: watch::Sender<State>,
+    /// Calls that use it or wait for it. Grows only while the pool is locked.
+    uses: watch::Sender<usize>,
+    used_at: Mutex<Instant>,
+    /// Ends it when no call uses it any more.
+    part: CancellationToken,
+    /// Ends it at once.
+    cut: CancellationToken,
+}
+
+enum State {
+    Connecting,
+    Ready(Arc<Link>),
+    /// Why it ended, without secrets.
+    Over(String),
+}
+
+/// A call's use of a connection.
+pub(in crate::adapters::mcp) struct Use(Arc<Entry>);
+
+impl Use {
+    fn of(entry: &Arc<Entry>) -> Self {
+        entry.uses.send_modify(|uses| *uses += 1);
+        Self(Arc::clone(entry))
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        *self.0.used_at.lock() = Instant::now();
+        self.0.uses.send_modify(|uses| *uses -= 1);
+    }
+}
+
+impl fmt::Debug for Use {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Use")
+    }
+}
+
+impl Entry {
+    fn is_idle(&self) -> bool {
+        *self.uses.borrow() == 0
+    }
+
+    /// Whether a new call may use it; not if the call has just failed on it.
+    fn is_usable(&self, failed: Option<&Arc<Link>>) -> bool {
+        match &*self.state.borrow() {
+            State::Connecting => true,
+            State::Ready(link) => !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)),
+            State::Over(_) => false,
+        }
+    }
+}
+
+impl UserConnections {
+    pub(in crate::adapters::mcp) fn new(
+        surroundings: Surroundings,
+        limits: UserConnectionSettings,
+        timing: Timing,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self { places: Arc::new(Semaphore::new(limits.total)), limits, surroundings, timing, pool: Mutex::default(), tasks, stop })
+    }
+
+    /// The caller's link, connecting if necessary.
+    pub(in crate::adapters::mcp) async fn link(
+        self: &Arc<Self>,
+        server: &Arc<Server>,
+        owner: &PrincipalId,
+        credentials: &Credentials,
+        failed: Option<&Arc<Link>>,
+        until: Instant,
+    ) -> Result<Held, NoLink> {
+        let usage = self.enter(server, owner, credentials, failed)?;
+        let mut state = usage.0.state.subscribe();
+        loop {
+            let ready = match &*state.borrow_and_update() {
+                State::Connecting => None,
+                State::Ready(link) => Some(Arc::clone(link)),
+                State::Over(reason) => return Err(NoLink::NotLetIn { reason: reason.clone() }),
+            };
+            if let Some(link) = ready {
+                return Ok(Held::own(link, Box::new(usage)));
+            }
+            // Connecting continues in the background, so a retry may find it done.
+            if timeout_at(until, state.changed()).await.is_err() {
+                return Err(NoLink::Unavailable { reason: "it is still starting".to_owned(), retry_after: START_RETRY });
+            }
+        }
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        server: &Arc<Server>,
+        owner: &PrincipalId,
+        credentials: &Credentials,
+        failed: Option<&Arc<Link>>,
+    ) -> Result<Use, NoLink> {
+        let unavailable = |reason: &str| NoLink::Unavailable { reason: reason.to_owned(), retry_after: SHORT_RETRY };
+        let mut pool = self.pool.lock();
+        if self.stop.is_cancelled() {
+            return Err(unavailable("the service is stopping"));
+        }
+        // Checked while the pool is locked; retiring a server locks the pool afterwards.
+        if server.is_retired() {
+            return Err(NoLink::Retired);
+        }
+        let settings = server.settings();
+        let templates = &settings.per_user.templates;
+        let fits = credentials.values().len() == templates.len() && credentials.values().keys().all(|name| templates.contains_key(name));
+        if !fits || pool.has_parted_since(owner, &server.name, credentials.read_at) {
+            return Err(unavailable("your credentials for it have just changed"));
+        }
+        let key = Key { server: server.name.clone(), owner: owner.clone(), credentials: credentials.fingerprint() };
+        if let Some(entry) = pool.entries.get(&key) {
+            if entry.is_usable(failed) {
+                return Ok(Use::of(entry));
+            }
+            entry.part.cancel();
+            pool.entries.swap_remove(&key);
+        }
+        self.make_room(&mut pool, &server.name)?;
+        let settings = settings.with(credentials.values());
+        let entry = Arc::new(Entry {
+            secrets: Arc::new(Secrets::of(&settings)),
+            key: key.clone(),
+            server: Arc::clone(server),
+            settings,
+            state: watch::Sender::new(State::Connecting),
+            uses: watch::Sender::new(0),
+            used_at: Mutex::new(Instant::now()),
+            part: CancellationToken::new(),
+            cut: self.stop.child_token(),
+        });
+        let usage = Use::of(&entry);
+        pool.entries.insert(key, Arc::clone(&entry));
+        self.tasks.spawn(Arc::clone(self).keep(entry));
+        Ok(usage)
+    }
+
+    /// Closes idle connections, least recently used first, if a limit is reached.
+    fn make_room(&self, pool: &mut Pool, server: &ServerName) -> Result<(), NoLink> {
+        let UserConnectionSettings { per_server, total, .. } = self.limits;
+        if pool.entries.keys().filter(|key| key.server == *server).count() >= per_server && !pool.give_up(|key| key.server == *server) {
+            return Err(NoLink::TooManyUsers { limit: per_server, of: "to one server" });
+        }
+        if pool.entries.len() >= total && !pool.give_up(|_| true) {
+            return Err(NoLink::TooManyUsers { limit: total, of: "to all servers" });
+        }
+        Ok(())
+    }
+
+    /// Closes a caller's connections, to one server or to all. A call holding outdated credentials is rejected.
+    pub(in crate::adapters::mcp) fn disconnect(&self, owner: &PrincipalId, server: Option<&ServerName>, parting: Parting) {
+        let now = Instant::now();
+        let mut pool = self.pool.lock();
+        pool.parted.retain(|_, at| now.saturating_duration_since(*at) < MEMORY);
+        pool.parted.insert((owner.clone(), server.cloned()), now);
+        pool.entries.retain(|key, entry| {
+            let goes = key.owner == *owner && server.is_none_or(|server| key.server == *server);
+            if goes {
+                match parting {
+                    Parting::AfterCalls => entry.part.cancel(),
+                    Parting::AtOnce => entry.cut.cancel(),
+                }
+            }
+            !goes
+        });
+    }
+
+    /// Closes all connections to a removed or reconfigured server, after their calls.
+    pub(in crate::adapters::mcp) fn retire(&self, server: &Arc<Server>) {
+        self.pool.lock().entries.retain(|_, entry| {
+            let goes = Arc::ptr_eq(&entry.server, server);
+            if goes {
+                entry.part.cancel();
+            }
+            !goes
+        });
+    }
+
+    pub(in crate::adapters::mcp) fn count(&self, server: &Arc<Server>) -> usize {
+        self.pool.lock().entries.values().filter(|entry| Arc::ptr_eq(&entry.server, server)).count()
+    }
+
+    /// Removes it from the pool, so that no new call uses it.
+    fn forget(&self, entry: &Arc<Entry>) {
+        self.pool.lock().forget(entry);
+    }
+
+    /// The same, if it is idle.
+    fn forget_if_idle(&self, entry: &Arc<Entry>) -> bool {
+        let mut pool = self.pool.lock();
+        let is_idle = entry.is_idle() && entry.used_at.lock().elapsed() >= self.limits.idle;
+        if is_idle {
+            pool.forget(entry);
+        }
+        is_idle
+    }
+}
+
+impl Pool {
+    fn forget(&mut self, entry: &Arc<Entry>) {
+        // Another one may have replaced it.
+        if self.entries.get(&entry.key).is_some_and(|present| Arc::ptr_eq(present, entry)) {
+            self.entries.swap_remove(&entry.key);
+        }
+    }
+
+    fn has_parted_since(&self, owner: &PrincipalId, server: &ServerName, time: Instant) -> bool {
+        let parted = [None, Some(server.clone())].map(|server| self.parted.get(&(owner.clone(), server)));
+        parted.into_iter().flatten().any(|at| *at >= time)
+    }
+
+    /// Closes the least recently used idle one; `false` if all are in use.
+    fn give_up(&mut self, is_meant: impl Fn(&Key) -> bool) -> bool {
+        let idle = self.entries.values().filter(|entry| is_meant(&entry.key) && entry.is_idle());
+        let Some(entry) = idle.min_by_key(|entry| *entry.used_at.lock()).cloned() else { return false };
+        self.forget(&entry);
+        entry.part.cancel();
+        true
+    }
+}

@@ -1,0 +1,362 @@
+//! The state of one configured server, shared between its supervisor (writes) and calls (read).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::adapters::mcp::link::connection::{About, Era};
+use crate::adapters::mcp::link::link::{Link, Wire};
+use crate::adapters::mcp::link::list::Tools;
+use crate::adapters::mcp::text::{Secrets, plain};
+use crate::domain::catalog::tool::ServerName;
+use crate::service::ports::{NewsKind, Offers, ServerEvent, ServerListing, ServerNews, ServerPhase, ServerState};
+use crate::settings::servers::ServerSettings;
+
+/// Default Retry-After.
+pub(in crate::adapters::mcp) const SHORT_RETRY: Duration = Duration::from_secs(1);
+/// Retry-After during a server's first start.
+pub(in crate::adapters::mcp) const START_RETRY: Duration = Duration::from_secs(5);
+/// Longest failure reason, in bytes.
+pub(in crate::adapters::mcp) const REASON_LIMIT: usize = 2000;
+
+#[derive(Debug)]
+pub(in crate::adapters::mcp) struct Server {
+    pub(in crate::adapters::mcp) name: ServerName,
+    settings: ArcSwap<ServerSettings>,
+    pub(in crate::adapters::mcp) secrets: Arc<Secrets>,
+    status: watch::Sender<Status>,
+    approach: Mutex<(Era, Wire)>,
+    outlet: Arc<Outlet>,
+}
+
+/// How long a call waits for a link, at most until its deadline.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::adapters::mcp) struct Patience {
+    /// During the first start.
+    pub(in crate::adapters::mcp) started: Instant,
+    /// After a lost connection.
+    pub(in crate::adapters::mcp) back: Instant,
+}
+
+/// A link in use. The connection stays open until it is dropped, within bounds.
+pub(in crate::adapters::mcp) struct Held {
+    pub(in crate::adapters::mcp) link: Arc<Link>,
+    _call: Hold,
+}
+
+/// What keeps a connection open while it is used.
+enum Hold {
+    Shared { _call: TaskTrackerToken },
+    Own { _use: Box<dyn Send + Sync> },
+}
+
+impl Held {
+    /// For a connection of one caller.
+    pub(in crate::adapters::mcp) fn own(link: Arc<Link>, usage: Box<dyn Send + Sync>) -> Self {
+        Self { link, _call: Hold::Own { _use: usage } }
+    }
+}
+
+/// Why there is no link to call over.
+#[derive(Debug)]
+pub(in crate::adapters::mcp) enum NoLink {
+    /// The server was reconfigured or removed.
+    Retired,
+    Unavailable {
+        reason: String,
+        retry_after: Duration,
+    },
+    /// No connection could be made with the caller's own credentials.
+    NotLetIn {
+        reason: String,
+    },
+    TooManyUsers {
+        limit: usize,
+        of: &'static str,
+    },
+}
+
+#[derive(Debug)]
+struct Status {
+    phase: ServerPhase,
+    listing: Option<Arc<ServerListing>>,
+    error: Option<String>,
+    protocol: Option<String>,
+    link: Option<Arc<Link>>,
+    /// `None` during an attempt.
+    next_attempt: Option<Instant>,
+    /// Removed or reconfigured: emits no more events.
+    retired: bool,
+}
+
+/// The sink for events of all servers, once somebody follows them.
+#[derive(Debug, Default)]
+pub(in crate::adapters::mcp) struct Outlet {
+    events: Mutex<Option<mpsc::UnboundedSender<ServerEvent>>>,
+    news: Mutex<Option<mpsc::Sender<ServerNews>>>,
+}
+
+impl Outlet {
+    /// While this is held, no event can occur between reading the servers and following them.
+    pub(in crate::adapters::mcp) fn lock(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<ServerEvent>>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::adapters::mcp) fn tell_news_to(&self, receiver: Option<mpsc::Sender<ServerNews>>) {
+        *self.news.lock().unwrap_or_else(PoisonError::into_inner) = receiver;
+    }
+
+    fn news(&self) -> Option<mpsc::Sender<ServerNews>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Server {
+    pub(in crate::adapters::mcp) fn new(settings: ServerSettings, outlet: Arc<Outlet>) -> Self {
+        let status = Status {
+            phase: ServerPhase::Starting,
+            listing: None,
+            error: None,
+            protocol: None,
+            link: None,
+            next_attempt: None,
+            retired: false,
+        };
+        let secrets = Arc::new(Secrets::of(&settings.with(&settings.per_user.list_with)));
+        let approach = Mutex::new((Era::usual(&settings.transport), Wire::of(&settings.transport)));
+        let name = settings.name.clone();
+        Self { name, settings: ArcSwap::from_pointee(settings), secrets, status: watch::Sender::new(status), approach, outlet }
+    }
+
+    pub(in crate::adapters::mcp) fn settings(&self) -> Arc<ServerSettings> {
+        self.settings.load_full()
+    }
+
+    /// Applies settings that an existing connection can adopt.
+    pub(in crate::adapters::mcp) fn adjust(&self, settings: ServerSettings) {
+        self.settings.store(Arc::new(settings));
+    }
+
+    pub(in crate::adapters::mcp) fn state(&self) -> ServerState {
+        let status = self.status.borrow();
+        ServerState {
+            server: self.name.clone(),
+            phase: status.phase,
+            tools: status.listing.as_ref().map_or(0, |listing| listing.tools.len()),
+            left_out: status.listing.as_ref().map_or(0, |listing| listing.skipped.len()),
+            error: status.error.clone(),
+            protocol: status.protocol.clone(),
+            user_connections: None,
+        }
+    }
+
+    pub(in crate::adapters::mcp) fn is_down(&self) -> bool {
+        self.status.borrow().phase == ServerPhase::Retrying && self.settings().per_user.is_empty()
+    }
+
+    /// The events that describe the current state to a new follower.
+    pub(in crate::adapters::mcp) fn present(&self) -> Vec<ServerEvent> {
+        let status = self.status.borrow();
+        let listed = status.listing.as_ref().map(|listing| ServerEvent::Listed(ServerListing::clone(listing)));
+        let failed = status.error.clone().map(|reason| self.failure(reason));
+        listed.into_iter().chain(failed).collect()
+    }
+
+    /// Records a new connection and its first list.
+    pub(in crate::adapters::mcp) fn connected(&self, link: &Arc<Link>, about: About, tools: Tools) {
+        let Tools { tools, skipped } = tools;
+        let About { title, program, version, instructions } = about;
+        let server = self.name.clone();
+        let listing = Arc::new(ServerListing { server, title, program, version, instructions, tools, skipped });
+        self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| {
+            status.phase = ServerPhase::Connected;
+            status.protocol = Some(link.protocol.clone());
+            status.link = Some(Arc::clone(link));
+            status.listing = Some(listing);
+            status.error = None;
+        });
+    }
+
+    /// The handshake and transport to try first, as known to work.
+    pub(in crate::adapters::mcp) fn approach(&self) -> (Era, Wire) {
+        *self.approach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::adapters::mcp) fn approach_by(&self, era: Era, wire: Wire) {
+        *self.approach.lock().unwrap_or_else(PoisonError::into_inner) = (era, wire);
+    }
+
+    /// Whether there is a shared connection, on which its tools are listed.
+    pub(in crate::adapters::mcp) fn is_linked(&self) -> bool {
+        self.status.borrow().link.is_some()
+    }
+
+    /// Its capabilities besides tools. For a server with per-user values and without a shared connection, all except
+    /// subscriptions are assumed.
+    pub(in crate::adapters::mcp) fn offers(&self) -> Offers {
+        let everything = Offers { prompts: true, resources: true, completions: true, subscriptions: false };
+        let settings = self.settings();
+        let nothing = || if settings.per_user.is_empty() { Offers::default() } else { everything };
+        let offers = self.status.borrow().link.as_ref().map_or_else(nothing, |link| link.offers);
+        // Subscriptions exist only on a shared connection.
+        let is_shared = settings.per_user.is_empty() && settings.remote.forwarding.is_none();
+        Offers { subscriptions: offers.subscriptions && is_shared, ..offers }
+    }
+
+    /// Forwards a server notification; applies back-pressure to slow consumers.
+    pub(in crate::adapters::mcp) async fn tell(&self, what: NewsKind) {
+        if let Some(news) = self.outlet.news().filter(|_| !self.is_retired()) {
+            let _ = news.send(ServerNews { server: self.name.clone(), what }).await;
+        }
+    }
+
+    pub(in crate::adapters::mcp) fn is_retired(&self) -> bool {
+        self.status.borrow().retired
+    }
+
+    /// Records a list over a user's connection, if there is no shared one.
+    pub(in crate::adapters::mcp) fn introduced(&self, about: About, tools: Tools) {
+        let Tools { tools, skipped } = tools;
+        let About { title, program, version, instructions } = about;
+        let listing = ServerListing { server: self.name.clone(), title, program, version, instructions, tools, skipped };
+        let is_news = self.status.borrow().listing.as_deref() != Some(&listing);
+        if is_news && !self.is_linked() {
+            let listing = Arc::new(listing);
+            self.change(Some(ServerEvent::Listed(ServerListing::clone(&listing))), |status| status.listing = Some(listing));
+        }
+    }
+
+    /// Records another list over the same connection. Returns whether it has changed.
+    pub(in crate::adapters::mcp) fn listed(&self, tools: Tools) -> bool {
+        let present = self.status.borrow().listing.clone();
+        let had_error = self.status.borrow().error.is_some();
+        let Some(present) = present else { return false };
+        let differs = present.tools != tools.tools || present.skipped != tools.skipped;
+        if differs || had_error {
+            let listing = ServerListing { tools: tools.tools, skipped: tools.skipped, ..ServerListing::clone(&present) };
+            self.change(Some(ServerEvent::Listed(listing.clone())), |status| {
+                status.listing = Some(Arc::new(listing));
+                status.error = None;
+            });
+        }
+        differs
+    }
+
+    /// Listing again failed, but the connection still works.
+    pub(in crate::adapters::mcp) fn list_failed(&self, reason: &str) {
+        let reason = self.shown(reason);
+        tracing::debug!(server = %self.name, reason, "could not list the tools again");
+        self.change(self.news(&reason), |status| status.error = Some(reason));
+    }
+
+    /// The attempt failed or the connection was lost.
+    pub(in crate::adapters::mcp) fn failed(&self, reason: &str, next_attempt: Instant) {
+        let reason = self.shown(reason);
+        tracing::debug!(server = %self.name, reason, "not connected");
+        self.change(self.news(&reason), |status| {
+            status.phase = ServerPhase::Retrying;
+            status.link = None;
+            status.error = Some(reason);
+            status.next_attempt = Some(next_attempt);
+        });
+    }
+
+    /// Masks secrets in a reason.
+    fn shown(&self, reason: &str) -> String {
+        self.secrets.mask(&plain(reason), REASON_LIMIT)
+    }
+
+    /// Each reason is reported once, not with every attempt; the follower logs it.
+    fn news(&self, reason: &str) -> Option<ServerEvent> {
+        let is_news = self.status.borrow().error.as_deref() != Some(reason);
+        is_news.then(|| self.failure(reason.to_owned()))
+    }
+
+    /// Prevents calls from using the link.
+    pub(in crate::adapters::mcp) fn unlink(&self) {
+        self.change(None, |status| {
+            status.link = None;
+            status.next_attempt = None;
+            if status.phase == ServerPhase::Connected {
+                status.phase = ServerPhase::Retrying;
+            }
+        });
+    }
+
+    /// The server was removed or reconfigured.
+    pub(in crate::adapters::mcp) fn retire(&self, is_removed: bool) {
+        let removed = is_removed.then(|| ServerEvent::Removed { server: self.name.clone() });
+        self.change(removed, |status| {
+            status.link = None;
+            status.retired = true;
+        });
+    }
+
+    pub(in crate::adapters::mcp) fn attempts(&self) {
+        self.change(None, |status| status.next_attempt = None);
+    }
+
+    fn failure(&self, reason: String) -> ServerEvent {
+        ServerEvent::Failed { server: self.name.clone(), reason }
+    }
+
+    fn change(&self, event: Option<ServerEvent>, change: impl FnOnce(&mut Status)) {
+        let outlet = self.outlet.lock();
+        if self.status.borrow().retired {
+            return;
+        }
+        self.status.send_modify(change);
+        if let (Some(sender), Some(event)) = (&*outlet, event) {
+            let _ = sender.send(event);
+        }
+    }
+
+    /// The link to call over, other than one that has just failed.
+    ///
+    /// Waits for a server's first start as long as `patience.started` allows. If the server is down, fails at once, unless
+    /// it may be back before `patience.back`: a restarting child is back in milliseconds.
+    pub(in crate::adapters::mcp) async fn link(&self, failed: Option<&Arc<Link>>, patience: Patience) -> Result<Held, NoLink> {
+        // Counted while the status is locked, so that no call starts unnoticed after the server was retired.
+        let usable = |status: &Status| {
+            let link = status.link.as_ref().filter(|link| !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)));
+            link.map(|link| Held { link: Arc::clone(link), _call: Hold::Shared { _call: link.calls.token() } })
+        };
+        if let Some(held) = usable(&self.status.borrow()) {
+            return Ok(held);
+        }
+        let mut status = self.status.subscribe();
+        loop {
+            let until = {
+                let status = status.borrow_and_update();
+                if status.retired {
+                    return Err(NoLink::Retired);
+                }
+                if let Some(held) = usable(&status) {
+                    return Ok(held);
+                }
+                let now = Instant::now();
+                let until = match (status.phase, status.next_attempt) {
+                    (ServerPhase::Starting, _) => patience.started,
+                    (_, Some(next)) if next >= patience.back => now,
+                    _ => patience.back,
+                };
+                if until <= now {
+                    // Not a timeout, even after the deadline: the server never received the call.
+                    if status.phase == ServerPhase::Starting {
+                        return Err(NoLink::Unavailable { reason: "it is still starting".to_owned(), retry_after: START_RETRY });
+                    }
+                    let reason = status.error.clone().unwrap_or_else(|| "the connection was lost".to_owned());
+                    let retry_after = status.next_attempt.map_or(SHORT_RETRY, |next| next.saturating_duration_since(now));
+                    return Err(NoLink::Unavailable { reason, retry_after });
+                }
+                until
+            };
+            // A timeout or a change; both mean checking again. The sender lives as long as `self`.
+            let _ = timeout_at(until, status.changed()).await;
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Keeps one server connected: connects, lists, follows changes, and retries after a failure, until it is stopped.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::adapters::mcp::link::attempt::{Attempt, Failure, Surroundings};
+use crate::adapters::mcp::link::connection::{Connection, Era};
+use crate::adapters::mcp::link::error::LinkError;
+use crate::adapters::mcp::link::health::hangs;
+use crate::adapters::mcp::link::link::Wire;
+use crate::adapters::mcp::link::list::{ListError, Tools, list};
+use crate::adapters::mcp::process::child::Manners;
+use crate::adapters::mcp::supervision::news::hand_on;
+use crate::adapters::mcp::supervision::server::Server;
+use crate::adapters::mcp::timing::Timing;
+use crate::service::supervision::Supervised;
+
+pub(in crate::adapters::mcp) struct Supervisor {
+    pub(in crate::adapters::mcp) server: Arc<Server>,
+    pub(in crate::adapters::mcp) surroundings: Surroundings,
+    pub(in crate::adapters::mcp) timing: Timing,
+    /// Stops this server.
+    pub(in crate::adapters::mcp) stop: CancellationToken,
+    /// Stops all servers without waiting for calls.
+    pub(in crate::adapters::mcp) shutdown: CancellationToken,
+}
+
+impl Supervisor {
+    /// Runs the server until it is stopped. After a panic, connection and process are replaced.
+    pub(in crate::adapters::mcp) async fn run(self) {
+        let mut part = Supervised::new("MCP server");
+        while part.panicked(Box::pin(self.keep())).await {
+            tracing::error!(server = %self.server.name, "the connection to this server panicked");
+            self.server.failed("an internal error of the service", Instant::now());
+        }
+    }
+
+    async fn keep(&self) {
+        let server = &self.server;
+        let name = &server.name;
+        let mut backoff = Backoff::new(self.timing);
+        let (mut era, mut wire) = server.approach();
+        while !self.stop.is_cancelled() {
+            server.attempts();
+            let attempt = tokio::select! {
+                () = self.stop.cancelled() => return,
+                attempt = self.attempt(era, wire) => attempt,
+            };
+            let reason = match attempt {
+                Ok((mut connection, tools)) => {
+                    let (count, skipped) = (tools.tools.len(), tools.skipped.len());
+                    tracing::info!(server = %name, tools = count, skipped, protocol = connection.link.protocol, "connected");
+                    wire = connection.link.wire;
+                    server.approach_by(era, wire);
+                    let since = Instant::now();
+                    server.connected(&connection.link, connection.about.clone(), tools);
+                    let reason = self.serve(&mut connection).await;
+                    server.unlink();
+                    let Some(reason) = reason else {
+                        self.drain(&mut connection).await;
+                        return connection.close(self.manners()).await;
+                    };
+                    connection.close(Manners::GENTLE).await;
+                    if since.elapsed() >= self.timing.stable_after {
+                        backoff.reset();
+                    }
+                    reason
+                }
+                Err(failure) => {
+                    era = failure.era;
+                    if failure.at_once {
+                        continue;
+                    }
+                    self.with_hint(failure.reason)
+                }
+            };
+            let pause = backoff.next();
+            server.failed(&reason, Instant::now() + pause);
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    fn manners(&self) -> Manners {
+        if self.shutdown.is_cancelled() { Manners::GENTLE } else { Manners::PROMPT }
+    }
+
+    /// Waits, within bounds, for running calls. The server is retired, so no new ones start.
+    async fn drain(&self, connection: &mut Connection) {
+        let link = Arc::clone(&connection.link);
+        link.calls.close();
+        if link.calls.is_empty() {
+            return;
+        }
+        tracing::info!(server = %self.server.name, calls = link.calls.len(), "waiting for running calls before the connection is closed");
+        tokio::select! {
+            () = link.calls.wait() => {}
+            () = sleep(self.timing.drain) => {
+                tracing::warn!(server = %self.server.name, calls = link.calls.len(), "cancelled calls: they took too long");
+            }
+            () = self.shutdown.cancelled() => {}
+            _ = connection.lost() => {}
+        }
+    }
+
+    /// Connects and lists within the start timeout.
+    async fn attempt(&self, era: Era, wire: Wire) -> Result<(Connection, Tools), Failure> {
+        let settings = self.server.settings();
+        let settings = settings.with(&settings.per_user.list_with);
+        let deadline = Instant::now() + settings.start_timeout;
+        let attempt = Attempt { settings: &settings, secrets: &self.server.secrets, surroundings: &self.surroundings };
+        let mut connection = attempt.connect(era, wire, deadline).await?;
+        let result = timeout_at(deadline, list(&connection.link)).await;
+        let reason = match result {
+            Ok(Ok(tools)) => return Ok((connection, tools)),
+            Ok(Err(error)) => match (&error, &connection.child) {
+                (ListError::Link(LinkError::Closed { .. }), Some(_)) => connection.lost().await,
+                _ => error.to_string(),
+            },
+            Err(_) => format!("no list of tools within {} s", settings.start_timeout.as_secs_f64()),
+        };
+        connection.close(self.manners()).await;
+        Err(Failure { reason, era, at_once: false })
+    }
+
+    /// For servers with per-user values, adds another possible reason why listing failed.
+    fn with_hint(&self, reason: String) -> String {
+        let settings = self.server.settings();
+        if settings.per_user.is_empty() {
+            reason
+        } else if settings.per_user.takes_secrets() {
+            format!(
+                "{reason}. If it lists tools only with credentials, they appear once a user has stored all secrets for it, or with `listWith`"
+            )
+        } else {
+            format!("{reason}. If it lists tools only with credentials, set these in `listWith`")
+        }
+    }
+
+    /// Serves a connection. Returns why it was lost, or `None` if it should stop.
+    async fn serve(&self, connection: &mut Connection) -> Option<String> {
+        let (server, timing) = (&self.server, self.timing);
+        let link = Arc::clone(&connection.link);
+        let is_remote = link.wire != Wire::Stdio;
+        link.exchange.news.renewed();
+        let _handing_on = AbortOnDropHandle::new(tokio::spawn(hand_on(Arc::clone(server), Arc::clone(&link.exchange))));
+        let unasked = || is_remote.then(|| Instant::now() + timing.refresh);
+        let mut refresh = unasked();
+        // When to list because of a change.
+        let mut due: Option<Instant> = None;
+        let mut pace = Pace::new(timing.debounce);
+        let mut backoff = Backoff::new(timing);
+        let mut hanging = pin!(hangs(&link, || link.calls.is_empty(), timing));
+        loop {
+            let is_suspect = tokio::select! {
+                () = self.stop.cancelled() => return None,
+                how = connection.lost() => return Some(how),
+                how = &mut hanging => return Some(how),
+                () = link.exchange.suspect.notified() => is_remote,
+                () = link.exchange.changed.notified(), if due.is_none() => {
+                    let now = Instant::now();
+                    due = Some(now + pace.pause(now));
+                    continue;
+                }
+                () = async {
+                    match due.into_iter().chain(refresh).min() {
+                        Some(at) => sleep_until(at).await,
+                        None => std::future::pending().await,
+                    }
+                } => false,
+            };
+            // The next list includes all changes notified so far.
+            let _ = link.exchange.changed.notified().now_or_never();
+            due = None;
+            let listed = tokio::select! {
+                () = self.stop.cancelled() => return None,
+                listed = timeout(timing.list_timeout, list(&link)) => listed,
+            };
+            pace.listed(Instant::now());
+            // A silently broken event stream looks like an idle one.
+            let is_silent = listed.is_err() && link.wire == Wire::Sse;
+            let reason = match listed {
+                Ok(Ok(tools)) => {
+                    let (count, skipped) = (tools.tools.len(), tools.skipped.len());
+                    if server.listed(tools) {
+                        tracing::info!(server = %server.name, tools = count, skipped, "tools changed");
+                    }
+                    refresh = unasked();
+                    backoff.reset();
+                    continue;
+                }
+                Ok(Err(ListError::Link(LinkError::Closed { reason, .. }))) => {
+                    if connection.child.is_none() {
+                        return Some(reason.into_owned());
+                    }
+                    return Some(connection.lost().await);
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no list of tools within {} s", timing.list_timeout.as_secs_f64()),
+            };
+            if is_suspect || is_silent {
+                return Some(reason);
+            }
+            server.list_failed(&reason);
+            refresh = Some(Instant::now() + backoff.next());
+        }
+    }
+}
+
+/// How long changes are collected, so that a server with endless changes is not listed endlessly.
+struct Pace {
+    shortest: Duration,
+    pause: Duration,
+    last_list: Option<Instant>,
+}
+
+impl Pace {
+    const LONGEST: Duration = Duration::from_secs(30);
+
+    fn new(shortest: Duration) -> Self {
+        Self { shortest, pause: shortest, last_list: None }
+    }
+
+    fn listed(&mut self, now: Instant) {
+        self.last_list = Some(now);
+    }
+
+    /// The pause before listing after a change: twice the last pause if the change comes soon after the last list.
+    fn pause(&mut self, now: Instant) -> Duration {
+        let soon = (2 * self.pause).max(10 * self.shortest);
+        let keeps_changing = self.last_list.is_some_and(|last| now.saturating_duration_since(last) <= soon);
+        self.pause = if keeps_changing { (2 * self.pause).min(Self::LONGEST).max(self.shortest) } else { self.shortest };
+        self.pause
+    }
+}
+
+/// Exponential backoff with up to 50 % random reduction, so that servers don't retry in lockstep.
+struct Backoff {
+    timing: Timing,
+    failures: u32,
+    at_once: bool,
+}
+
+impl Backoff {
+    fn new(timing: Timing) -> Self {
+        Self { timing, failures: 0, at_once: false }
+    }
+
+    fn reset(&mut self) {
+        self.failures = 0;
+        self.at_once = true;
+    }
+
+    fn next(&mut self) -> Duration {
+        if std::mem::take(&mut self.at_once) {
+            return Duration::ZERO;
+        }
+        let Timing { first_retry, longest_retry, .. } = self.timing;
+        let pause = first_retry.saturating_mul(2_u32.saturating_pow(self.failures)).min(longest_retry);
+        self.failures = self.failures.saturating_add(1);
+        pause.mul_f64(rand::random_range(0.5..=1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_keeps_changing_is_listed_ever_less_often_until_it_is_quiet() {
+        let (mut pace, mut now) = (Pace::new(Duration::from_millis(100)), Instant::now());
+        for expected in [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0] {
+            let pause = pace.pause(now);
+            assert!((pause.as_secs_f64() - expected).abs() < 1e-9, "{pause:?} for {expected}");
+            now += pause + Duration::from_secs(3);
+            pace.listed(now);
+        }
+        assert_eq!(pace.pause(now + Duration::from_secs(61)), Duration::from_millis(100));
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_start_over() {
+        let timing = Timing::default();
+        let mut backoff = Backoff::new(timing);
+        for expected in [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0] {
+            let pause = backoff.next().as_secs_f64();
+            assert!((expected / 2.0..=expected).contains(&pause), "{pause} for {expected}");
+        }
+        backoff.reset();
+        assert_eq!(backoff.next(), Duration::ZERO);
+        assert!(backoff.next() <= timing.first_retry);
+    }
+}

@@ -1,0 +1,445 @@
+//! The HTTP side of rmcp's streamable HTTP transport, over reqwest.
+//!
+//! rmcp manages sessions, protocol versions and streams; this module sends its requests and reads the responses. It differs
+//! from rmcp's own client in three ways. Responses go through [`Exchange`] undecoded and have a size limit. A lost stream
+//! ends its calls at once instead of resuming forever. Errors contain no URL, header or body.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use indexmap::IndexMap;
+use reqwest::{RequestBuilder, Response};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
+};
+use rmcp::transport::streamable_http_client::{SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use sse_stream::{Sse, SseStream};
+
+use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound, encode};
+use crate::adapters::mcp::transport::client::ConnectionFailure;
+use crate::adapters::mcp::transport::oauth::{TokenError, Tokens};
+
+const SESSION: &str = "mcp-session-id";
+const LAST_EVENT: &str = "last-event-id";
+pub(in crate::adapters::mcp) const EVENT_STREAM: &str = "text/event-stream";
+pub(in crate::adapters::mcp) const JSON: &str = "application/json";
+/// Error bodies are read only to find a JSON-RPC error.
+const FAILURE_LIMIT: usize = 64 * 1024;
+
+/// Why an HTTP exchange failed.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::adapters::mcp) enum HttpFailure {
+    #[error(transparent)]
+    Connection(#[from] ConnectionFailure),
+    #[error("HTTP {0}")]
+    Status(StatusCode),
+    #[error("the configured header `{0}` is not valid")]
+    Header(String),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+}
+
+impl From<reqwest::Error> for HttpFailure {
+    fn from(error: reqwest::Error) -> Self {
+        Self::Connection(error.into())
+    }
+}
+
+pub(in crate::adapters::mcp) type Failure = StreamableHttpError<HttpFailure>;
+
+/// Headers of the caller to forward with one request, in its extensions.
+#[derive(Clone, Debug)]
+pub(in crate::adapters::mcp) struct Forwarded(pub(in crate::adapters::mcp) HeaderMap);
+
+/// The headers to forward with this message.
+pub(in crate::adapters::mcp) fn forwarded(message: &ClientJsonRpcMessage) -> Option<Forwarded> {
+    match message {
+        JsonRpcMessage::Request(request) => request.request.extensions().get::<Forwarded>().cloned(),
+        _ => None,
+    }
+}
+
+/// Sends requests with one server's configuration.
+#[derive(Clone)]
+pub(in crate::adapters::mcp) struct Sender {
+    pub(in crate::adapters::mcp) client: reqwest::Client,
+    pub(in crate::adapters::mcp) headers: HeaderMap,
+    pub(in crate::adapters::mcp) tokens: Option<Arc<Tokens>>,
+}
+
+#[derive(Clone)]
+pub(in crate::adapters::mcp) struct HttpClient(Arc<Inner>);
+
+struct Inner {
+    sender: Sender,
+    exchange: Arc<Exchange>,
+    limit: usize,
+    initialized: AtomicBool,
+}
+
+/// The configured headers, marked as sensitive for logs.
+pub(in crate::adapters::mcp) fn configured(headers: &IndexMap<String, SecretString>) -> Result<HeaderMap, HttpFailure> {
+    let mut configured = HeaderMap::new();
+    for (name, value) in headers {
+        let invalid = || HttpFailure::Header(name.clone());
+        let header = HeaderName::try_from(name).map_err(|_| invalid())?;
+        let mut value = HeaderValue::try_from(value.expose_secret()).map_err(|_| invalid())?;
+        value.set_sensitive(true);
+        let ours = [ACCEPT, CONTENT_TYPE, CONTENT_LENGTH, HOST, TRANSFER_ENCODING];
+        if ours.contains(&header) || [SESSION, LAST_EVENT].contains(&header.as_str()) {
+            return Err(invalid());
+        }
+        configured.append(header, value);
+    }
+    Ok(configured)
+}
+
+/// The expected response of an event stream.
+struct Asked {
+    request: Option<RequestId>,
+    /// Set once the response has passed.
+    answered: bool,
+}
+
+impl Sender {
+    /// Precedence over configured headers: the caller's forwarded headers, then the token.
+    pub(in crate::adapters::mcp) async fn send(
+        &self,
+        builder: RequestBuilder,
+        forwarded: Option<Forwarded>,
+    ) -> Result<Response, HttpFailure> {
+        let forwarded = forwarded.map(|Forwarded(headers)| headers).unwrap_or_default();
+        // Forwarding the caller's own credentials is deliberate, so they win.
+        let tokens = self.tokens.as_ref().filter(|_| !forwarded.contains_key(AUTHORIZATION));
+        let builder = builder.headers(self.headers.clone()).headers(forwarded);
+        let Some(tokens) = tokens else { return Ok(builder.send().await?) };
+        let token = tokens.bearer().await?;
+        let again = builder.try_clone();
+        let response = builder.headers(bearer(&token)).send().await?;
+        match again {
+            Some(again) if response.status() == StatusCode::UNAUTHORIZED => {
+                let token = tokens.instead_of(&token).await?;
+                Ok(again.headers(bearer(&token)).send().await?)
+            }
+            _ => Ok(response),
+        }
+    }
+}
+
+impl HttpClient {
+    pub(in crate::adapters::mcp) fn new(sender: Sender, exchange: Arc<Exchange>, limit: usize) -> Self {
+        let initialized = AtomicBool::new(false);
+        Self(Arc::new(Inner { sender, exchange, limit, initialized }))
+    }
+
+    async fn post(
+        &self,
+        uri: &str,
+        mut message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Failure> {
+        let Inner { sender: Sender { client, .. }, exchange, initialized, .. } = &*self.0;
+        let forwarded = forwarded(&message);
+        exchange.outbound(&mut message);
+        let (request, is_discover) = match &message {
+            JsonRpcMessage::Request(request) => {
+                let is_initialize = matches!(request.request, ClientRequest::InitializeRequest(_));
+                if is_initialize && initialized.swap(true, Ordering::Relaxed) {
+                    // A new session: the server was restarted and may have other tools.
+                    exchange.changed.notify_one();
+                    exchange.news.renewed();
+                }
+                (Some(request.id.clone()), matches!(request.request, ClientRequest::DiscoverRequest(_)))
+            }
+            _ => (None, false),
+        };
+        let has_session = session.is_some();
+        let body = encode(&mut message)?;
+        let builder = client.post(uri).header(ACCEPT, "application/json, text/event-stream").header(CONTENT_TYPE, JSON);
+        let response = self.send(builder, session, headers, forwarded, Some(body)).await?;
+        let status = response.status();
+        if !status.is_success() {
+            return self.refused(response, request, has_session, is_discover).await;
+        }
+        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        let session = header(&response, SESSION);
+        match (header(&response, CONTENT_TYPE.as_str()), request) {
+            (Some(kind), request) if kind.starts_with(EVENT_STREAM) => {
+                Ok(StreamableHttpPostResponse::Sse(self.events(response, request), session))
+            }
+            (_, None) => Ok(StreamableHttpPostResponse::Accepted),
+            (Some(kind), Some(request)) if kind.starts_with(JSON) => {
+                self.answer(response, request).await.map(|message| StreamableHttpPostResponse::Json(message, session))
+            }
+            (_, Some(_)) => Err(StreamableHttpError::UnexpectedContentType(None)),
+        }
+    }
+
+    async fn send(
+        &self,
+        mut builder: RequestBuilder,
+        session: Option<Arc<str>>,
+        headers: HashMap<HeaderName, HeaderValue>,
+        forwarded: Option<Forwarded>,
+        body: Option<Vec<u8>>,
+    ) -> Result<Response, Failure> {
+        for (name, value) in headers {
+            builder = builder.header(name, value);
+        }
+        if let Some(session) = session {
+            builder = builder.header(SESSION, &*session);
+        }
+        if let Some(body) = body {
+            builder = builder.body(body);
+        }
+        self.0.sender.send(builder, forwarded).await.map_err(StreamableHttpError::Client)
+    }
+
+    /// A response in one piece.
+    async fn answer(&self, response: Response, request: RequestId) -> Result<ServerJsonRpcMessage, Failure> {
+        let exchange = &self.0.exchange;
+        let Some(body) = read(response, self.0.limit).await? else {
+            return if exchange.fail_too_large(&request) {
+                Ok(nothing(request))
+            } else {
+                Err(StreamableHttpError::ResponseBodyTooLarge { max_size: self.0.limit })
+            };
+        };
+        match exchange.inbound(&body) {
+            Inbound::Forward(message) => Ok(serde_json::from_value(message)?),
+            Inbound::Answered { id, result } => Ok(finished(id, &result)?),
+            Inbound::Consumed | Inbound::Junk if exchange.fail(&request, Answer::Malformed) => Ok(nothing(request)),
+            Inbound::Consumed | Inbound::Junk => Err(StreamableHttpError::UnexpectedServerResponse("the response is not JSON-RPC".into())),
+        }
+    }
+
+    /// An error status.
+    async fn refused(
+        &self,
+        response: Response,
+        request: Option<RequestId>,
+        has_session: bool,
+        is_discover: bool,
+    ) -> Result<StreamableHttpPostResponse, Failure> {
+        let status = response.status();
+        let failure = Err(StreamableHttpError::Client(HttpFailure::Status(status)));
+        if has_session && status == StatusCode::NOT_FOUND {
+            return Err(StreamableHttpError::SessionExpired);
+        }
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) {
+            return failure;
+        }
+        let body = read(response, FAILURE_LIMIT).await.ok().flatten().unwrap_or_default();
+        // Servers of the TypeScript SDK answer an unknown session with 400 and this text instead of 404.
+        if has_session && status == StatusCode::BAD_REQUEST && body.windows(10).any(|words| words == b"session ID") {
+            return Err(StreamableHttpError::SessionExpired);
+        }
+        let Some(request) = request else { return failure };
+        let error = serde_json::from_slice::<Value>(&body).ok().and_then(|mut body| body.get_mut("error").map(Value::take));
+        if let Some(error) = error.filter(Value::is_object) {
+            if self.0.exchange.fail(&request, Answer::error(&error)) {
+                return Ok(StreamableHttpPostResponse::Json(nothing(request), None));
+            }
+            // Such a response often lacks the request's id.
+            if let Ok(error) = serde_json::from_value(error) {
+                let message = ServerJsonRpcMessage::error(error, Some(request));
+                return Ok(StreamableHttpPostResponse::Json(message, None));
+            }
+        } else if is_discover && !matches!(status.as_u16(), 502..=504) {
+            // A server of an older version does not know the request.
+            let error = ErrorData::invalid_request(format!("HTTP {status}"), None);
+            let message = ServerJsonRpcMessage::error(error, Some(request));
+            return Ok(StreamableHttpPostResponse::Json(message, None));
+        }
+        failure
+    }
+
+    /// The messages of an event stream that rmcp has to see.
+    fn events(&self, response: Response, request: Option<RequestId>) -> BoxStream<'static, Result<Sse, SseError>> {
+        let (exchange, limit) = (Arc::clone(&self.0.exchange), self.0.limit);
+        let asked = Asked { request, answered: false };
+        SseStream::from_bytes_stream(bounded(response.bytes_stream().boxed(), limit))
+            .scan(asked, move |asked, event| {
+                let event = match event {
+                    Ok(event) => Ok(filter(&exchange, asked, event)),
+                    Err(SseError::Body(error)) if is_too_large(&*error) => {
+                        let id = asked.request.take().filter(|id| exchange.fail_too_large(id));
+                        id.map(|id| Ok(Sse::default().data(finished_text(&id, &json!({}))))).unwrap_or(Err(SseError::Body(error)))
+                    }
+                    Err(error) => {
+                        if !asked.answered {
+                            exchange.suspect.notify_one();
+                        }
+                        Err(error)
+                    }
+                };
+                futures::future::ready(Some(event))
+            })
+            .boxed()
+    }
+}
+
+fn filter(exchange: &Exchange, asked: &mut Asked, mut event: Sse) -> Sse {
+    if !matches!(event.event.as_deref(), None | Some("" | "message")) {
+        return event;
+    }
+    let Some(data) = event.data.take().filter(|data| !data.trim().is_empty()) else { return event };
+    event.data = match exchange.inbound_on(data.as_bytes(), asked.request.as_ref()) {
+        Inbound::Forward(message) => Some(message.to_string()),
+        Inbound::Answered { id, result } => {
+            asked.answered = true;
+            Some(finished_text(&id, &result))
+        }
+        Inbound::Consumed | Inbound::Junk => None,
+    };
+    event
+}
+
+/// Completes a request in rmcp without its result.
+fn nothing(id: RequestId) -> ServerJsonRpcMessage {
+    ServerJsonRpcMessage::response(ServerResult::empty(()), id)
+}
+
+fn finished(id: RequestId, result: &Value) -> serde_json::Result<ServerJsonRpcMessage> {
+    if result.get("tools").is_none() {
+        return Ok(nothing(id));
+    }
+    serde_json::from_value(json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+}
+
+fn finished_text(id: &RequestId, result: &Value) -> String {
+    json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
+}
+
+/// A header that replaces a configured one.
+fn bearer(token: &SecretString) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {}", token.expose_secret())) {
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    headers
+}
+
+pub(in crate::adapters::mcp) fn header(response: &Response, name: &str) -> Option<String> {
+    response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+/// The body, or `None` if it exceeds the limit.
+pub(in crate::adapters::mcp) async fn read(mut response: Response, limit: usize) -> Result<Option<Vec<u8>>, Failure> {
+    let broken = |error: reqwest::Error| StreamableHttpError::Client(HttpFailure::from(error));
+    if response.content_length().is_some_and(|length| length > limit as u64) {
+        return Ok(None);
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        if body.len() + chunk.len() > limit {
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Some(body))
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("an event is too large")]
+struct EventTooLarge;
+
+fn is_too_large(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    inner.and_then(|inner| inner.downcast_ref::<EventTooLarge>()).is_some()
+}
+
+/// Ends an event stream when an event exceeds the limit, before the parser buffers it.
+fn bounded(
+    chunks: BoxStream<'static, reqwest::Result<Bytes>>,
+    limit: usize,
+) -> impl futures::Stream<Item = Result<Bytes, io::Error>> + Send {
+    chunks.scan((0_usize, 0_usize, false), move |(event, line, failed), chunk| {
+        if *failed {
+            return futures::future::ready(None);
+        }
+        let chunk = chunk.map_err(|error| io::Error::other(HttpFailure::from(error))).and_then(|chunk| {
+            let mut parts = chunk.split(|byte| *byte == b'\n').peekable();
+            while let Some(part) = parts.next() {
+                *line += part.len();
+                if *event + *line > limit {
+                    return Err(io::Error::other(EventTooLarge));
+                }
+                if parts.peek().is_some() {
+                    // An empty line, or a carriage return, ends the event.
+                    *event = if *line <= 1 { 0 } else { *event + *line };
+                    *line = 0;
+                }
+            }
+            Ok(chunk)
+        });
+        *failed = chunk.is_err();
+        futures::future::ready(Some(chunk))
+    })
+}
+
+impl StreamableHttpClient for HttpClient {
+    type Error = HttpFailure;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        _auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Failure> {
+        self.post(&uri, message, session_id, custom_headers).await
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session_id: Arc<str>,
+        _auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), Failure> {
+        let builder = self.0.sender.client.delete(&*uri);
+        // A server may not support ending sessions, and a failure has no remedy.
+        self.send(builder, Some(session_id), custom_headers, None, None).await.map(drop)
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        _auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, Failure> {
+        let mut builder = self.0.sender.client.get(&*uri).header(ACCEPT, EVENT_STREAM);
+        if let Some(last_event_id) = last_event_id {
+            builder = builder.header(LAST_EVENT, last_event_id);
+        }
+        let is_events = |response: &Response| {
+            response.status().is_success() && header(response, CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(EVENT_STREAM))
+        };
+        match self.send(builder, session_id, custom_headers, None, None).await {
+            Ok(response) if is_events(&response) => Ok(self.events(response, None)),
+            Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
+            // Any other error would make rmcp retry forever, while calls on the stream wait. The supervisor checks the
+            // server and reconnects if necessary.
+            _ => {
+                self.0.exchange.suspect.notify_one();
+                Err(StreamableHttpError::ServerDoesNotSupportSse)
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! How messages travel: standard streams, streamable HTTP, SSE; and the OAuth tokens that HTTP sends.
+
+pub(in crate::adapters::mcp) mod client;
+pub(in crate::adapters::mcp) mod oauth;
+pub(in crate::adapters::mcp) mod lines;
+pub(in crate::adapters::mcp) mod events;
+pub(in crate::adapters::mcp) mod stdio;
+pub(in crate::adapters::mcp) mod http;
+pub(in crate::adapters::mcp) mod sse;

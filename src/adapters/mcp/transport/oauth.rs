@@ -1,0 +1,280 @@
+//! OAuth tokens of servers: taken over from mcpo, and renewed while there is a refresh token.
+//!
+//! mcpo stores them in its user's home: one file for a server's tokens and one for its client registration, named by the
+//! MD5 of the server's name. Its file contains the token's lifetime but no expiry; it was written when the token was
+//! issued. Renewed tokens are stored in our own folder. The newer of the two counts, so that a new sign-in with mcpo takes
+//! effect. Absent on purpose: the sign-in itself.
+
+mod issuer;
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use md5::{Digest, Md5};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use url::{Url, form_urlencoded};
+
+use self::issuer::Finder;
+use crate::adapters::mcp::transport::client::ConnectionFailure;
+use crate::settings::OAuthSettings;
+
+/// A token that expires within this time is renewed before use.
+const MARGIN: Duration = Duration::from_mins(1);
+/// Largest response of an authorisation server, in bytes.
+const ANSWER_LIMIT: usize = 64 * 1024;
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why there is no token to send.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::adapters::mcp) enum TokenError {
+    #[error("it requires a sign-in (OAuth), and mcpo has stored no token for it: sign in once with mcpo, as this user")]
+    Missing,
+    #[error("its OAuth token has expired, and there is no refresh token: sign in again with mcpo, as this user")]
+    Expired,
+    #[error("its OAuth token was rejected, and renewing it failed with HTTP {0}: sign in again with mcpo, as this user")]
+    Refused(StatusCode),
+    #[error("its OAuth token could not be renewed: {0}")]
+    NotRenewed(String),
+}
+
+/// The tokens of one server.
+pub(in crate::adapters::mcp) struct Tokens {
+    settings: OAuthSettings,
+    /// Our own token file.
+    own: Option<PathBuf>,
+    held: Mutex<Option<Held>>,
+}
+
+/// A token and the data to renew it.
+#[derive(Clone)]
+struct Held {
+    access: SecretString,
+    refresh: Option<SecretString>,
+    expires: Option<SystemTime>,
+    client_id: Option<String>,
+    client_secret: Option<SecretString>,
+    /// Whether the authorisation server expects the client secret in a header.
+    basic: bool,
+    /// The issuer that renewed it; `None`: not renewed since the sign-in.
+    issuer: Option<String>,
+}
+
+/// mcpo's `…_tokens.json`, which is a response of a token endpoint (RFC 6749, section 5.1), and our own file.
+#[derive(Serialize, Deserialize)]
+struct StoredToken {
+    access_token: String,
+    expires_in: Option<f64>,
+    refresh_token: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client: Option<StoredClient>,
+    /// Only in our own file: the issuer that renewed it. No other gets the refresh token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    issuer: Option<String>,
+}
+
+/// mcpo's `…_client.json` (RFC 7591).
+#[derive(Serialize, Deserialize)]
+struct StoredClient {
+    client_id: String,
+    client_secret: Option<String>,
+    token_endpoint_auth_method: Option<String>,
+}
+
+impl Tokens {
+    /// `folder` is for renewed tokens.
+    pub(in crate::adapters::mcp) fn new(settings: &OAuthSettings, folder: Option<&Path>) -> Self {
+        let own = folder.map(|folder| folder.join(format!("{}.json", file_stem(&settings.stored_as))));
+        Self { settings: settings.clone(), own, held: Mutex::default() }
+    }
+
+    /// The token to send, renewed if it is about to expire.
+    pub(in crate::adapters::mcp) async fn bearer(&self) -> Result<SecretString, TokenError> {
+        let mut held = self.held.lock().await;
+        let present = match held.take() {
+            Some(present) => present,
+            None => self.load().ok_or(TokenError::Missing)?,
+        };
+        let ends = present.expires.is_some_and(|expires| expires <= SystemTime::now() + MARGIN);
+        let present = if ends { self.renewed(present).await? } else { present };
+        let access = present.access.clone();
+        *held = Some(present);
+        Ok(access)
+    }
+
+    /// A token other than the one that the server has rejected.
+    pub(in crate::adapters::mcp) async fn instead_of(&self, refused: &SecretString) -> Result<SecretString, TokenError> {
+        let is_other = |other: &Held| other.access.expose_secret() != refused.expose_secret();
+        let mut held = self.held.lock().await;
+        let present = match held.take().filter(is_other) {
+            // Another request has renewed it meanwhile.
+            Some(present) => present,
+            None => match self.load().ok_or(TokenError::Missing)? {
+                // There was a new sign-in.
+                present if is_other(&present) => present,
+                present => self.renewed(present).await?,
+            },
+        };
+        let access = present.access.clone();
+        *held = Some(present);
+        Ok(access)
+    }
+
+    /// The newer one of mcpo's token and ours.
+    fn load(&self) -> Option<Held> {
+        let theirs = self.settings.tokens.as_ref().and_then(|folder| {
+            let stem = file_stem(&self.settings.stored_as);
+            let (mut stored, written) = read(&folder.join(format!("{stem}_tokens.json")))?;
+            stored.issuer = None;
+            stored.client = fs::read(folder.join(format!("{stem}_client.json"))).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            Some((stored, written))
+        });
+        let ours = self.own.as_deref().and_then(read);
+        let (stored, written) = theirs.into_iter().chain(ours).max_by_key(|(_, written)| *written)?;
+        Some(Held::of(stored, written))
+    }
+
+    async fn renewed(&self, present: Held) -> Result<Held, TokenError> {
+        let refresh = present.refresh.as_ref().ok_or(TokenError::Expired)?;
+        let finder = Finder::new(&self.settings).await?;
+        let issuer = finder.issuer(present.issuer.as_deref()).await?;
+        let secret = present.client_secret.as_ref().map(ExposeSecret::expose_secret);
+        let mut request = finder
+            .client()
+            .post(issuer.token_endpoint)
+            .timeout(ANSWER_TIMEOUT)
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(self.form(&present, refresh));
+        if let (Some(id), true) = (&present.client_id, present.basic) {
+            request = request.basic_auth(id, secret);
+        }
+        let response = request.send().await.map_err(|error| TokenError::NotRenewed(ConnectionFailure::from(error).to_string()))?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(TokenError::Refused(status));
+        }
+        let unreadable = || TokenError::NotRenewed("the authorisation server's response is not a token".to_owned());
+        let mut stored: StoredToken = body(response).await.and_then(|body| serde_json::from_slice(&body).ok()).ok_or_else(unreadable)?;
+        stored.issuer = Some(issuer.name);
+        // A server that keeps the refresh token does not send it again.
+        stored.refresh_token = stored.refresh_token.or_else(|| Some(refresh.expose_secret().to_owned()));
+        stored.client = present.client_id.clone().map(|client_id| StoredClient {
+            client_id,
+            client_secret: secret.map(str::to_owned),
+            token_endpoint_auth_method: present.basic.then(|| BASIC.to_owned()),
+        });
+        if let Some(path) = &self.own
+            && let Err(error) = write(path, &stored)
+        {
+            tracing::warn!(%error, "could not store a renewed OAuth token; the next start will use the old one");
+        }
+        Ok(Held::of(stored, SystemTime::now()))
+    }
+
+    /// The body of a renewal request (RFC 6749, section 6; RFC 8707).
+    fn form(&self, present: &Held, refresh: &SecretString) -> String {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("grant_type", "refresh_token").append_pair("refresh_token", refresh.expose_secret());
+        form.append_pair("resource", self.settings.server_url.as_str());
+        if let (Some(id), false) = (&present.client_id, present.basic) {
+            form.append_pair("client_id", id);
+            if let Some(secret) = &present.client_secret {
+                form.append_pair("client_secret", secret.expose_secret());
+            }
+        }
+        form.finish()
+    }
+}
+
+const BASIC: &str = "client_secret_basic";
+
+impl Held {
+    fn of(stored: StoredToken, written: SystemTime) -> Self {
+        let client = stored.client;
+        Self {
+            access: stored.access_token.into(),
+            refresh: stored.refresh_token.map(SecretString::from),
+            expires: stored.expires_in.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map(|lasts| written + lasts),
+            issuer: stored.issuer,
+            basic: client.as_ref().and_then(|client| client.token_endpoint_auth_method.as_deref()) == Some(BASIC),
+            client_id: client.as_ref().map(|client| client.client_id.clone()),
+            client_secret: client.and_then(|client| client.client_secret).map(SecretString::from),
+        }
+    }
+}
+
+/// mcpo's file name for a server.
+fn file_stem(server: &str) -> String {
+    let digest = Md5::digest(server.as_bytes());
+    let first = digest.iter().take(4).fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
+    format!("{first:08x}")
+}
+
+/// The possible URLs of a URL's metadata, the one for its own path first (RFC 8414, section 3.1).
+fn well_known(url: &Url, names: &[&str]) -> Vec<Url> {
+    let path = url.path().trim_end_matches('/');
+    let suffixes = if path.is_empty() { vec![""] } else { vec![path, ""] };
+    let paths = suffixes.iter().flat_map(|suffix| names.iter().map(move |name| format!("/.well-known/{name}{suffix}")));
+    paths.filter_map(|path| url.join(&path).ok()).collect()
+}
+
+/// A stored token and when it was written.
+fn read(path: &Path) -> Option<(StoredToken, SystemTime)> {
+    let text = fs::read(path).ok()?;
+    let written = fs::metadata(path).and_then(|metadata| metadata.modified()).ok()?;
+    Some((serde_json::from_slice(&text).ok()?, written))
+}
+
+/// Writes atomically, readable by its owner only.
+fn write(path: &Path, stored: &StoredToken) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let part = path.with_extension("part");
+    let _ = fs::remove_file(&part);
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
+    file.write_all(&serde_json::to_vec(stored)?)?;
+    fs::rename(part, path)
+}
+
+async fn body(mut response: reqwest::Response) -> Option<Vec<u8>> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.ok()? {
+        body.extend_from_slice(&chunk);
+        if body.len() > ANSWER_LIMIT {
+            return None;
+        }
+    }
+    Some(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use url::Url;
+
+    use super::{file_stem, well_known};
+
+    #[test]
+    fn files_are_named_as_mcpo_names_them() {
+        // python3 -c 'import hashlib; print(hashlib.md5(b"github").hexdigest()[:8])'
+        assert_eq!(file_stem("github"), "bf215181");
+    }
+
+    #[test]
+    fn metadata_is_looked_for_where_it_may_stand() {
+        let addresses = |url: &str, names: &[&str]| -> Vec<String> {
+            well_known(&Url::parse(url).unwrap(), names).iter().map(|url| url.path().to_owned()).collect()
+        };
+        assert_eq!(addresses("https://a.example/", &["x"]), ["/.well-known/x"]);
+        assert_eq!(
+            addresses("https://a.example/t/1/", &["x", "y"]),
+            ["/.well-known/x/t/1", "/.well-known/y/t/1", "/.well-known/x", "/.well-known/y"]
+        );
+    }
+}

@@ -1,0 +1,291 @@
+//! Determines which authorisation server gets the refresh token of an MCP server, and its address.
+//!
+//! The MCP server names it (RFC 9728), so the answer is verified. The metadata must belong to this MCP server, and those of
+//! the authorisation server (RFC 8414) to the requested issuer. Private addresses are rejected, unless the MCP server has
+//! one too. The first issuer that renews a token is the only one from then on, until a new sign-in.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect;
+use serde_json::Value;
+use tokio::net::lookup_host;
+use url::{Host, Url};
+
+use super::{TokenError, body};
+use crate::adapters::mcp::transport::client::client_builder;
+use crate::settings::OAuthSettings;
+
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An authorisation server, according to its metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::adapters::mcp) struct Issuer {
+    /// Its identifier, as written.
+    pub(in crate::adapters::mcp) name: String,
+    pub(in crate::adapters::mcp) token_endpoint: Url,
+}
+
+/// Sends the requests on the way to a token. Follows no redirects, and rejects private addresses where they are not
+/// allowed.
+pub(in crate::adapters::mcp) struct Finder<'a> {
+    settings: &'a OAuthSettings,
+    client: reqwest::Client,
+    allows_private: bool,
+}
+
+fn not_renewed(reason: impl Into<String>) -> TokenError {
+    TokenError::NotRenewed(reason.into())
+}
+
+impl<'a> Finder<'a> {
+    pub(in crate::adapters::mcp) async fn new(settings: &'a OAuthSettings) -> Result<Self, TokenError> {
+        let allows_private = match settings.private_addresses {
+            Some(allows) => allows,
+            None => is_private_host(&settings.server_url).await,
+        };
+        let builder = client_builder().redirect(redirect::Policy::none());
+        let builder = if allows_private { builder } else { builder.dns_resolver(Arc::new(PublicOnly)) };
+        let client = builder.build().map_err(|error| not_renewed(format!("no HTTP client: {error}")))?;
+        Ok(Self { settings, client, allows_private })
+    }
+
+    /// The client for sending a refresh token.
+    pub(in crate::adapters::mcp) fn client(&self) -> &reqwest::Client {
+        &self.client
+    }
+
+    /// The authorisation server of the MCP server: the configured one, else the one that renewed a token before, else the
+    /// one that the server names.
+    pub(in crate::adapters::mcp) async fn issuer(&self, known: Option<&str>) -> Result<Issuer, TokenError> {
+        let name = match self.settings.issuer.as_deref().or(known) {
+            Some(name) => name.to_owned(),
+            None => self.named_by_server().await?,
+        };
+        let url = Url::parse(&name).map_err(|error| not_renewed(format!("`{name}` is not a valid issuer: {error}")))?;
+        self.check(&url)?;
+        for address in super::well_known(&url, &["oauth-authorization-server", "openid-configuration"]) {
+            let Some(metadata) = self.metadata(address).await else { continue };
+            let own = metadata.get("issuer").and_then(Value::as_str).unwrap_or_default();
+            if !is_same(own, &name) {
+                return Err(not_renewed(format!("the metadata of the authorisation server {name} belong to another one: `{own}`")));
+            }
+            if let Some(endpoint) = metadata.get("token_endpoint").and_then(Value::as_str) {
+                let endpoint =
+                    Url::parse(endpoint).map_err(|error| not_renewed(format!("its token endpoint is not a valid URL: {error}")))?;
+                self.check(&endpoint)?;
+                return Ok(Issuer { name, token_endpoint: endpoint });
+            }
+        }
+        // Without metadata, the usual path is used.
+        let token_endpoint = url.join("/token").map_err(|error| not_renewed(error.to_string()))?;
+        Ok(Issuer { name, token_endpoint })
+    }
+
+    async fn named_by_server(&self) -> Result<String, TokenError> {
+        let server = &self.settings.server_url;
+        for address in super::well_known(server, &["oauth-protected-resource"]) {
+            let Some(metadata) = self.metadata(address).await else { continue };
+            let resource = metadata.get("resource").and_then(Value::as_str).unwrap_or_default();
+            if !covers(resource, server) {
+                return Err(not_renewed(format!("the metadata of the server belong to another resource: `{resource}`")));
+            }
+            if let Some(issuer) = metadata.pointer("/authorization_servers/0").and_then(Value::as_str) {
+                return Ok(issuer.to_owned());
+            }
+        }
+        let mut origin = server.clone();
+        origin.set_path("/");
+        origin.set_query(None);
+        Ok(origin.into())
+    }
+
+    /// A refresh token is as valuable as a password.
+    fn check(&self, url: &Url) -> Result<(), TokenError> {
+        if url.scheme() != "https" && (url.scheme() != "http" || url.host() != self.settings.server_url.host()) {
+            return Err(not_renewed("the authorisation server's address is not https"));
+        }
+        // Host names are checked when they are resolved.
+        let is_private = match url.host() {
+            Some(Host::Ipv4(address)) => is_private(address.into()),
+            Some(Host::Ipv6(address)) => is_private(address.into()),
+            _ => false,
+        };
+        if is_private && !self.allows_private {
+            return Err(not_renewed("the authorisation server's address is a private one; `private_addresses` of `oauth` allows that"));
+        }
+        Ok(())
+    }
+
+    async fn metadata(&self, address: Url) -> Option<Value> {
+        let response = self.client.get(address).timeout(ANSWER_TIMEOUT).send().await.ok()?;
+        if !response.status().is_success() {
+            return None;
+        }
+        serde_json::from_slice(&body(response).await?).ok()
+    }
+}
+
+/// Issuers are compared as written (RFC 8414, section 3.3); only the slash of an empty path is ignored.
+fn is_same(one: &str, other: &str) -> bool {
+    !one.is_empty() && one.trim_end_matches('/') == other.trim_end_matches('/')
+}
+
+/// Whether metadata of this resource belong to the server (RFC 9728, section 3.3): its own URL, or one above it.
+fn covers(resource: &str, server: &Url) -> bool {
+    let Ok(resource) = Url::parse(resource) else { return false };
+    let (above, path) = (resource.path().trim_end_matches('/'), server.path().trim_end_matches('/'));
+    let is_above = path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    resource.origin() == server.origin() && is_above
+}
+
+async fn is_private_host(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => is_private(address.into()),
+        Some(Host::Ipv6(address)) => is_private(address.into()),
+        Some(Host::Domain(name)) => match lookup_host((name, url.port_or_known_default().unwrap_or_default())).await {
+            Ok(addresses) => are_private(addresses.map(|address| address.ip())),
+            Err(_) => false,
+        },
+        None => false,
+    }
+}
+
+/// Whether a name resolves only to private addresses: the owner of a public name can add a private address to it.
+fn are_private(addresses: impl Iterator<Item = IpAddr>) -> bool {
+    let mut addresses = addresses.peekable();
+    addresses.peek().is_some() && addresses.all(is_private)
+}
+
+/// Resolves names only to public addresses, at the moment of connecting, because a name may change its addresses between
+/// check and use.
+struct PublicOnly;
+
+impl Resolve for PublicOnly {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(public_addresses(name.as_str().to_owned()))
+    }
+}
+
+async fn public_addresses(name: String) -> Result<Addrs, Box<dyn std::error::Error + Send + Sync>> {
+    let found: Vec<SocketAddr> = lookup_host((name, 0)).await?.filter(|address| !is_private(address.ip())).collect();
+    if found.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "its address is private").into());
+    }
+    Ok(Box::new(found.into_iter()))
+}
+
+/// Whether an address belongs to this machine, to a private network, or to no single host (RFC 6890).
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_private_v4(address),
+        IpAddr::V6(address) => is_private_v6(address),
+    }
+}
+
+fn is_private_v4(address: Ipv4Addr) -> bool {
+    let [first, second, ..] = address.octets();
+    // "This network" and shared address space (RFC 6598).
+    let is_shared = first == 0 || (first == 100 && (64..128).contains(&second));
+    is_shared
+        || address.is_loopback()
+        || address.is_private()
+        || address.is_link_local()
+        || address.is_broadcast()
+        || address.is_multicast()
+}
+
+fn is_private_v6(address: Ipv6Addr) -> bool {
+    let [first, second, .., high, low] = address.segments();
+    let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+    let embedded = || is_private_v4(Ipv4Addr::new(a, b, c, d));
+    // NAT64 (RFC 6052).
+    let is_translated = first == 0x64 && second == 0xff9b;
+    let is_own = address.is_loopback() || address.is_unspecified() || address.is_multicast();
+    is_own
+        || address.is_unique_local()
+        || address.is_unicast_link_local()
+        || ((is_translated || address.to_ipv4_mapped().is_some()) && embedded())
+}
+
+#[cfg(test)]
+mod tests {
+    use url::Url;
+
+    use super::{are_private, covers, is_private, is_same};
+
+    #[test]
+    fn private_addresses_are_known_in_every_spelling() {
+        for address in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "255.255.255.255",
+            "224.0.0.1",
+            "::1",
+            "::",
+            "fe80::1",
+            "fd00::1",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a00:1",
+        ] {
+            assert!(is_private(address.parse().unwrap()), "{address}");
+        }
+        for address in ["1.1.1.1", "100.128.0.1", "172.32.0.1", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"] {
+            assert!(!is_private(address.parse().unwrap()), "{address}");
+        }
+    }
+
+    #[test]
+    fn a_name_with_a_public_address_is_a_public_one() {
+        for (addresses, expected) in [
+            ("10.0.0.1", true),
+            ("127.0.0.1 ::1", true),
+            ("1.1.1.1 10.0.0.1", false),
+            ("10.0.0.1 1.1.1.1", false),
+            ("1.1.1.1", false),
+            ("", false),
+        ] {
+            let found = addresses.split_whitespace().map(|address| address.parse().unwrap());
+            assert_eq!(are_private(found), expected, "{addresses}");
+        }
+    }
+
+    #[test]
+    fn metadata_are_of_the_server_or_of_what_is_above_it() {
+        let server = Url::parse("https://mcp.example/a/mcp").unwrap();
+        for own in [
+            "https://mcp.example/a/mcp",
+            "https://mcp.example/a/mcp/",
+            "https://mcp.example/a",
+            "https://mcp.example",
+            "https://mcp.example:443/",
+        ] {
+            assert!(covers(own, &server), "{own}");
+        }
+        for other in [
+            "",
+            "x",
+            "https://mcp.example/b",
+            "https://mcp.example/a/mc",
+            "https://other.example/a/mcp",
+            "http://mcp.example/a/mcp",
+            "https://mcp.example:8443/a/mcp",
+        ] {
+            assert!(!covers(other, &server), "{other}");
+        }
+        assert!(is_same("https://a.example/", "https://a.example") && is_same("https://a.example/x", "https://a.example/x"));
+        assert!(
+            !is_same("", "") && !is_same("https://a.example", "https://b.example") && !is_same("https://a.example/x", "https://a.example")
+        );
+    }
+}

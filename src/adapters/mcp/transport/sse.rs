@@ -1,0 +1,216 @@
+//! The HTTP+SSE transport of protocol 2024-11-05, for servers that still use it.
+//!
+//! One open stream delivers every message of the server; ours are posted to the URL in its first event. The end of the
+//! stream is the end of the connection; the supervisor then reconnects. Client side only: nobody should serve this
+//! transport any more.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use http::StatusCode;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use rmcp::RoleClient;
+use rmcp::model::ServerResult;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
+use tokio::time::timeout;
+use tokio_util::io::StreamReader;
+use url::Url;
+
+use crate::adapters::mcp::exchange::{Exchange, Inbound, encode};
+use crate::adapters::mcp::transport::events::{Event, Events};
+use crate::adapters::mcp::transport::http::{EVENT_STREAM, Failure, Forwarded, HttpFailure, JSON, Sender, forwarded, header, read};
+
+/// Time limit for the response headers, and then for the first event. Servers with the newer transport may send neither.
+const OPENING: Duration = Duration::from_secs(10);
+const FIRST_EVENT: Duration = Duration::from_secs(3);
+/// The response to a post contains nothing useful.
+const POST_ANSWER_LIMIT: usize = 64 * 1024;
+
+/// Why such a connection failed.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::adapters::mcp) enum SseFailure {
+    #[error(transparent)]
+    Http(#[from] HttpFailure),
+    #[error("no event stream")]
+    NotEvents,
+    #[error("no message endpoint within {} s", .0.as_secs_f32())]
+    Silent(Duration),
+    #[error("the event stream contains no message endpoint")]
+    NoEndpoint,
+    #[error("the event stream names a message endpoint at another origin")]
+    ForeignEndpoint,
+}
+
+impl SseFailure {
+    /// Whether the server may use the newer transport.
+    pub(in crate::adapters::mcp) fn may_be_streamable(&self) -> bool {
+        match self {
+            Self::NotEvents | Self::Silent(_) | Self::NoEndpoint => true,
+            Self::Http(HttpFailure::Status(status)) => {
+                let says_something_else = [
+                    StatusCode::UNAUTHORIZED,
+                    StatusCode::FORBIDDEN,
+                    StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+                    StatusCode::REQUEST_TIMEOUT,
+                    StatusCode::TOO_MANY_REQUESTS,
+                ];
+                *status == StatusCode::NOT_IMPLEMENTED || (status.is_client_error() && !says_something_else.contains(status))
+            }
+            Self::Http(_) | Self::ForeignEndpoint => false,
+        }
+    }
+}
+
+/// The server's address and time limits.
+pub(in crate::adapters::mcp) struct Remote<'a> {
+    pub(in crate::adapters::mcp) sender: Sender,
+    pub(in crate::adapters::mcp) url: &'a Url,
+    /// Time limit for connecting.
+    pub(in crate::adapters::mcp) start_timeout: Duration,
+    /// Time limit for the response to a post; the JSON-RPC response arrives on the stream.
+    pub(in crate::adapters::mcp) call_timeout: Duration,
+}
+
+type Stream = StreamReader<BoxStream<'static, io::Result<Bytes>>, Bytes>;
+
+pub(in crate::adapters::mcp) struct SseTransport {
+    exchange: Arc<Exchange>,
+    events: Option<Events<Stream>>,
+    posts: Arc<Posts>,
+}
+
+/// Posts messages.
+struct Posts {
+    sender: Sender,
+    endpoint: Url,
+    timeout: Duration,
+    exchange: Arc<Exchange>,
+}
+
+impl SseTransport {
+    /// Opens the stream and waits for the endpoint. `limit`: the largest event in bytes.
+    pub(in crate::adapters::mcp) async fn open(remote: Remote<'_>, exchange: Arc<Exchange>, limit: usize) -> Result<Self, SseFailure> {
+        // Half of the time is reserved for the other transport.
+        let opening = OPENING.min(remote.start_timeout / 2);
+        timeout(opening, Self::connect(remote, exchange, limit)).await.unwrap_or(Err(SseFailure::Silent(opening)))
+    }
+
+    async fn connect(remote: Remote<'_>, exchange: Arc<Exchange>, limit: usize) -> Result<Self, SseFailure> {
+        let Remote { sender, url, call_timeout, .. } = remote;
+        let request = sender.client.get(url.clone()).header(ACCEPT, EVENT_STREAM);
+        let response = sender.send(request, None).await?;
+        if !response.status().is_success() {
+            return Err(HttpFailure::Status(response.status()).into());
+        }
+        if !header(&response, CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(EVENT_STREAM)) {
+            return Err(SseFailure::NotEvents);
+        }
+        let base = response.url().clone();
+        let bytes = response.bytes_stream().map_err(io::Error::other).boxed();
+        let mut events = Events::new(StreamReader::new(bytes), limit);
+        let first = timeout(FIRST_EVENT, events.next()).await.map_err(|_| SseFailure::Silent(FIRST_EVENT))?;
+        let endpoint = match first {
+            Some(Event::Whole { kind, data }) if kind == "endpoint" => endpoint(&base, &String::from_utf8_lossy(&data))?,
+            _ => return Err(SseFailure::NoEndpoint),
+        };
+        let posts = Posts { sender, endpoint, timeout: call_timeout, exchange: Arc::clone(&exchange) };
+        Ok(Self { exchange, events: Some(events), posts: Arc::new(posts) })
+    }
+}
+
+/// Parses the endpoint. Another origin would receive the credentials configured for this one.
+fn endpoint(base: &Url, text: &str) -> Result<Url, SseFailure> {
+    let mut endpoint = base.join(text.trim()).map_err(|_| SseFailure::NoEndpoint)?;
+    if endpoint.origin() != base.origin() {
+        return Err(SseFailure::ForeignEndpoint);
+    }
+    // Neither can fail for a URL with a host, which a URL of the same origin has.
+    let _ = endpoint.set_username(base.username());
+    let _ = endpoint.set_password(base.password());
+    Ok(endpoint)
+}
+
+impl Posts {
+    async fn post(&self, body: Vec<u8>, forwarded: Option<Forwarded>) -> Result<(), Failure> {
+        let request = self.sender.client.post(self.endpoint.clone()).header(CONTENT_TYPE, JSON).timeout(self.timeout).body(body);
+        let response = self.sender.send(request, forwarded).await.map_err(StreamableHttpError::Client)?;
+        let status = response.status();
+        if status.is_success() {
+            // Read to its end, so that the HTTP connection can be reused.
+            let _ = read(response, POST_ANSWER_LIMIT).await;
+            return Ok(());
+        }
+        self.exchange.suspect.notify_one();
+        match status {
+            StatusCode::NOT_FOUND | StatusCode::GONE => Err(StreamableHttpError::SessionExpired),
+            status => Err(StreamableHttpError::Client(HttpFailure::Status(status))),
+        }
+    }
+}
+
+impl Transport<RoleClient> for SseTransport {
+    type Error = Failure;
+
+    fn send(&mut self, mut item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        let forwarded = forwarded(&item);
+        self.exchange.outbound(&mut item);
+        let posts = Arc::clone(&self.posts);
+        let body = encode(&mut item);
+        async move { posts.post(body?, forwarded).await }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let inbound = match self.events.as_mut()?.next().await? {
+                Event::TooLarge { head, tail } => self.exchange.fail_oversized(&head, &tail),
+                Event::Whole { kind, data } if kind == "message" => self.exchange.inbound(&data),
+                Event::Whole { .. } => continue,
+            };
+            match inbound {
+                Inbound::Answered { id, .. } => return Some(RxJsonRpcMessage::<RoleClient>::response(ServerResult::empty(()), id)),
+                Inbound::Forward(message) => {
+                    if let Ok(message) = serde_json::from_value(message) {
+                        return Some(message);
+                    }
+                }
+                Inbound::Consumed | Inbound::Junk => {}
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.events = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_go_to_the_origin_of_the_stream_only() {
+        let base: Url = "https://user:secret@tools.example.org/a/sse?key=k".parse().unwrap();
+        let at = |text: &str| endpoint(&base, text).map(String::from).map_err(|failure| failure.to_string());
+        assert_eq!(at("/messages?session=1").as_deref(), Ok("https://user:secret@tools.example.org/messages?session=1"));
+        assert_eq!(at("messages\n").as_deref(), Ok("https://user:secret@tools.example.org/a/messages"));
+        assert_eq!(at("https://tools.example.org:443/m").as_deref(), Ok("https://user:secret@tools.example.org/m"));
+        for foreign in ["http://tools.example.org/m", "//evil.example.org/m", "https://tools.example.org:8443/m", "data:,x"] {
+            assert!(at(foreign).is_err_and(|reason| reason.contains("another origin")), "{foreign}");
+        }
+        assert!(at("https://").is_err());
+    }
+
+    #[test]
+    fn another_transport_is_tried_only_where_the_answer_hints_at_it() {
+        let status = |status: u16| SseFailure::Http(HttpFailure::Status(StatusCode::from_u16(status).unwrap())).may_be_streamable();
+        assert!([400, 404, 405, 406, 415, 501].into_iter().all(status));
+        assert!(![302, 401, 403, 429, 500, 502, 503].into_iter().any(status));
+        assert!(SseFailure::NotEvents.may_be_streamable() && !SseFailure::ForeignEndpoint.may_be_streamable());
+    }
+}

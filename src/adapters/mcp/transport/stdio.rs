@@ -1,0 +1,224 @@
+//! One JSON-RPC message per line over a child's standard input and output.
+//!
+//! rmcp's own transport hangs forever on a line that is not JSON or is too long. Here such a line is skipped or fails its
+//! call, and long lines are never buffered.
+
+use std::io;
+use std::sync::Arc;
+
+use rmcp::RoleClient;
+use rmcp::model::ServerResult;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::process::ChildStdout;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket, encode};
+use crate::adapters::mcp::process::child::Streams;
+use crate::adapters::mcp::process::cutoff::Cutoff;
+use crate::adapters::mcp::transport::lines::{Line, Lines, READ_BUFFER};
+use crate::domain::catalog::tool::ServerName;
+
+/// Queue size for a child that reads slowly.
+const QUEUE: usize = 256;
+/// Most lines that are not messages, as a burst and per second. More mean that this is not an MCP server. Each KiB counts
+/// as a further line.
+const JUNK: (f64, f64) = (10_000.0, 1_000.0);
+/// The same for notifications: nobody could process more.
+const NOTIFICATIONS: (f64, f64) = (200_000.0, 20_000.0);
+/// Longer lines don't count more.
+const LONGEST: usize = 1 << 20;
+
+pub(in crate::adapters::mcp) struct StdioTransport {
+    server: ServerName,
+    exchange: Arc<Exchange>,
+    lines: Lines<ChildStdout>,
+    junk: Borne,
+    notifications: Borne,
+    cutoff: Cutoff,
+    /// `None` once closed; the writer then ends, and with it the child's standard input.
+    outgoing: Option<mpsc::Sender<Outgoing>>,
+}
+
+impl StdioTransport {
+    pub(in crate::adapters::mcp) fn new(server: ServerName, exchange: Arc<Exchange>, streams: Streams, limit: usize) -> Self {
+        let Streams { stdin, stdout, cutoff } = streams;
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        tokio::spawn(write(stdin, receiver));
+        let (junk, notifications) = (Borne::new(JUNK), Borne::new(NOTIFICATIONS));
+        Self { server, exchange, lines: Lines::new(stdout, limit), junk, notifications, cutoff, outgoing: Some(sender) }
+    }
+
+    /// Counts a line that is not a message; `false` if there are too many.
+    fn take_junk(&mut self, bytes: usize) -> bool {
+        if self.junk.is_first() {
+            tracing::debug!(server = %self.server, "a line on standard output is not a message");
+        }
+        let is_bearable = self.junk.take(bytes, Instant::now());
+        if !is_bearable {
+            self.cutoff.because("its standard output contains too many lines that are not messages".to_owned());
+        }
+        is_bearable
+    }
+
+    /// Counts a notification; `false` if there are too many.
+    fn take_notification(&mut self, bytes: usize) -> bool {
+        let is_bearable = self.notifications.take(bytes, Instant::now());
+        if !is_bearable {
+            self.cutoff.because("it floods its standard output with notifications".to_owned());
+        }
+        is_bearable
+    }
+}
+
+/// A rate limit for lines.
+struct Borne {
+    most: f64,
+    per_second: f64,
+    left: f64,
+    at: Instant,
+}
+
+impl Borne {
+    fn new((most, per_second): (f64, f64)) -> Self {
+        Self { most, per_second, left: most, at: Instant::now() }
+    }
+
+    /// Whether there was none for a while.
+    fn is_first(&self) -> bool {
+        self.left >= self.most
+    }
+
+    fn take(&mut self, bytes: usize, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = now;
+        self.left = (self.left + passed * self.per_second).min(self.most) - 1.0 - bytes.min(LONGEST) as f64 / 1024.0;
+        self.left >= 0.0
+    }
+}
+
+/// An outgoing message.
+struct Outgoing {
+    line: Vec<u8>,
+    ticket: Option<Ticket>,
+}
+
+/// Writes queued messages in order, in as few writes as possible.
+async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Outgoing>) {
+    let (mut batch, mut tickets) = (Vec::new(), Vec::new());
+    while let Some(first) = queue.recv().await {
+        batch.clear();
+        tickets.clear();
+        let mut next = Some(first);
+        while let Some(Outgoing { line, ticket }) = next {
+            if ticket.as_ref().is_none_or(Ticket::start_sending) {
+                batch.extend_from_slice(&line);
+                tickets.extend(ticket);
+            }
+            next = if batch.len() < READ_BUFFER { queue.try_recv().ok() } else { None };
+        }
+        let begun = stdin.write(&batch).await;
+        for ticket in &tickets {
+            ticket.sent(begun.is_ok());
+        }
+        // The reader notices the end of the child too, and unsent requests can be retried.
+        let Ok(begun) = begun else { return };
+        if stdin.write_all(&batch[begun..]).await.is_err() || stdin.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Ensures that a message is one line. Arguments are forwarded as written, so a line break between two tokens would end the
+/// message and let the caller inject another one. JSON strings contain no raw line breaks.
+fn one_line(message: &mut Vec<u8>) {
+    for byte in message.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    message.push(b'\n');
+}
+
+impl Transport<RoleClient> for StdioTransport {
+    type Error = io::Error;
+
+    fn send(&mut self, mut item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        let ticket = self.exchange.outbound(&mut item);
+        let queued = encode(&mut item).map_err(io::Error::from).and_then(|mut line| {
+            one_line(&mut line);
+            let queue = self.outgoing.clone().ok_or(io::ErrorKind::BrokenPipe)?;
+            // Queued here, not in the future: rmcp runs these futures concurrently, and order matters.
+            match queue.try_send(Outgoing { line, ticket }) {
+                Ok(()) => Ok(None),
+                Err(mpsc::error::TrySendError::Full(outgoing)) => Ok(Some((queue, outgoing))),
+                Err(mpsc::error::TrySendError::Closed(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        });
+        async move {
+            match queued? {
+                None => Ok(()),
+                Some((queue, outgoing)) => queue.send(outgoing).await.map_err(|_| io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
+        loop {
+            let line = tokio::select! {
+                biased;
+                () = self.cutoff.reached() => return None,
+                line = self.lines.next() => line,
+            };
+            let (inbound, bytes) = match line {
+                Line::End => return None,
+                Line::Message(line) if line.trim_ascii().is_empty() => (Inbound::Junk, line.len()),
+                Line::Message(line) => (self.exchange.inbound(&line), line.len()),
+                Line::TooLong { head, tail, length } => {
+                    tracing::warn!(server = %self.server, length, "a message is too large");
+                    (self.exchange.fail_oversized(&head, &tail), length)
+                }
+                Line::Endless { length } => {
+                    self.cutoff.because(format!("a line on its standard output exceeds {} MiB", length >> 20));
+                    return None;
+                }
+            };
+            match inbound {
+                Inbound::Junk if !self.take_junk(bytes) => return None,
+                Inbound::Consumed if !self.take_notification(bytes) => return None,
+                Inbound::Answered { id, .. } => return Some(RxJsonRpcMessage::<RoleClient>::response(ServerResult::empty(()), id)),
+                Inbound::Forward(message) => {
+                    if let Ok(message) = serde_json::from_value(message) {
+                        return Some(message);
+                    }
+                    tracing::debug!(server = %self.server, "ignored an invalid message");
+                }
+                Inbound::Consumed | Inbound::Junk => {}
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.outgoing = None;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_lines_that_are_no_messages_are_borne_and_a_flood_of_them_is_not() {
+        let (mut junk, begun) = (Borne::new(JUNK), Instant::now());
+        let bearable = (0..20_000).take_while(|_| junk.take(10, begun)).count();
+        assert!((9_900..=10_000).contains(&bearable), "{bearable}");
+        let (mut junk, mut now) = (Borne::new(JUNK), begun);
+        for _ in 0..100_000 {
+            now += std::time::Duration::from_millis(2);
+            assert!(junk.take(10, now), "a few hundred a second");
+        }
+        let long = (0..20).take_while(|_| junk.take(16 << 20, now)).count();
+        assert_eq!(long, 9, "long ones count for many");
+    }
+}
