@@ -66,8 +66,8 @@ impl TermLists {
         Self { lists, documents: with_terms, positions: documents.len() }
     }
 
-    /// The known terms of a query, each weighted by its inverse document frequency over all documents: `weight * ln(1 + (n
-    /// - df + 0.5) / (df + 0.5))`.
+    /// The known terms of a query, each weighted by its inverse document frequency over all documents:
+    /// `weight * ln(1 + (n - df + 0.5) / (df + 0.5))`.
     pub(super) fn weighted(&self, query: &SparseVector) -> SparseVector {
         let query = canonical_sparse(query);
         let terms = query.indices.into_iter().zip(query.values);
