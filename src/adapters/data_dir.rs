@@ -1,7 +1,7 @@
-//! The folder that holds everything the service writes, owned by one process at a time.
+//! The data folder, owned by one process at a time.
 //!
-//! The lock is the operating system's on an open file (`std::fs::File::try_lock`), so it ends with the process
-//! however that ends; a lock file that is left over locks nothing.
+//! The lock is an operating system lock on an open file (`std::fs::File::try_lock`), so it ends with the process in any
+//! case. A leftover lock file locks nothing.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::adapters::installation::InstallationFile;
 
-/// How long a locked folder is waited for, and between two attempts.
+/// How long to wait for a locked folder, and the pause between two attempts.
 const PATIENCE: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(20);
 const LOCK_FILE: &str = "toolsieve.lock";
@@ -22,32 +22,32 @@ const FILES_FOLDER: &str = "files";
 const INSTALLATION_FILE: &str = "installation";
 const SANDBOXES_FOLDER: &str = "sandboxes";
 
-/// A locked data folder. Dropping it releases the lock: keep it as long as anything in it is open.
+/// A locked data folder. Dropping it releases the lock, so keep it as long as anything in the folder is open.
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
     _lock: File,
 }
 
-/// Why the folder can't be used, and what to do.
+/// Why the folder can't be used, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     #[error("the data folder {} is not a folder: choose another one with --data-dir", path.display())]
     NotAFolder { path: PathBuf },
     #[error(
-        "the data folder {} can't be made or written: give this user the right to, or choose another one with \
+        "the data folder {} can't be created or written: give this user access, or choose another one with \
          --data-dir",
         path.display()
     )]
     NotWritable { path: PathBuf, source: io::Error },
     #[error(
-        "the data folder {} is in use by another process{}: stop that one, or give this one a folder of its own with \
+        "the data folder {} is in use by another process{}: stop that process, or choose another folder with \
          --data-dir",
         path.display(), process_note(*process)
     )]
     InUse { path: PathBuf, process: Option<u32> },
     #[error(
-        "the data folder {} can't be locked: its file system has no file locks, choose one on a local disk with \
+        "the data folder {} can't be locked: its file system does not support file locks; choose one on a local disk with \
          --data-dir",
         path.display()
     )]
@@ -55,10 +55,10 @@ pub enum DataDirError {
 }
 
 impl DataDir {
-    /// Creates the folder where it is missing (open to its owner only) and locks it for this process.
+    /// Creates the folder if it is missing (accessible to its owner only) and locks it for this process.
     ///
     /// # Errors
-    /// [`DataDirError`], which names the folder and what to do.
+    /// [`DataDirError`], which names the folder and a remedy.
     pub fn open(path: &Path) -> Result<Self, DataDirError> {
         let not_writable = |source| DataDirError::NotWritable { path: path.to_owned(), source };
         if path.exists() && !path.is_dir() {
@@ -73,11 +73,11 @@ impl DataDir {
             }
             Err(TryLockError::Error(source)) => return Err(DataDirError::NoLocks { path: path.to_owned(), source }),
         }
-        // On a full disk the message of whoever finds the folder locked says less.
+        // Only the hint in another process's error message is lost, for example on a full disk.
         if let Err(error) = write_process(&mut lock) {
-            tracing::warn!(%error, "the number of the process was not written");
+            tracing::warn!(%error, "could not write the process id to the lock file");
         }
-        // From here on the path must not change its meaning with the working directory.
+        // From here on, the path must not depend on the working directory.
         let path = fs::canonicalize(path).map_err(not_writable)?;
         Ok(Self { path, _lock: lock })
     }
@@ -88,39 +88,39 @@ impl DataDir {
         &self.path
     }
 
-    /// The SQLite file.
+    /// The `SQLite` database.
     #[must_use]
     pub fn database(&self) -> PathBuf {
         database(&self.path)
     }
 
-    /// Which installation the folder belongs to.
+    /// The file with the installation's id.
     #[must_use]
     pub fn installation(&self) -> InstallationFile {
         InstallationFile::new(self.path.join(INSTALLATION_FILE))
     }
 
-    /// The folder of the OAuth tokens of MCP servers. It is made when the first one is kept.
+    /// The folder for OAuth tokens of MCP servers. Created with the first token.
     #[must_use]
     pub fn oauth(&self) -> PathBuf {
         oauth(&self.path)
     }
 
-    /// The folder of the index, a cache that may be deleted while nothing runs. It is made by the index.
+    /// The folder of the index: a cache that may be deleted while the service is stopped. The index creates it.
     #[must_use]
     pub fn index(&self) -> PathBuf {
         self.path.join(INDEX_FOLDER)
     }
 
-    /// The folder of what tools returned as files. It is made by its store.
+    /// The folder of files returned by tools. The file store creates it.
     #[must_use]
     pub fn files(&self) -> PathBuf {
         self.path.join(FILES_FOLDER)
     }
 }
 
-/// Tries for a moment: of a process that was killed while it started a child, the lock is left until that child runs
-/// its own program.
+/// Retries for a moment: after a process was killed while starting a child, that child holds the lock until it executes its
+/// own program.
 fn try_lock(file: &File) -> Result<(), TryLockError> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -131,19 +131,19 @@ fn try_lock(file: &File) -> Result<(), TryLockError> {
     }
 }
 
-/// The SQLite file of a data folder that is not opened.
+/// The database in a data folder that is not opened.
 #[must_use]
 pub fn database(path: &Path) -> PathBuf {
     path.join(DATABASE_FILE)
 }
 
-/// The folder of the OAuth tokens of a data folder that is not opened.
+/// The folder for OAuth tokens in a data folder that is not opened.
 #[must_use]
 pub fn oauth(path: &Path) -> PathBuf {
     path.join(OAUTH_FOLDER)
 }
 
-/// The folder in which sandboxed servers have theirs.
+/// The folder that contains the folders of sandboxed servers.
 #[must_use]
 pub fn sandboxes(path: &Path) -> PathBuf {
     path.join(SANDBOXES_FOLDER)
@@ -165,7 +165,7 @@ fn private_file(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// The process id is for the message of whoever finds the folder locked; the lock is what counts.
+/// The process id appears in the error message of other processes; only the lock itself counts.
 fn write_process(lock: &mut File) -> io::Result<()> {
     lock.set_len(0)?;
     lock.rewind()?;

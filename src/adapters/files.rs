@@ -1,6 +1,6 @@
-//! Files that tools returned, in a folder: one file each, which begins with a line of JSON about the rest.
+//! Files returned by tools, in a folder: one file each, starting with a line of JSON metadata.
 //!
-//! All together they never take more room than configured: whose time has run out goes first, then the oldest.
+//! Their total size stays within the configured limit: expired files are deleted first, then the oldest.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -20,7 +20,7 @@ use crate::service::ports::{FileStore, FileStoreError, StoredFile};
 
 const KEY_FILE: &str = "key";
 const KEY_BYTES: usize = 32;
-/// What a file is called until it is complete.
+/// The extension of an incomplete file.
 const UNFINISHED: &str = "part";
 
 /// The first line of a file.
@@ -32,14 +32,14 @@ struct Head {
     expires: u64,
 }
 
-/// A folder of files. One process per folder: the data folder's lock sees to that.
+/// A folder of files. The data folder's lock ensures that only one process uses it.
 pub struct FileFolder {
     folder: PathBuf,
     max_total_bytes: u64,
     kept: Mutex<Kept>,
 }
 
-/// What is in the folder, in the order in which it goes.
+/// The files in the folder, in order of deletion.
 #[derive(Default)]
 struct Kept {
     files: BTreeSet<(u64, Uuid, u64)>,
@@ -47,10 +47,10 @@ struct Kept {
 }
 
 impl FileFolder {
-    /// Opens the folder, made where it is missing, and removes what has run out.
+    /// Opens or creates the folder and deletes expired files.
     ///
     /// # Errors
-    /// The folder can't be made or read.
+    /// The folder can't be created or read.
     pub fn open(folder: PathBuf, max_total_bytes: u64) -> io::Result<Self> {
         let mut builder = DirBuilder::new();
         builder.recursive(true);
@@ -68,11 +68,11 @@ impl FileFolder {
             let head = head_of(&entry.path()).ok();
             match (id, head) {
                 (Some(id), Some(head)) => kept.add(head.expires, id, entry.metadata()?.len()),
-                // Not ours, and no reason to stay away.
+                // An unknown folder is not a reason to fail.
                 _ if entry.file_type()?.is_dir() => {
-                    tracing::warn!(folder = %entry.path().display(), "a folder among the files is left alone");
+                    tracing::warn!(folder = %entry.path().display(), "ignoring a folder among the files");
                 }
-                // Left over from a process that was killed while it wrote.
+                // Left over from a process that was killed while writing.
                 _ => fs::remove_file(entry.path())?,
             }
         }
@@ -81,7 +81,7 @@ impl FileFolder {
         Ok(store)
     }
 
-    /// The key that links are signed with: made once, kept beside the files, readable by its owner only.
+    /// The key that signs links: generated once, stored next to the files, readable by its owner only.
     ///
     /// # Errors
     /// The file can't be read or written.
@@ -89,7 +89,7 @@ impl FileFolder {
         let path = self.folder.join(KEY_FILE);
         match fs::read(&path) {
             Ok(key) if key.len() == KEY_BYTES => return Ok(SecretSlice::from(key)),
-            // A key that is too short was not written to its end.
+            // A key that is too short was written incompletely.
             Ok(_) => fs::remove_file(&path)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -99,7 +99,7 @@ impl FileFolder {
         Ok(SecretSlice::from(key.to_vec()))
     }
 
-    /// Removes what has run out, and the oldest until so many more bytes fit.
+    /// Deletes expired files, then the oldest until `bytes` more fit.
     fn make_room(&self, kept: &mut Kept, bytes: u64) {
         let now = seconds(SystemTime::now());
         while let Some(&(expires, id, size)) = kept.files.first() {
@@ -110,7 +110,7 @@ impl FileFolder {
             if let Err(error) = fs::remove_file(self.path(id))
                 && error.kind() != ErrorKind::NotFound
             {
-                tracing::warn!(%error, "a file that has run out could not be removed");
+                tracing::warn!(%error, "could not delete a stored file");
             }
         }
     }
@@ -145,7 +145,7 @@ impl FileStore for FileFolder {
             return Err(FileStoreError::TooLarge);
         }
         {
-            // Taken before it is filled: others that save now must find less room.
+            // Reserved before it is written, so that concurrent saves see less room.
             let mut kept = self.kept.lock();
             self.make_room(&mut kept, size);
             kept.add(expires, id, size);
@@ -186,7 +186,7 @@ fn head_of(path: &Path) -> io::Result<Head> {
     Ok(serde_json::from_slice(&line)?)
 }
 
-/// The first line, and where the rest begins.
+/// The metadata, and the start of the content.
 fn parse(file: &[u8]) -> Option<(Head, usize)> {
     let end = file.iter().position(|byte| *byte == b'\n')?;
     Some((serde_json::from_slice(&file[..end]).ok()?, end + 1))

@@ -1,4 +1,4 @@
-//! The file beside the store that says which installation the two are.
+//! The file next to the store with the id of the installation.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -23,7 +23,7 @@ impl InstallationFile {
         &self.0
     }
 
-    /// `None`: there is none yet.
+    /// `None`: the file does not exist.
     ///
     /// # Errors
     /// Those of the file system, and `InvalidData`.
@@ -35,7 +35,7 @@ impl InstallationFile {
         }
     }
 
-    /// It is on the disk when this returns, and the former one stays until then.
+    /// Writes atomically and syncs to disk.
     ///
     /// # Errors
     /// Those of the file system.
@@ -53,7 +53,7 @@ impl InstallationFile {
     }
 }
 
-/// Notes in the file that the store holds what access depends on, before the first of it is kept.
+/// Records in the file that the store holds access-relevant data, before the first of it is stored.
 #[derive(Debug)]
 pub struct AccessMark {
     file: InstallationFile,
@@ -67,11 +67,10 @@ impl AccessMark {
         Self { file, id, is_set: AtomicBool::new(is_set) }
     }
 
-    /// What the store must be named before the mark is set; `None`: it is set.
+    /// The id to store before the mark is set; `None` if it is set already.
     pub(super) fn missing(&self) -> Option<Uuid> {
         (!self.is_set.load(Ordering::Relaxed)).then_some(self.id)
     }
-
     /// # Errors
     /// Those of the file system.
     pub(super) fn set(&self) -> io::Result<()> {

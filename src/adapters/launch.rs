@@ -1,6 +1,6 @@
-//! Becomes the program of an MCP server: this binary is started in its place, ties itself to the service, shuts itself into the sandbox that
-//! the server was given, and executes the program. All of that has to be done by the new process itself, and doing it between `fork` and
-//! `exec` would take unsafe code.
+//! Launches the program of an MCP server: a copy of this binary ties itself to the service, enters the server's sandbox and
+//! then executes the program. The new process has to do all of that itself, and between `fork` and `exec` it would take
+//! unsafe code.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -8,29 +8,29 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// The first word of its command line.
+/// The first argument of a launch.
 pub const WORD: &str = "launch-mcp-server";
 const PARENT: &str = "--parent";
 const SANDBOX: &str = "--sandbox";
 const READ: &str = "--read";
 const WRITE: &str = "--write";
 const PROGRAM: &str = "--";
-/// As shells have it for a program that can't be executed.
+/// The shells' exit code for a program that can't be executed.
 const NOT_EXECUTED: u8 = 126;
 
-/// What is started, and how.
+/// A program to launch, and its restrictions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Launch {
     /// The process with which this one ends.
     pub parent: u32,
     pub sandbox: Option<Grants>,
     pub program: PathBuf,
-    /// What the program is told that it is called, and its arguments.
+    /// The program's `argv`, starting with its name.
     pub name: OsString,
     pub args: Vec<OsString>,
 }
 
-/// Files and folders that a sandboxed process can reach.
+/// The files and folders that a sandboxed process may access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
     pub read: Vec<PathBuf>,
@@ -38,7 +38,7 @@ pub struct Grants {
 }
 
 impl Launch {
-    /// The words behind the name of this binary.
+    /// The arguments for this binary.
     #[must_use]
     pub fn words(self) -> Vec<OsString> {
         let mut words = vec![WORD.into(), PARENT.into(), self.parent.to_string().into()];
@@ -52,7 +52,7 @@ impl Launch {
         words
     }
 
-    /// Reads these words; `None` where they are meant otherwise.
+    /// Parses such arguments; `None` if they mean something else.
     #[must_use]
     pub fn read(words: impl IntoIterator<Item = OsString>) -> Option<Self> {
         let mut words = words.into_iter();
@@ -74,12 +74,12 @@ impl Launch {
         Some(launch)
     }
 
-    /// Executes the program. Returns only where that failed, and has said why.
+    /// Executes the program. Returns only on failure, after reporting it.
     #[must_use]
     pub fn run(self) -> ExitCode {
         let name = self.name.to_string_lossy().into_owned();
         let why = self.execute();
-        // Standard error is the server's own: the service reads it.
+        // Standard error belongs to the server; the service reads it.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), format!("`{name}` was not started: {why}\n").as_bytes());
         ExitCode::from(NOT_EXECUTED)
     }
@@ -98,14 +98,14 @@ impl Launch {
     }
 }
 
-/// From now on the end of the parent, however it ends, is the end of this process and of the program that it becomes.
+/// From now on, this process and the program that replaces it end with the parent, however that ends.
 #[cfg(target_os = "linux")]
 fn end_with(parent: u32) -> Result<(), String> {
     use nix::sys::prctl::set_pdeathsig;
     use nix::sys::signal::Signal;
 
-    set_pdeathsig(Signal::SIGKILL).map_err(|error| format!("it can't be tied to the service: {error}"))?;
-    // It may have ended before.
+    set_pdeathsig(Signal::SIGKILL).map_err(|error| format!("it can't be tied to the service process: {error}"))?;
+    // The parent may have ended already.
     if std::os::unix::process::parent_id() == parent { Ok(()) } else { Err("the service has ended".to_owned()) }
 }
 
@@ -114,7 +114,7 @@ fn end_with(_parent: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Shuts this process in for good, as Landlock does it (`landlock(7)`).
+/// Enters the sandbox irrevocably, with Landlock (`landlock(7)`).
 #[cfg(target_os = "linux")]
 fn enter(grants: &Grants) -> Result<(), String> {
     use landlock::{
@@ -122,15 +122,15 @@ fn enter(grants: &Grants) -> Result<(), String> {
         RulesetError, Scope,
     };
 
-    /// Truncating is among the rights from this version on: without it, a file that can't be opened could be emptied.
+    /// The first version that restricts truncation. Before it, a process could empty a file that it can't open.
     const LEAST: ABI = ABI::V3;
 
-    let unsupported = |error: &dyn Display| format!("it takes Landlock of Linux 6.2 or later, switched on in the kernel ({error})");
+    let unsupported = |error: &dyn Display| format!("it requires Landlock of Linux 6.2 or later, enabled in the kernel ({error})");
     let created = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(LEAST))
         .map_err(|error| unsupported(&error))?
-        // Signals to processes outside, and their abstract sockets, where the kernel knows how.
+        // Signals to outside processes and their abstract sockets, if the kernel supports that.
         .set_compatibility(CompatLevel::BestEffort)
         .scope(Scope::from_all(ABI::V6))
         .and_then(Ruleset::create)
@@ -150,7 +150,7 @@ fn enter(grants: &Grants) -> Result<(), String> {
 
 #[cfg(not(target_os = "linux"))]
 fn enter(_grants: &Grants) -> Result<(), String> {
-    Err("only Linux has what it takes".to_owned())
+    Err("it requires Linux".to_owned())
 }
 
 #[cfg(test)]

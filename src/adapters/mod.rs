@@ -1,5 +1,5 @@
-//! What the ports are made of: MCP servers, the index, the embedder, the store, clients of other services, and what the
-//! system tells: signals and changed files.
+//! Implementations of the ports: MCP servers, index, embedder, store, clients of other services, and system events
+//! (signals, changed files).
 
 pub mod files;
 pub mod index;

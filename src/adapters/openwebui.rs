@@ -1,9 +1,8 @@
-//! A client of Open WebUI's administration interface: puts Toolsieve in, and takes exactly Toolsieve out again.
+//! A client of Open WebUI's admin API: installs Toolsieve, and uninstalls exactly what it installed.
 //!
-//! What is put in: one tool server connection, one more for each toolset that is wanted, and the filter function. All are found
-//! again by their ids, so
-//! installing twice changes nothing, and what others registered is written back as it was read. Nothing is printed
-//! here; reports and errors say what happened.
+//! It installs one tool server connection, one more per requested toolset, and the filter function. All have fixed ids, so
+//! installing twice changes nothing, and entries of others are written back unchanged. Nothing is printed here; reports and
+//! errors describe what happened.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,31 +15,31 @@ use thiserror::Error;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::toolsets::mode::Mode;
 
-/// Identifies our entry among Open WebUI's tool servers; chats know it as `server:toolsieve`.
+/// The id of our entry among Open WebUI's tool servers; chats refer to it as `server:toolsieve`.
 const CONNECTION_ID: &str = "toolsieve";
-/// What the ids of toolsets' connections begin with.
+/// Prefix of the ids of toolset connections.
 const TOOLSET_PREFIX: &str = "toolsieve-";
-/// Identifies our filter among Open WebUI's functions.
+/// The id of our filter among Open WebUI's functions.
 const FUNCTION_ID: &str = "toolsieve";
-/// The title in the filter's front matter, by which a function under our id is known to be ours.
+/// The title in the filter's front matter, which proves that a function with our id is ours.
 const FUNCTION_TITLE: &str = "Toolsieve";
 const DESCRIPTION: &str = "All MCP servers behind one connection, narrowed to what a message needs";
 const FILTER_SOURCE: &str = include_str!("../../webui-filter/filter.py");
 
-/// The first version that runs a filter's `request` hook, without which single functions cannot be narrowed.
+/// The first version that runs a filter's `request` hook. Without it, single functions can't be narrowed.
 const REQUEST_HOOK_SINCE: [u64; 3] = [0, 11, 2];
-/// The first version that fills in placeholders in a connection's headers, by which a list of MCP tools is known to be for a message.
+/// The first version that fills in placeholders in a connection's headers, which tie a list of MCP tools to a message.
 const PLACEHOLDERS_SINCE: [u64; 3] = [0, 9, 6];
-/// Below a place of the service.
+/// The document, relative to a base path of the service.
 const DOCUMENT: &str = "openapi.json";
-/// Below a place of the service: MCP, with the list of the message at hand.
+/// The MCP endpoint with a list per message, relative to a base path of the service.
 const MCP_PATH: &str = "/mcp?mode=message";
-/// Open WebUI fetches the documents of all tool servers before it answers; it gives each of them ten seconds.
+/// Before it responds, Open WebUI fetches the documents of all tool servers, with ten seconds for each.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest part of Open WebUI's own words that goes into an error.
+/// Longest excerpt of Open WebUI's own error message.
 const DETAIL_CHARACTERS: usize = 300;
 
-/// Headers that say on whose behalf, and in which chat, a tool is called; Open WebUI fills the placeholders in.
+/// Headers with the user and the chat of a tool call; Open WebUI fills in the placeholders.
 const IDENTITY_HEADERS: [(&str, &str); 8] = [
     ("X-OpenWebUI-Chat-Id", "{{CHAT_ID}}"),
     ("X-OpenWebUI-Message-Id", "{{MESSAGE_ID}}"),
@@ -52,7 +51,7 @@ const IDENTITY_HEADERS: [(&str, &str); 8] = [
     ("X-OpenWebUI-Model-Id", "{{MODEL_ID}}"),
 ];
 
-/// Which Open WebUI, and as whom.
+/// Address and credentials of Open WebUI.
 #[derive(Clone)]
 pub struct OpenWebUiAccess {
     /// Base URL, such as `http://localhost:3000`.
@@ -61,22 +60,21 @@ pub struct OpenWebUiAccess {
     pub token: String,
 }
 
-/// What to put into Open WebUI.
+/// What to install.
 #[derive(Clone)]
 pub struct InstallOptions {
     pub open_webui: OpenWebUiAccess,
-    /// Base URL of Toolsieve as Open WebUI reaches it, which need not be the one it listens on.
+    /// Base URL of Toolsieve as seen from Open WebUI, which may differ from its listening address.
     pub toolsieve_url: String,
     /// Toolsieve's API key, if it has one.
     pub key: Option<String>,
-    /// Names of toolsets that get connections of their own, beside the one to everything.
+    /// Toolsets with a connection of their own, in addition to the one for all tools.
     pub toolsets: Vec<String>,
-    /// Whether the connections are MCP connections, whose tools are chosen when they are listed, instead of OpenAPI tool servers.
+    /// Whether to use MCP connections, whose tools are selected when they are listed, instead of OpenAPI tool servers.
     pub mcp: bool,
-    /// What the document of the connection to everything shows. `None` leaves an installed one as it is; a new one shows all tools.
+    /// The mode of the document for all tools. `None` keeps that of an installed connection; a new one shows all tools.
     pub mode: Option<Mode>,
-    /// Who may use the connections. `None` leaves an installed connection as the administrator set it, and opens a new
-    /// one to everybody.
+    /// Who may use the connections. `None` keeps the setting of an installed connection, and opens a new one to everybody.
     pub audience: Option<Audience>,
 }
 
@@ -87,7 +85,7 @@ pub enum Audience {
     Administrators,
 }
 
-/// What an installation did.
+/// The result of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstallReport {
     /// Open WebUI's version.
@@ -97,7 +95,7 @@ pub struct InstallReport {
     pub warnings: Vec<InstallWarning>,
 }
 
-/// What an uninstallation took out. Both are false when there was nothing of ours.
+/// The result of an uninstallation. Both are false if nothing of ours was installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UninstallReport {
     pub connection: bool,
@@ -111,30 +109,30 @@ pub enum Change {
     Unchanged,
 }
 
-/// The installation is done, but will not work as it should.
+/// The installation is complete but will not work properly.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InstallWarning {
     #[error(
-        "Open WebUI {version} is older than 0.11.2 and does not ask filters before a model call, so that only whole connections are narrowed: \
+        "Open WebUI {version} is older than 0.11.2 and does not run filters before a model call, so only whole connections are narrowed: \
          update it, or install with --mcp, which narrows single tools from 0.9.6 on"
     )]
     NoRequestHook { version: String },
-    #[error("Open WebUI {version} is older than 0.9.6 and does not say for which message it lists tools: all of them are shown; update it")]
+    #[error(
+        "Open WebUI {version} is older than 0.9.6 and does not state the message when it lists tools, so all tools are shown; update it"
+    )]
     NoMessageInHeaders { version: String },
     #[error(
-        "Open WebUI {version} asks filters before every model call: without --mcp more is narrowed, calls of its API too, and what the model \
-         finds is bound at once"
+        "Open WebUI {version} runs filters before every model call: without --mcp, more is narrowed, including calls over its API, and found \
+         tools are bound at once"
     )]
     McpNotNeeded { version: String },
-    #[error(
-        "Open WebUI could not read {document}: is Toolsieve running, reachable from Open WebUI under this address, and is the key right?"
-    )]
+    #[error("Open WebUI could not read {document}: is Toolsieve running, can Open WebUI reach it at this address, and is the key right?")]
     DocumentUnreadable { document: String },
 }
 
 #[derive(Debug, Error)]
 pub enum OpenWebUiError {
-    #[error("{what} `{value}` is no address: it must begin with http:// or https://, as in http://localhost:3000")]
+    #[error("{what} `{value}` is not a URL: it must begin with http:// or https://, as in http://localhost:3000")]
     Address { what: &'static str, value: String },
     #[error("Open WebUI is not reachable at {url}")]
     Unreachable {
@@ -142,25 +140,26 @@ pub enum OpenWebUiError {
         #[source]
         source: reqwest::Error,
     },
-    #[error("{url} does not answer like Open WebUI; give the address that opens it in a browser")]
+    #[error("{url} does not respond like Open WebUI; give the URL that opens it in a browser")]
     NotOpenWebUi { url: String },
-    #[error("Open WebUI refused the token: it must be the API key or session token of an administrator")]
+    #[error("Open WebUI rejected the token: it must be the API key or session token of an administrator")]
     Unauthorized,
-    #[error("Open WebUI answered {status} when asked to {action}: {detail}")]
+    #[error("Open WebUI returned {status} for the request to {action}: {detail}")]
     Refused { action: &'static str, status: StatusCode, detail: String },
-    #[error("`{0}` is no name of a toolset: it has 1 to 64 letters, digits, - and _")]
+    #[error("`{0}` is not a valid toolset name: use 1 to 64 letters, digits, - and _")]
     Toolset(String),
     #[error("Open WebUI has another function with the id `{FUNCTION_ID}`; remove or rename it first")]
     FunctionIdTaken,
 }
 
-/// Registers the tool server and the filter, or brings what is registered up to date.
+/// Installs or updates the tool server connections and the filter.
 ///
-/// Valves, headers and connection settings that an administrator changed stay, apart from those that say where
-/// Toolsieve is. Filter and connection are switched on.
+/// Valves, headers and connection settings that an admin changed are kept, except those with Toolsieve's address. Filter
+/// and connection are enabled.
 ///
 /// # Errors
-/// See [`OpenWebUiError`]. After an error the connection may be there without the filter; running again completes it.
+/// See [`OpenWebUiError`]. After an error, the connection may exist without the filter; running it again completes the
+/// installation.
 pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebUiError> {
     let toolsieve_url = base_url("Toolsieve's URL", &options.toolsieve_url)?;
     if let Some(name) = options.toolsets.iter().find(|name| ToolsetName::check(name).is_err()) {
@@ -181,7 +180,7 @@ pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebU
     warnings.extend(InstallWarning::of_version(&version, options.mcp));
     let offered = administration.offered_tools().await?;
     for wanted in wanted(options, &toolsieve_url) {
-        // An MCP server is listed without being asked.
+        // MCP servers don't appear in the list of tools.
         if !wanted.is_mcp && !offered.contains(&wanted.tool_id()) {
             warnings.push(InstallWarning::DocumentUnreadable { document: format!("{}/openapi.json", wanted.url) });
         }
@@ -189,7 +188,7 @@ pub async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebU
     Ok(InstallReport { version, connection, filter, warnings })
 }
 
-/// Takes the tool server connection and the filter out, and nothing else.
+/// Removes the tool server connections and the filter, and nothing else.
 ///
 /// # Errors
 /// See [`OpenWebUiError`].
@@ -234,7 +233,7 @@ impl fmt::Debug for InstallOptions {
     }
 }
 
-/// Open WebUI's administration interface, called as one administrator.
+/// Open WebUI's admin API, called as an admin.
 struct Administration {
     client: Client,
     url: String,
@@ -294,14 +293,14 @@ impl Administration {
         Ok(servers.connections.unwrap_or_default())
     }
 
-    /// Writes the whole list; Open WebUI has no way to write one entry.
+    /// Writes the whole list; Open WebUI can't write single entries.
     async fn replace_connections(&self, connections: &[Value]) -> Result<(), OpenWebUiError> {
         let body = json!({ "TOOL_SERVER_CONNECTIONS": connections });
         let request = self.request(Method::POST, "configs/tool_servers").json(&body);
         self.send::<Value>("save the tool servers", request).await.map(drop)
     }
 
-    /// The ids of what Open WebUI has to offer: connections whose documents it could read among them.
+    /// The ids of Open WebUI's tools, including connections whose documents it could read.
     async fn offered_tools(&self) -> Result<Vec<String>, OpenWebUiError> {
         let request = self.request(Method::GET, "tools/");
         let tools: Vec<Listed> = self.send("list the tools", request).await?;
@@ -335,7 +334,7 @@ impl Administration {
             Some(_) => {}
         }
 
-        // A filter runs from the moment it is active, so it gets its valves before.
+        // A filter runs as soon as it is active, so its valves are set first.
         let request = self.function_request(Method::GET, "valves");
         let valves: Option<Map<String, Value>> = self.send("read the filter's valves", request).await?;
         let valves = valves.unwrap_or_default();
@@ -345,7 +344,7 @@ impl Administration {
             self.send::<Value>("set the filter's valves", request).await?;
             change = change.or(Change::Updated);
         }
-        // Open WebUI only toggles.
+        // Open WebUI can only toggle.
         let (active, global) = installed.map_or((false, false), |function| (function.is_active, function.is_global));
         for (already, path) in [(global, "toggle/global"), (active, "toggle")] {
             if !already {
@@ -357,9 +356,9 @@ impl Administration {
         Ok(change)
     }
 
-    /// Our filter; `None` when there is no function under our id.
+    /// Our filter; `None` if there is no function with our id.
     async fn function(&self) -> Result<Option<Function>, OpenWebUiError> {
-        // Asked for one that does not exist, Open WebUI answers 401, as it does for a wrong token: so, the list.
+        // For an unknown function, Open WebUI returns 401, as for a wrong token; hence the list.
         let request = self.request(Method::GET, "functions/");
         let functions: Vec<Listed> = self.send("list the functions", request).await?;
         if !functions.iter().any(|function| function.id == FUNCTION_ID) {
@@ -403,19 +402,19 @@ impl Change {
     }
 }
 
-/// A connection that is put in.
+/// A connection to install.
 struct Wanted {
     id: String,
     title: String,
     description: String,
     url: String,
-    /// What it publishes of the service.
+    /// The base path of what it publishes.
     path: String,
     is_mcp: bool,
 }
 
 impl Wanted {
-    /// As chats and filters know it.
+    /// The id in chats and filters.
     fn tool_id(&self) -> String {
         format!("{}{}", if self.is_mcp { "server:mcp:" } else { "server:" }, self.id)
     }
@@ -451,7 +450,7 @@ fn base_url(what: &'static str, value: &str) -> Result<String, OpenWebUiError> {
     }
 }
 
-/// What Open WebUI says about a refusal, shortened.
+/// Open WebUI's error message, shortened.
 fn detail(body: &[u8]) -> String {
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(value) => match value.get("detail") {
@@ -465,7 +464,7 @@ fn detail(body: &[u8]) -> String {
 }
 
 impl InstallWarning {
-    /// What a version of Open WebUI can't do, or can do better.
+    /// The warning for an older version of Open WebUI.
     fn of_version(version: &str, mcp: bool) -> Option<Self> {
         // Pre-releases such as `0.12.0-dev` count as their release.
         let mut numbers = version.split(['.', '-', '+']).map(|part| part.parse::<u64>().unwrap_or(0));
@@ -496,7 +495,7 @@ fn is_ours(connection: &Value) -> bool {
     is_known && (id == CONNECTION_ID || is_toolset())
 }
 
-/// The list with our entries brought up to date in their places, or added at the end.
+/// The list with our entries updated in place, or appended.
 fn with_ours(mut connections: Vec<Value>, options: &InstallOptions, toolsieve_url: &str) -> (Vec<Value>, Change) {
     let mut change = Change::Unchanged;
     for wanted in wanted(options, toolsieve_url) {
@@ -515,7 +514,7 @@ fn with_ours(mut connections: Vec<Value>, options: &InstallOptions, toolsieve_ur
     (connections, change)
 }
 
-/// Our entry, with everything that `installed` has beyond what we say.
+/// Our entry, with additional members of the installed one.
 fn our_connection(installed: &Value, wanted: &Wanted, options: &InstallOptions) -> Value {
     let mut entry = object(installed);
     let path = if wanted.is_mcp { String::new() } else { document_path(installed, wanted, options.mode) };
@@ -547,7 +546,7 @@ fn our_connection(installed: &Value, wanted: &Wanted, options: &InstallOptions) 
     config.entry("function_name_filter_list").or_insert_with(|| json!(""));
     let grants = match options.audience.unwrap_or(Audience::Everybody) {
         Audience::Everybody => json!([{ "principal_type": "user", "principal_id": "*", "permission": "read" }]),
-        // Without a grant a connection is for administrators.
+        // Without a grant, a connection is visible only to admins.
         Audience::Administrators => json!([]),
     };
     if options.audience.is_some() || !config.contains_key("access_grants") {
@@ -557,7 +556,7 @@ fn our_connection(installed: &Value, wanted: &Wanted, options: &InstallOptions) 
     Value::Object(entry)
 }
 
-/// Where the document of a connection is, below its address.
+/// The path of a connection's document, relative to its URL.
 fn document_path(installed: &Value, wanted: &Wanted, mode: Option<Mode>) -> String {
     let known = installed.get("path").and_then(Value::as_str).filter(|path| path.starts_with(DOCUMENT));
     match (mode.filter(|_| wanted.id == CONNECTION_ID), known) {
@@ -567,7 +566,7 @@ fn document_path(installed: &Value, wanted: &Wanted, mode: Option<Mode>) -> Stri
     }
 }
 
-/// The filter's valves with those that say where Toolsieve is, and which connections are its own.
+/// The filter's valves with Toolsieve's address and the ids of our connections.
 fn with_our_valves(mut valves: Map<String, Value>, options: &InstallOptions, toolsieve_url: &str) -> Map<String, Value> {
     let known = valves.get("connections").and_then(Value::as_str).unwrap_or_default();
     let mut connections: Map<String, Value> = serde_json::from_str(known).unwrap_or_default();

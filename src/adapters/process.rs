@@ -1,26 +1,26 @@
-//! What this process uses, read where the system tells it: in `/proc`. On other systems nothing is told.
+//! Resource usage of this process, from `/proc`. Not available on other systems.
 
 use std::io;
 
 use crate::service::ports::ProcessState;
 
-/// From now on other processes of this user, the MCP servers among them, can't read the memory and the environment of this one, where keys
-/// are, and no core dump holds them. Root still can, and so debug it (`prctl(2)`, `PR_SET_DUMPABLE`).
+/// From now on, other processes of this user, including MCP servers, can't read this process's memory or environment, which
+/// contain keys, and core dumps are disabled. Root still can, and so can debug it (`prctl(2)`, `PR_SET_DUMPABLE`).
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub fn hide() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     nix::sys::prctl::set_dumpable(false)?;
     Ok(())
 }
 
-/// The state of now; `None` where the system does not tell it.
+/// The current usage; `None` if the system does not report it.
 #[must_use]
 pub fn read() -> Option<ProcessState> {
     #[cfg(target_os = "linux")]
     {
-        linux().inspect_err(|error| tracing::debug!(%error, "what the process uses could not be read")).ok()
+        linux().inspect_err(|error| tracing::debug!(%error, "could not read the resource usage")).ok()
     }
     #[cfg(not(target_os = "linux"))]
     None

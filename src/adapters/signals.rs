@@ -1,36 +1,36 @@
-//! What the system tells the process: to stop (`SIGTERM`, `SIGINT`, `SIGQUIT`), or `SIGHUP`, which is a request to reload or the end of the
-//! terminal that the service was started on.
+//! Signals of the system: stop (`SIGTERM`, `SIGINT`, `SIGQUIT`) and `SIGHUP`, which means either reload or the end of the
+//! terminal.
 
 use std::fs::{self, File};
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal means.
+/// The meaning of a `SIGHUP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hangup {
     Reload,
-    /// Nobody could stop the service with a key any more.
+    /// The terminal is gone, so nobody could stop the service with a key any more.
     TerminalGone,
 }
 
 pub struct Hangups {
     signals: Signal,
-    /// Whether the end of the terminal is to be the end of the service: not where it was started with `nohup`.
+    /// Whether the service ends with its terminal: not if it was started with `nohup`.
     ends_with_terminal: bool,
 }
 
 impl Hangups {
-    /// From now on the signal does not end the process.
+    /// From now on, the signal does not kill the process.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn listen() -> io::Result<Self> {
         let ends_with_terminal = has_terminal() && !is_ignored();
         Ok(Self { signals: signal(SignalKind::hangup())?, ends_with_terminal })
     }
 
-    /// The next one; never comes back where there can be none.
+    /// The next signal; pending forever if there can be none.
     pub async fn next(&mut self) -> Hangup {
         if self.signals.recv().await.is_none() {
             std::future::pending::<()>().await;
@@ -39,8 +39,8 @@ impl Hangups {
     }
 }
 
-/// Requests to stop. A process has one of these: whoever else listens to these signals takes their effect from the process without being
-/// able to stop it.
+/// Requests to stop. A process has only one of these: any other listener would take the signals' effect away without being
+/// able to stop the process.
 pub struct Stops {
     terminate: Signal,
     interrupt: Signal,
@@ -48,16 +48,16 @@ pub struct Stops {
 }
 
 impl Stops {
-    /// From now on these signals do not end the process by themselves.
+    /// From now on, these signals do not kill the process by themselves.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn listen() -> io::Result<Self> {
         let [terminate, interrupt, quit] = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
         Ok(Self { terminate: terminate?, interrupt: interrupt?, quit: quit? })
     }
 
-    /// Whether the next request leaves time for what is under way: `SIGTERM` does, a key of the terminal does not.
+    /// Waits for a request. `true` if running calls may finish: after `SIGTERM`, but not after a key in the terminal.
     pub async fn next(&mut self) -> bool {
         tokio::select! {
             _ = self.terminate.recv() => true,
@@ -71,7 +71,7 @@ fn has_terminal() -> bool {
     File::open("/dev/tty").is_ok()
 }
 
-/// Whether the process was started with the signal ignored, as Linux tells it.
+/// Whether the process was started with the signal ignored, according to Linux.
 fn is_ignored() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tiktoken_rs::CoreBPE;
 
-/// The vocabulary takes tens of megabytes and is needed only when tools are new: it goes when it was idle this long.
+/// The vocabulary takes tens of megabytes and is needed only for new tools, so it is dropped after this idle time.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// Holds the vocabulary while it is in use.
@@ -16,7 +16,7 @@ pub struct TokenCounter {
 }
 
 impl TokenCounter {
-    /// Tokens of each text. Blocking, CPU-bound.
+    /// The token count of each text. Blocking and CPU-bound.
     #[must_use]
     pub fn count(&self, texts: &[String]) -> Vec<u32> {
         let mut held = self.vocabulary.lock();

@@ -1,7 +1,7 @@
-//! Tells when files may have another content.
+//! Notifies when files may have changed.
 //!
-//! Folders are watched, not files: editors put a new file in the place of the old one. Symbolic links on the way are
-//! watched too, because a `ConfigMap` of Kubernetes changes by one link of a folder that is swapped.
+//! Watches folders instead of files, because editors replace files. Symbolic links on the way are watched too, because a
+//! Kubernetes `ConfigMap` changes by swapping a link.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,22 +13,22 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-/// How long it has to be quiet before a change is told: files are written in steps.
+/// Quiet time before a notification: files are written in several steps.
 const DEBOUNCE: Duration = Duration::from_millis(500);
-/// A change is told after this time, however much goes on.
+/// Longest delay of a notification.
 const LONGEST: Duration = Duration::from_secs(3);
-/// Links that are followed from one file; more is a circle.
+/// Most links to follow for one file; more means a cycle.
 const MAX_LINKS: usize = 40;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    #[error("the system watches no files: {0}")]
+    #[error("the system can't watch files: {0}")]
     NoWatcher(#[source] notify::Error),
     #[error("{} can't be watched: {source}", folder.display())]
     Folder { folder: PathBuf, source: notify::Error },
 }
 
-/// Watches as long as it lives.
+/// Watches until it is dropped.
 pub struct FileWatch {
     watcher: RecommendedWatcher,
     files: Vec<PathBuf>,
@@ -49,7 +49,7 @@ impl FileWatch {
             let is_meant = match &event {
                 Ok(event) if matches!(event.kind, EventKind::Access(_)) => false,
                 Ok(event) => event.paths.is_empty() || event.paths.iter().any(|path| meant.load().contains(path)),
-                // Something may have been lost.
+                // Events may have been lost.
                 Err(_) => true,
             };
             if is_meant {
@@ -63,17 +63,17 @@ impl FileWatch {
         Ok(watch)
     }
 
-    /// Waits until something has happened to a file and it is quiet again.
+    /// Waits until a file has changed and is quiet again.
     pub async fn changed(&mut self) {
         self.touched.notified().await;
         let latest = Instant::now() + LONGEST;
         while timeout_at(latest.min(Instant::now() + DEBOUNCE), self.touched.notified()).await.is_ok() {}
         if let Err(error) = self.look() {
-            tracing::warn!(%error, "a configuration file is not watched any more; a SIGHUP still reloads");
+            tracing::warn!(%error, "a configuration file is no longer watched; SIGHUP still reloads it");
         }
     }
 
-    /// Watches what the files are found by now.
+    /// Updates the watched folders.
     fn look(&mut self) -> Result<(), WatchError> {
         let mut entries = BTreeSet::new();
         for file in &self.files {
@@ -81,9 +81,9 @@ impl FileWatch {
         }
         let folders: BTreeSet<PathBuf> = entries.iter().filter_map(|entry| entry.parent()).map(Path::to_owned).collect();
         self.entries.store(Arc::new(entries));
-        // All of them anew: a folder may be another one of the same name.
+        // All of them anew: a folder may have been replaced by one with the same name.
         for folder in std::mem::take(&mut self.folders) {
-            // It may be gone.
+            // The folder may be gone.
             let _ = self.watcher.unwatch(&folder);
         }
         for folder in folders {
@@ -96,7 +96,7 @@ impl FileWatch {
     }
 }
 
-/// Notes the path, with its links followed, and every link on the way.
+/// Records the path with resolved links, and every link on the way.
 fn follow(path: &Path, entries: &mut BTreeSet<PathBuf>, links: usize) {
     let mut present = PathBuf::new();
     let mut components = path.components();
@@ -106,7 +106,7 @@ fn follow(path: &Path, entries: &mut BTreeSet<PathBuf>, links: usize) {
         let parent = present.parent().unwrap_or(Path::new("/")).to_owned();
         entries.insert(present);
         if links > 0 {
-            // An absolute target takes the place of the whole.
+            // An absolute target replaces the whole path.
             follow(&parent.join(target).join(components.as_path()), entries, links - 1);
         }
         return;

@@ -1,4 +1,4 @@
-//! Work that goes on for as long as the service runs.
+//! Background tasks that run as long as the service.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::service::ports::{ComputedStore, recovered};
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::supervision::Supervised;
 
-/// How often it is looked for keys that have expired.
+/// How often to check for expired keys.
 const EXPIRING: Duration = Duration::from_secs(30);
 
-/// Stops the server when the process is told to stop.
+/// Stops the server when the process receives a stop signal.
 pub(super) fn follow_stops(mut stops: Stops, server: Stopper, stop: CancellationToken) -> JoinHandle<()> {
     until(stop, async move {
         loop {
             let graceful = stops.next().await;
-            // Before anything else, and waited for by nobody: the next request is heard meanwhile.
+            // First of all, and without waiting, so that the next signal is still handled.
             server.begin_stop(graceful);
-            tracing::info!(graceful, "told to stop");
+            tracing::info!(graceful, "received a stop signal");
         }
     })
 }
@@ -42,7 +42,7 @@ fn until(stop: CancellationToken, work: impl Future<Output = ()> + Send + 'stati
     })
 }
 
-/// Teaches the gate now, and again whenever the embedder can what it could not before.
+/// Teaches the gate now, and whenever the embedder becomes available.
 pub(super) fn teach(
     retrieve: Arc<Retrieve>,
     store: Arc<dyn ComputedStore>,
@@ -59,7 +59,7 @@ pub(super) fn teach(
     })
 }
 
-/// Seals with the present key what former ones have sealed.
+/// Re-encrypts secrets that were encrypted with a former key.
 pub(super) fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHandle<()> {
     until(stop, async move {
         let mut part = Supervised::new("resealing");
@@ -67,11 +67,10 @@ pub(super) fn reseal(secrets: Arc<Secrets>, stop: CancellationToken) -> JoinHand
     })
 }
 
-/// Ends MCP sessions, and with them their streams and calls, as soon as the key that let their caller in is revoked or has another secret,
-/// and soon after it has expired.
+/// Ends MCP sessions, with their streams and calls, as soon as their key is revoked or rotated, and soon after it expires.
 pub(super) fn end_sessions(keys: Arc<Keys>, sessions: Arc<McpSessions>, stop: CancellationToken) -> JoinHandle<()> {
     until(stop, async move {
-        let mut part = Supervised::new("ends of keys");
+        let mut part = Supervised::new("expiry of keys");
         while part.panicked(end_sessions_without_key(&keys, &sessions)).await {}
     })
 }
@@ -103,7 +102,7 @@ pub(super) fn keep_indexed(indexing: Indexing, stop: CancellationToken) -> JoinH
     })
 }
 
-/// Reloads at a `SIGHUP`, and when one of these files has changed.
+/// Reloads on `SIGHUP`, and when one of these files changes.
 pub(super) fn follow_changes(
     reload: &Arc<Reload>,
     hangups: Hangups,
@@ -117,7 +116,7 @@ pub(super) fn follow_changes(
     } else {
         FileWatch::start(files)
             .inspect(|_| tracing::info!(files = files.len(), "watching the configuration"))
-            .inspect_err(|error| tracing::warn!(%error, "the configuration is not watched; a SIGHUP still reloads it"))
+            .inspect_err(|error| tracing::warn!(%error, "the configuration is not watched; SIGHUP still reloads it"))
             .ok()
     };
     let (follower, stopped) = (Arc::clone(reload), stop.clone());
@@ -130,7 +129,7 @@ pub(super) fn follow_changes(
     (reloading, watching)
 }
 
-/// What asks for a reload, or for the end.
+/// The sources of reloads and of the end.
 struct Watching {
     files: Option<FileWatch>,
     hangups: Hangups,
@@ -142,7 +141,7 @@ struct Watching {
 impl Watching {
     async fn follow(&mut self) {
         if self.files.is_some() {
-            // What changed between reading and watching.
+            // Changes between reading and watching.
             let _ = self.triggers.send(Trigger::Files).await;
         }
         loop {

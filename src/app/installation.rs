@@ -1,4 +1,4 @@
-//! Whether the store is the one that belongs to the data folder.
+//! Checks that the store belongs to the data folder.
 
 use uuid::Uuid;
 
@@ -7,18 +7,19 @@ use crate::adapters::installation::{AccessMark, InstallationFile};
 use crate::domain::installation::settle;
 use crate::service::ports::{Store, StoreError};
 
-/// Lets store and folder name the same installation, and returns what marks the folder once there is something to lose.
+/// Ensures that store and folder have the same installation id, and returns the mark to set once there is something to
+/// lose.
 ///
 /// # Errors
-/// [`StartError`]: the store is another one than the folder says, or one of them can't be read.
+/// [`StartError`]: the store does not belong to the folder, or one of them can't be read.
 pub(super) async fn settled(store: &dyn Store, file: InstallationFile) -> Result<AccessMark, StartError> {
     let unreadable = |source| StartError::Installation { file: file.path().to_owned(), source };
     let folder = file.read().map_err(unreadable)?;
     let (stored, has) = stored(store).await.map_err(StartError::Keys)?;
     let installation =
         settle(stored, has, folder, Uuid::new_v4).map_err(|reason| StartError::OtherStore { file: file.path().to_owned(), reason })?;
-    // A full disk keeps no service from starting. The folder never says more than the store: what fails here is done with the first
-    // rule or key, or at the next start.
+    // A full disk does not prevent the start. The folder never claims more than the store: a failed write is repeated with
+    // the first rule or key, or at the next start.
     let written = if stored == Some(installation.id) { Ok(()) } else { store.set_installation(installation.id).await };
     let written = match written {
         Ok(()) if folder == Some(installation) => Ok(()),
@@ -26,7 +27,7 @@ pub(super) async fn settled(store: &dyn Store, file: InstallationFile) -> Result
         Err(error) => Err(error.to_string()),
     };
     if let Err(error) = &written {
-        tracing::warn!(error, file = %file.path().display(), "the id of the installation was not written");
+        tracing::warn!(error, file = %file.path().display(), "could not write the id of the installation");
     }
     Ok(AccessMark::new(file, installation.id, written.is_ok() && installation.had_rules_or_keys))
 }
@@ -35,8 +36,8 @@ async fn stored(store: &dyn Store) -> Result<(Option<Uuid>, bool), StoreError> {
     Ok((store.installation().await?, has_access(store).await?))
 }
 
-/// Rules of the settings file match by tags and toolsets, and an approval is what a changed definition is held against: without them
-/// less is blocked.
+/// Rules of the settings file refer to tags and toolsets, and approvals are the baseline of changed definitions: without
+/// these, less is blocked.
 async fn has_access(store: &dyn Store) -> Result<bool, StoreError> {
     Ok(store.policy().await?.is_some()
         || !store.api_keys().await?.is_empty()

@@ -1,4 +1,4 @@
-//! The address that is listened on, who gets in, and what is behind it.
+//! The listening socket, its limits, and the HTTP server on it.
 
 use std::future::poll_fn;
 use std::net::{SocketAddr, TcpListener};
@@ -30,21 +30,21 @@ use crate::http::state::State;
 use crate::service::access::keys::Keys;
 use crate::settings::{HttpSettings, LiveSettings, StartSettings};
 
-/// How long calls in flight may go on after the service was told to stop, in seconds.
+/// How long running calls may continue after a stop signal, in seconds.
 pub(super) const SHUTDOWN_SECONDS: u64 = 5;
-/// Connections that the system keeps for us until they are accepted.
+/// Connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 2048;
-/// How long the first head of a connection may take. Of later ones [`Connections`] takes care.
+/// Time limit for the first request head of a connection. [`Connections`] handles later ones.
 const FIRST_HEAD: Duration = Duration::from_secs(5);
-/// How long a peer that is sent away with its request half read may take to hear it.
+/// How long to linger for a peer whose request was rejected before it was completely read.
 const LINGER: Duration = Duration::from_secs(1);
-/// The most connections, whatever the system grants.
+/// Most connections, whatever the system allows.
 const MOST: usize = 51_200;
-/// The fewest; with fewer the service would not be one.
+/// Fewest connections; with fewer, the service would be useless.
 const FEWEST: usize = 16;
-/// Connections on which nobody has shown a key. Callers have one for some milliseconds each.
+/// Most connections without an authenticated request. A caller's connection is in this state for a few milliseconds.
 const STRANGERS: usize = 1_024;
-/// Descriptors that stay free for servers that are started later, files and the store.
+/// Descriptors reserved for servers that start later, files and the store.
 const RESERVED: u64 = 24;
 
 fn access(settings: &StartSettings) -> Access {
@@ -60,7 +60,7 @@ fn access(settings: &StartSettings) -> Access {
 
 pub(super) fn admission(start: &StartSettings, live: &LiveSettings, keys: &Arc<Keys>) -> Admission {
     if start.http.api_key.is_some() && start.access.admin_key.is_none() {
-        tracing::info!("access.admin_key is not set: nobody can administer keys");
+        tracing::info!("access.admin_key is not set: keys can't be managed");
     }
     Admission {
         access: access(start),
@@ -73,7 +73,7 @@ pub(super) fn admission(start: &StartSettings, live: &LiveSettings, keys: &Arc<K
     }
 }
 
-/// Takes the address. Who connects waits until the service is there.
+/// Binds the address. Clients wait in the backlog until the service is ready.
 pub(super) fn bind(settings: &HttpSettings) -> Result<(TcpListener, SocketAddr), StartError> {
     let address = SocketAddr::new(settings.host, settings.port);
     let bind = || {
@@ -96,7 +96,7 @@ pub(super) fn listen(
     let failed = |source| StartError::Listen { address, source };
     let (http, as_mcpo) = (&settings.http, settings.mcpo.is_some());
     if http.public_url.is_none() {
-        tracing::warn!("http.public_url is not set: answers carry no links");
+        tracing::warn!("http.public_url is not set: responses contain no links");
     }
     let workers = thread::available_parallelism().map_or(2, NonZeroUsize::get);
     let (limits, each) = connection_limits(descriptors::raised(), workers);
@@ -110,7 +110,7 @@ pub(super) fn listen(
     let builder = Server::build()
         .workers(workers)
         .max_concurrent_connections(each)
-        // It would hear them only once it is polled. `Stops` does before.
+        // The server would handle them only once it is polled; `Stops` handles them before.
         .disable_signals()
         .shutdown_timeout(SHUTDOWN_SECONDS);
     let stopping = builder.graceful_shutdown_signal();
@@ -139,7 +139,7 @@ pub(super) fn listen(
             .keep_alive(KEEP_ALIVE)
             .client_request_timeout(FIRST_HEAD)
             .client_disconnect_timeout(LINGER)
-            // A caller that goes away cancels its call; half-closed connections would hide that.
+            // A disconnected caller cancels its call; half-closed connections would hide the disconnect.
             .h1_allow_half_closed(false)
             .on_connect_ext(|io: &Io<Stream>, data| {
                 data.insert(Arc::clone(io.connection()));
@@ -150,24 +150,24 @@ pub(super) fn listen(
     Ok(builder.map_err(failed)?.run())
 }
 
-/// How many connections there may be, and how many each worker takes before it leaves the others to the system. The rest of the
-/// descriptors is for servers, files and the store.
+/// The limit on connections, and how many each worker accepts before it leaves the rest to the kernel. Other descriptors
+/// are reserved for servers, files and the store.
 fn connection_limits(descriptors: Descriptors, workers: usize) -> (ConnectionLimits, usize) {
     let reserved = descriptors.open + (descriptors.most / 8).max(RESERVED);
     let room = usize::try_from(descriptors.most.saturating_sub(reserved)).unwrap_or(usize::MAX);
     let taken = room.clamp(FEWEST, MOST);
     if room < FEWEST {
-        tracing::warn!(descriptors.most, connections = taken, "few descriptors: raise the limit (ulimit -n, LimitNOFILE)");
+        tracing::warn!(descriptors.most, connections = taken, "few file descriptors: raise the limit (ulimit -n, LimitNOFILE)");
     }
     let each = taken.div_ceil(workers);
-    // A few less, so that there is always one for somebody who has a key.
+    // A few less, so that a caller with a key always gets a connection.
     (ConnectionLimits { most: taken - taken / 8 - 1, strangers: STRANGERS }, each)
 }
 
-/// Plain, or with TLS on it.
+/// Plain or TLS.
 type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-/// Speaks HTTP on each connection, and TLS before, under the eyes of the table of connections.
+/// Serves HTTP, optionally over TLS, on connections tracked by the connection table.
 fn watched<S>(
     service: S,
     tls: Option<TlsAcceptor>,
@@ -203,11 +203,11 @@ where
         None => Either::Left(stream),
         Some(tls) => match tls.accept(stream).await {
             Ok(stream) => Either::Right(Box::new(stream)),
-            Err(error) => return tracing::debug!(%error, "no TLS with a client"),
+            Err(error) => return tracing::debug!(%error, "TLS handshake with a client failed"),
         },
     };
     if poll_fn(|context| service.poll_ready(context)).await.is_ok() {
-        // What ends a connection is the peer's business.
+        // How a connection ends is the peer's business.
         let _ = service.call((Io::new(stream, connection), Protocol::Http1, peer)).await;
     }
 }

@@ -80,7 +80,7 @@ use crate::service::toolsets::sessions::Sessions;
 use crate::service::toolsets::toolsets::Toolsets;
 use crate::settings::Settings;
 
-/// The service, listening.
+/// The running service.
 pub struct Application {
     server: Server,
     address: SocketAddr,
@@ -88,7 +88,7 @@ pub struct Application {
     servers: Arc<dyn ToolServers>,
     store: Arc<SqliteStore>,
     reload: Arc<Reload>,
-    /// Ends streams on which nothing is answered.
+    /// Ends idle streams.
     closing: CancellationToken,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
@@ -97,7 +97,7 @@ pub struct Application {
 }
 
 impl StartError {
-    /// Whether the configuration is wrong: another start would fail too.
+    /// Whether the configuration is invalid, so that another start would fail too.
     #[must_use]
     pub fn is_invalid_configuration(&self) -> bool {
         matches!(self, Self::Embedder(embed::OpenError::Folder { .. }) | Self::OtherStore { .. } | Self::Installation { .. })
@@ -111,21 +111,21 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] OpenError),
     #[error(
-        "{} names an installation that had keys, rules, toolsets, tags or approvals, and toolsieve.db beside it is not its database: \
-         {reason}. Starting would let everybody use what was blocked. Restore toolsieve.db from a backup. To use this database all the \
-         same, and go on without all of that, delete {}",
+        "{} names an installation that had keys, rules, toolsets, tags or approvals, and toolsieve.db next to it is not its database: \
+         {reason}. Starting would allow access to blocked tools. Restore toolsieve.db from a backup. To use this database anyway, \
+         without any of that data, delete {}",
         file.display(), file.display()
     )]
     OtherStore { file: PathBuf, reason: Mismatch },
-    #[error("{} can't be read: restore it from a backup, or delete it if toolsieve.db beside it is the right database", file.display())]
+    #[error("{} can't be read: restore it from a backup, or delete it if toolsieve.db next to it is the right database", file.display())]
     Installation { file: PathBuf, source: io::Error },
-    #[error("callers can't be told: {0}")]
+    #[error("callers can't be authenticated: {0}")]
     Keys(StoreError),
     #[error("the toolsets can't be read: {0}")]
     Toolsets(StoreError),
-    #[error("what is known about tools can't be read: {0}")]
+    #[error("the tool metadata can't be read: {0}")]
     ToolFacts(StoreError),
-    #[error("the policy can't be put in force: {0}")]
+    #[error("the policy can't be applied: {0}")]
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -135,14 +135,14 @@ pub enum StartError {
     Files(io::Error),
     #[error("no HTTP client: {0}")]
     Client(reqwest::Error),
-    #[error("signals can't be heard: {0}")]
+    #[error("signals can't be handled: {0}")]
     Signal(io::Error),
     #[error("can't listen on {address}: {source}. Choose another port with --port.")]
     Listen { address: SocketAddr, source: io::Error },
 }
 
 impl Application {
-    /// Starts everything; returns when the service listens. MCP servers connect in the background.
+    /// Starts everything and returns when the service listens. MCP servers connect in the background.
     ///
     /// # Errors
     /// [`StartError`]
@@ -151,7 +151,7 @@ impl Application {
         let started = Instant::now();
         let stop = CancellationToken::new();
         let hangups = Hangups::listen().map_err(StartError::Signal)?;
-        // Before anything is started: an address that is in use starts nothing.
+        // Before anything else, so that an address in use starts nothing.
         let (listener, address) = bind(&settings.start.http)?;
         let (start, live) = (settings.start.clone(), settings.live.clone());
         let data_dir = DataDir::open(&start.store.data_dir)?;
@@ -342,7 +342,7 @@ impl Application {
                 return Err(error);
             }
         };
-        // Before anybody can know that the service is there: from here on a request to stop waits until it can be granted.
+        // Before anyone can know that the service exists: from here on, a stop signal waits until it can be handled.
         let stops = Stops::listen().map_err(StartError::Signal)?;
         tracing::info!(%address, data_dir = %start.store.data_dir.display(), servers = server_count, "listening");
         let watched = if start.reload.watch { settings.sources.files() } else { Vec::new() };
@@ -385,7 +385,7 @@ impl Application {
         self.address
     }
 
-    /// Where this machine reaches the service.
+    /// The service's URL on this machine.
     #[must_use]
     pub fn url(&self) -> String {
         let host = if self.address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { self.address.ip().to_string() };
@@ -394,23 +394,23 @@ impl Application {
         format!("{scheme}://{host}:{}", self.address.port())
     }
 
-    /// Takes over a changed configuration when used.
+    /// Applies a changed configuration.
     #[must_use]
     pub fn reload(&self) -> Arc<Reload> {
         Arc::clone(&self.reload)
     }
 
-    /// Stops the application when used.
+    /// Stops the application.
     #[must_use]
     pub fn handle(&self) -> Stopper {
         stopper(&self.server, &self.closing)
     }
 
-    /// Serves until SIGINT, SIGTERM or [`Application::handle`] say stop, then ends every child process and writes
-    /// down what waits.
+    /// Serves until SIGINT, SIGTERM or [`Application::handle`] stops it, then ends every child process and writes pending
+    /// data.
     ///
     /// # Errors
-    /// What the listener died of.
+    /// The listener's error.
     pub async fn run(self) -> io::Result<()> {
         let result = self.server.await;
         tracing::info!("stopping");
@@ -435,7 +435,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Takes no more requests and resolves when those under way are answered, within bounds; without `graceful`, at once.
+    /// Rejects new requests and resolves when running ones are answered, within bounds; without `graceful`, at once.
     pub async fn stop(&self, graceful: bool) {
         self.closing.cancel();
         self.server.stop(graceful).await;

@@ -1,4 +1,4 @@
-//! Parts of the service as the settings want them.
+//! Builds single parts of the service from the settings.
 
 use std::io;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::service::supervision::Supervised;
 use crate::service::toolsets::toolsets::Toolsets;
 use crate::settings::{LlmSettings, McpoSettings, QdrantSettings, StartSettings};
 
-/// Files can only be handed out under an address that callers know.
+/// `None` without a public URL, because links to files need one.
 pub(super) fn files(data_dir: &DataDir, start: &StartSettings) -> io::Result<Option<Arc<Files>>> {
     let Some(public_url) = &start.http.public_url else { return Ok(None) };
     let folder = FileFolder::open(data_dir.files(), start.files.max_total_bytes)?;
@@ -55,13 +55,13 @@ pub(super) fn mcp_options(settings: &StartSettings, data_dir: &DataDir) -> Resul
     })
 }
 
-/// Whoever can be asked for a judgement.
+/// The configured judges.
 pub(crate) fn judges(settings: &LlmSettings) -> Result<Judges, StartError> {
     let client = llm::client_builder().build().map_err(StartError::Client)?;
     Ok(Judges::new(Arc::new(ChatModels::new(client, settings.clone())), settings.clone()))
 }
 
-/// What is written about tools, and who has a language model write more, where that is wanted.
+/// The enrichments, and the enricher if it is enabled.
 pub(super) fn enrichment(
     settings: &LlmSettings,
     current: &Arc<CurrentCatalog>,
@@ -82,7 +82,7 @@ pub(super) fn enrichment(
     Ok((admin, task))
 }
 
-/// Hands settings that can change to the use cases that go by them.
+/// Applies changeable settings to the use cases.
 pub(super) fn apply(
     execute: Arc<Execute>,
     current: Arc<CurrentCatalog>,
@@ -100,7 +100,7 @@ pub(super) fn apply(
     })
 }
 
-/// The same, with what tools are made of. The catalog follows when it is told of the servers, after this.
+/// The same, including the settings that affect tools. The catalog follows when it receives the servers, after this.
 pub(super) fn apply_to_tools(apply: Apply, facts: Arc<Facts>, definitions: Arc<Definitions>) -> Apply {
     Box::new(move |live| {
         apply(live);
@@ -126,7 +126,7 @@ pub(super) fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &s
     Ok(Arc::new(AnnouncedIndex::over(RemoteIndex::open(options)?)))
 }
 
-/// What all documents have in common.
+/// The shared options of all documents.
 #[must_use]
 pub fn publish_options(settings: &StartSettings) -> PublishOptions {
     let secured = settings.http.api_key.is_some() || settings.access.admin_key.is_some();

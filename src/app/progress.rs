@@ -1,4 +1,4 @@
-//! Progress of work in the background: a bar on a terminal when it takes longer, a log line at its end.
+//! Progress of background work: a bar on a terminal if it takes long, and a log line at its end.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +9,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::adapters::index::IndexProgress;
 use crate::service::catalog::indexing::OnProgress;
 
-/// Work that is done sooner shows nothing.
+/// Shorter work shows nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Work under way.
+/// Running work.
 struct Work {
     since: Instant,
     bar: Option<ProgressBar>,

@@ -1,5 +1,5 @@
-//! What holds for any bytes that servers send: functions that panic where it does not. For fuzz targets (`tests/fuzz`) and for
-//! tests, which feed them a corpus and mutations of it; nothing of the service calls them.
+//! Invariants over arbitrary server input, as functions that panic on a violation. They are for fuzz targets (`tests/fuzz`)
+//! and for tests with a corpus and mutations of it; the service does not call them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,29 +16,29 @@ use crate::domain::execution::arguments::{ArgumentsValidator, Verdict, object};
 use crate::domain::execution::outcome::{self, Limit, Part, ToolAnswer};
 use crate::domain::text::json;
 
-/// No published schema is longer, as JSON text.
+/// Largest published schema as JSON text.
 const MAX_PUBLISHED: usize = 1_000_000;
 /// Longest published name.
 const MAX_NAME: usize = 64;
-/// Longest text of a tool's error, with the note that it was cut.
+/// Longest tool error, including the truncation note.
 const MAX_ERROR_CHARACTERS: usize = 4_100;
-/// What a limited body may have beside its texts: the notice, brackets and commas.
+/// Allowance for a truncated body beyond its texts: the notice, brackets and commas.
 const NOTICE: usize = 1_000;
 
-/// An input schema is compiled to a valid one of bounded size that is compiled to itself.
+/// An input schema compiles to a valid one of bounded size, and compiling that one changes nothing.
 ///
 /// # Panics
-/// Where that does not hold.
+/// On a violation.
 pub fn schema(bytes: &[u8]) {
     let Ok(source) = serde_json::from_slice::<Value>(bytes) else { return };
     compiled(&InputSchema::compile(Arc::new(source)));
 }
 
-/// `{"tools": […], "arguments": […]}`, as `tools/list` answers and as a caller sends: every tool that is taken has a name, a text and
-/// a schema that can be published, and arguments that its server allows are allowed.
+/// `{"tools": […], "arguments": […]}`, as in `tools/list` and in calls: every accepted tool has a publishable name, text
+/// and schema, and the published schema accepts arguments that its server accepts.
 ///
 /// # Panics
-/// Where that does not hold.
+/// On a violation.
 pub fn tools(bytes: &[u8]) {
     let Ok(mut list) = serde_json::from_slice::<Value>(bytes) else { return };
     let Some(Value::Array(raw)) = list.get_mut("tools").map(Value::take) else { return };
@@ -60,10 +60,10 @@ pub fn tools(bytes: &[u8]) {
     }
 }
 
-/// A result, as `tools/call` answers: its body is JSON, with a limit too, and of bounded size then; an error is a bounded text.
+/// A `tools/call` result: its body is JSON, also with a limit, and then of bounded size; an error is a bounded text.
 ///
 /// # Panics
-/// Where that does not hold.
+/// On a violation.
 pub fn result(bytes: &[u8]) {
     let Ok(result) = serde_json::from_slice::<&RawValue>(bytes) else { return };
     for declares_output in [false, true] {
@@ -81,7 +81,7 @@ pub fn result(bytes: &[u8]) {
             let (parts, images) = answered(result, declares_output);
             let body = outcome::body(parts, Some(Limit { bytes, setting: "max_text_bytes" }));
             is_json(&body);
-            // A text is cut before it is quoted, and each of its bytes is six at most then.
+            // Text is cut before it is escaped, and each byte becomes at most six.
             assert!(body.len() <= 6 * bytes + images + NOTICE, "{} bytes of a limit of {bytes}", body.len());
         }
         let (parts, _) = answered(result, declares_output);
@@ -97,10 +97,10 @@ pub fn result(bytes: &[u8]) {
     }
 }
 
-/// Two lines, a schema and arguments: what was repaired fits the schema, and repairing it again changes nothing.
+/// Two lines, a schema and arguments: repaired arguments are valid, and repairing them again changes nothing.
 ///
 /// # Panics
-/// Where that does not hold.
+/// On a violation.
 pub fn arguments(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let Some((schema, sent)) = text.split_once('\n') else { return };
@@ -143,8 +143,8 @@ fn published(tool: &Tool) {
     assert_eq!(function["parameters"], *tool.input.published);
 }
 
-/// Published is never stricter, where a schema says plainly what it takes. How others are read (`items` without a type is a list) is
-/// held by `tests/it/conformance`.
+/// The published schema is never stricter, for schemas with an unambiguous meaning. `tests/it/conformance` covers the
+/// others (for example `items` without a type).
 fn allowed(tool: &Tool, arguments: &Value) {
     let source = &tool.input.source;
     if !arguments.is_object() || !is_plain(source) {
@@ -158,7 +158,7 @@ fn allowed(tool: &Tool, arguments: &Value) {
     }
 }
 
-/// An object of properties with one type each, and nothing that needs to be read twice.
+/// An object schema with one type per property and no ambiguity.
 fn is_plain(source: &Value) -> bool {
     const OF_ROOT: [&str; 5] = ["type", "properties", "required", "description", "title"];
     const OF_PROPERTY: [&str; 3] = ["type", "description", "title"];
@@ -172,7 +172,7 @@ fn is_plain(source: &Value) -> bool {
         && properties.values().all(|property| only(property, &OF_PROPERTY) && has_type(property))
 }
 
-/// Parts, and how many bytes of images are among them, which are never cut.
+/// The parts, and the size of the images among them, which are never cut.
 fn answered(result: &RawValue, declares_output: bool) -> (Vec<Part<'_>>, usize) {
     let ToolAnswer::Result(parts) = outcome::answer(result, declares_output) else { return (Vec::new(), 0) };
     let images = parts.iter().map(|part| if let Part::Image(text) = part { text.len() + 1 } else { 1 }).sum();

@@ -1,22 +1,22 @@
-//! Which installation a store belongs to: the store and the folder beside it say the same, so that a lost store is noticed.
+//! The installation to which a store belongs. The store and its folder hold the same id, so that a lost store is detected.
 //!
-//! Rules and keys are in the store alone, and so are toolsets, tags and approvals that were given over the API, by which rules of the
-//! settings file match. Without them callers may use what was blocked, so a store that lost them must not start as if there had never
-//! been any.
+//! Rules and keys exist only in the store, and so do toolsets, tags and approvals from the API, to which rules of the
+//! settings file refer. Without them, callers may use what was blocked. So a store that lost them must not start as if they
+//! had never existed.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// What the folder says.
+/// The record in the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Installation {
     pub id: Uuid,
-    /// Whether its store ever held keys, rules, or what rules go by: toolsets, words about tools, approvals.
+    /// Whether its store ever held keys, rules, or data that rules depend on: toolsets, tool metadata, approvals.
     pub had_rules_or_keys: bool,
 }
 
-/// Why a store does not belong to the folder beside it.
+/// Why a store does not belong to its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     #[error("it is empty")]
@@ -25,10 +25,10 @@ pub enum Mismatch {
     Other,
 }
 
-/// What the two are to say from now on. `fresh` names a new installation.
+/// The ids that store and folder hold from now on. `fresh` identifies a new installation.
 ///
 /// # Errors
-/// [`Mismatch`]: starting would forget rules, keys, or what rules go by.
+/// [`Mismatch`]: starting would lose rules, keys, or data that rules depend on.
 pub fn settle(
     stored: Option<Uuid>,
     has_rules_or_keys: bool,
@@ -61,10 +61,10 @@ mod tests {
     #[test]
     fn a_store_and_a_folder_agree_or_the_start_is_refused() {
         let cases = [
-            // Fresh, and of the version before.
+            // A new installation, and one of the version before ids existed.
             (None, false, None, Ok(folder(FRESH, false))),
             (None, true, None, Ok(folder(FRESH, true))),
-            // The folder was deleted, or the store put into another one.
+            // The folder was deleted, or the store was moved to another one.
             (Some(ONE), true, None, Ok(folder(ONE, true))),
             (Some(ONE), false, Some(folder(ONE, true)), Ok(folder(ONE, true))),
             (Some(ONE), true, Some(folder(ONE, false)), Ok(folder(ONE, true))),

@@ -1,7 +1,7 @@
-//! The core: pure, synchronous, no IO, no clock, no randomness.
+//! The core: pure and synchronous, without IO, clock or randomness.
 //!
-//! Everything here is a function of its arguments. It knows neither HTTP nor MCP's transport nor any database,
-//! and depends on nothing else of this crate.
+//! Everything here is a function of its arguments. It knows neither HTTP nor MCP's transport nor any database, and depends
+//! on no other module of this crate.
 
 pub mod installation;
 pub mod text;

@@ -1,4 +1,4 @@
-//! Who administers, and whose word on users is believed.
+//! The admin key, and which callers may name the user they act for.
 
 use secrecy::{ExposeSecret, SecretString};
 
@@ -6,17 +6,17 @@ use crate::settings::http::{HttpSettings, header_key};
 use crate::settings::values::Reader;
 use crate::settings::weak_key::weakness;
 
-/// HS256 wants a key as long as its hash (RFC 7518, section 3.2); half of it is where guessing ends.
+/// HS256 needs a key as long as its hash (RFC 7518, section 3.2). Half of that already rules out guessing.
 const SHORTEST_SECRET: usize = 16;
 
 /// Section `[access]`.
 #[derive(Clone, Debug)]
 pub struct AccessSettings {
-    /// `None`: nobody administers, or without any key at all this machine.
+    /// `None`: nobody is admin, except callers on this machine if there is no key at all.
     pub admin_key: Option<SecretString>,
-    /// Whether callers with the service key are believed on which user they call for.
+    /// Whether callers with the service key may state the user they act for.
     pub trust_users: bool,
-    /// `None`: users come in plain headers.
+    /// `None`: users arrive in plain headers.
     pub user_jwt_secret: Option<SecretString>,
 }
 
@@ -33,19 +33,15 @@ impl AccessSettings {
         http.check_exposure(self.admin_key.is_some(), reader);
         let text = |key: &Option<SecretString>| key.as_ref().map(|key| key.expose_secret().to_owned());
         if self.admin_key.is_some() && text(&self.admin_key) == text(&http.api_key) {
-            reader.problem("access.admin_key", "the same as http.api_key", "take another one: whoever runs tools would administer them");
+            reader.problem("access.admin_key", "the same as http.api_key", "use a different key: every caller would be an admin");
         }
         for (name, key) in [("http.api_key", &http.api_key), ("access.admin_key", &self.admin_key)] {
             if let Some(reason) = key.as_ref().and_then(|key| weakness(key.expose_secret())) {
-                reader.warning(name, reason, "take one that nobody thinks of: openssl rand -hex 32");
+                reader.warning(name, reason, "generate a random one: openssl rand -hex 32");
             }
         }
         if self.trust_users && http.api_key.is_none() {
-            reader.warning(
-                "access.trust_users",
-                "without effect: there is no http.api_key",
-                "set that key, or create a named key that is trusted",
-            );
+            reader.warning("access.trust_users", "has no effect without http.api_key", "set that key, or create a trusted named key");
         }
     }
 }
@@ -55,8 +51,8 @@ fn user_jwt_secret(reader: &mut Reader<'_>) -> Option<SecretString> {
     if secret.len() < SHORTEST_SECRET {
         reader.problem(
             "access.user_jwt_secret",
-            "so short that it can be guessed",
-            format!("take {SHORTEST_SECRET} characters or more, the same in Open WebUI"),
+            "too short: it can be guessed",
+            format!("use {SHORTEST_SECRET} characters or more, and the same secret in Open WebUI"),
         );
     }
     Some(SecretString::from(secret))

@@ -1,4 +1,4 @@
-//! Limits and rules of tool calls, for servers that have none of their own.
+//! Limits and rules of tool calls, for servers without their own.
 
 use std::time::Duration;
 
@@ -14,27 +14,27 @@ const EXCEPTIONS: &str = "calls.validation_exceptions";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallSettings {
     pub timeout: Duration,
-    /// For connecting to a server and its first listing.
+    /// For connecting to a server and listing its tools.
     pub start_timeout: Duration,
-    /// Above it a result is an error.
+    /// A larger result is an error.
     pub max_result_bytes: usize,
-    /// Above it the text of a result is cut; `None`: never.
+    /// Longer text in a result is truncated; `None`: never.
     pub max_text_bytes: Option<usize>,
-    /// Whether objects and lists in results become texts of JSON without blanks.
+    /// Whether objects and lists in results become JSON text without whitespace.
     pub compact_results: bool,
     pub validation: Validation,
-    /// Servers, by name, for which another rule holds.
+    /// Exceptions by server name.
     pub validation_exceptions: IndexMap<String, Validation>,
 }
 
-/// What happens to arguments that do not fit the tool's input schema.
+/// What happens to arguments that do not match the tool's input schema.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Validation {
-    /// They are not looked at.
+    /// Not checked.
     Off,
-    /// They are logged and sent.
+    /// Errors are logged, and the call is sent.
     Warn,
-    /// They are refused.
+    /// The call is rejected.
     #[default]
     Strict,
 }
@@ -42,7 +42,7 @@ pub enum Validation {
 impl Validation {
     const NAMES: [&str; 3] = ["off", "warn", "strict"];
 
-    /// Reads the name of a rule.
+    /// Parses the name of a mode.
     pub(super) fn named(name: &str) -> Option<Self> {
         match name {
             "off" => Some(Self::Off),
@@ -66,7 +66,7 @@ impl CallSettings {
         }
     }
 
-    /// An exception for a server that nobody configured is most likely misspelt.
+    /// Warns about exceptions for unknown servers: most likely a typo.
     pub(super) fn check_exceptions(&self, servers: &[ServerSettings], reader: &mut Reader<'_>) {
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
         for name in self.validation_exceptions.keys().filter(|name| !names.is_empty() && !names.contains(&name.as_str())) {
@@ -79,7 +79,7 @@ fn max_text_bytes(reader: &mut Reader<'_>) -> Option<usize> {
     const LEAST: usize = 256;
     let bytes = reader.whole("calls.max_text_bytes", 0..=1 << 30);
     if (1..LEAST).contains(&bytes) {
-        reader.problem("calls.max_text_bytes", "too small to say anything", format!("write {LEAST} or more, or 0 to cut nothing"));
+        reader.problem("calls.max_text_bytes", "too small", format!("write {LEAST} or more, or 0 to cut nothing"));
     }
     (bytes > 0).then_some(bytes)
 }
@@ -87,12 +87,12 @@ fn max_text_bytes(reader: &mut Reader<'_>) -> Option<usize> {
 fn validation(reader: &mut Reader<'_>) -> Validation {
     let name = reader.text("calls.validation");
     Validation::named(&name).unwrap_or_else(|| {
-        reader.problem("calls.validation", "no known rule", suggestion(&name, &Validation::NAMES));
+        reader.problem("calls.validation", "unknown mode", suggestion(&name, &Validation::NAMES));
         Validation::default()
     })
 }
 
-/// `name=rule`, split at the last sign: a server's name may hold one.
+/// Parses `server=rule`. Splits at the last `=`, because a server name may contain one.
 fn exceptions(reader: &mut Reader<'_>) -> IndexMap<String, Validation> {
     let mut exceptions = IndexMap::new();
     for text in reader.list(EXCEPTIONS) {
@@ -102,7 +102,7 @@ fn exceptions(reader: &mut Reader<'_>) -> IndexMap<String, Validation> {
             }
             _ => reader.problem(
                 EXCEPTIONS,
-                "holds something that is no exception",
+                "contains an invalid exception",
                 "write each as \"server=off\", \"server=warn\" or \"server=strict\"",
             ),
         }

@@ -1,26 +1,26 @@
-//! What happens when a server changes the definition of a tool: section `[definitions]`.
+//! What happens when a server changes a tool definition: section `[definitions]`.
 
 use crate::settings::values::Reader;
 
-/// What a definition that differs from the one that was seen first leads to.
+/// What happens to a definition that differs from its baseline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DefinitionChanges {
-    /// Nothing is held against anything.
+    /// No comparison.
     Off,
-    /// The tool stays, and administrators are told.
+    /// The tool stays published; admins see the change.
     #[default]
     Flag,
-    /// The tool is gone until an administrator approves.
+    /// The tool is hidden until an admin approves it.
     Quarantine,
 }
 
-/// What a tool or a prompt leads to that a known server adds.
+/// What happens to a tool or prompt that a known server adds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NewDefinitions {
-    /// It is published, and administrators are told.
+    /// It is published; admins see it as new.
     #[default]
     Flag,
-    /// Nobody gets it until an administrator approves.
+    /// It is hidden until an admin approves it.
     Quarantine,
 }
 
@@ -36,7 +36,7 @@ impl DefinitionSettings {
         let (changes, new) = (DefinitionChanges::read(reader), NewDefinitions::read(reader));
         if changes == DefinitionChanges::Off && new == NewDefinitions::Quarantine {
             let remedy = "set definitions.changes to \"flag\" or \"quarantine\"";
-            reader.problem("definitions.new", "what is not compared is never new", remedy);
+            reader.problem("definitions.new", "has no effect: with definitions.changes \"off\" nothing is compared", remedy);
         }
         Self { changes, new }
     }
@@ -48,7 +48,7 @@ impl NewDefinitions {
             "flag" => Self::Flag,
             "quarantine" => Self::Quarantine,
             _ => {
-                reader.problem("definitions.new", "no such way", "write \"flag\" or \"quarantine\"");
+                reader.problem("definitions.new", "unknown mode", "write \"flag\" or \"quarantine\"");
                 Self::default()
             }
         }
@@ -62,7 +62,7 @@ impl DefinitionChanges {
             "flag" => Self::Flag,
             "quarantine" => Self::Quarantine,
             _ => {
-                reader.problem("definitions.changes", "no such way", "write \"flag\", \"quarantine\" or \"off\"");
+                reader.problem("definitions.changes", "unknown mode", "write \"flag\", \"quarantine\" or \"off\"");
                 Self::default()
             }
         }

@@ -1,11 +1,11 @@
-//! What is published of a tool.
+//! How tools are published.
 
 use crate::settings::values::Reader;
 
 /// Section `[documents]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentSettings {
-    /// Above so many cl100k tokens a definition is shortened.
+    /// Definitions with more cl100k tokens are shortened; `None`: never.
     pub tool_tokens: Option<u32>,
 }
 

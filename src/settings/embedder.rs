@@ -1,4 +1,4 @@
-//! What turns texts into vectors: a model that is compiled in, a model in a folder, or an endpoint.
+//! What computes embeddings: the built-in model, a model in a folder, or an endpoint.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,11 +21,11 @@ pub enum EmbedderProvider {
     Builtin(BuiltinModel),
     /// A sentence-transformers folder.
     Folder(FolderSettings),
-    /// Somewhere else, over an OpenAI-compatible API.
+    /// An OpenAI-compatible API.
     Endpoint(EndpointSettings),
 }
 
-/// What stands in front of texts; `None` leaves it to the model.
+/// Prefixes of texts; `None` uses the model's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prefixes {
     pub query: Option<String>,
@@ -40,25 +40,25 @@ pub struct FolderSettings {
 
 #[derive(Clone, Debug)]
 pub struct EndpointSettings {
-    /// What `/embeddings` is added to.
+    /// `/embeddings` is appended.
     pub base_url: String,
     pub model: String,
     /// Endpoints on this machine need none.
     pub api_key: Option<SecretString>,
     pub dialect: Dialect,
-    /// What is asked for; `None`: what the model has.
+    /// The vector length to request; `None`: the model's default.
     pub dimensions: Option<usize>,
     pub prefixes: Prefixes,
     /// How long a message waits.
     pub timeout: Duration,
-    /// Texts in one request.
+    /// Texts per request.
     pub batch: usize,
 }
 
-/// How requests are written.
+/// The request format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// `dimensions`; queries and passages alike.
+    /// `dimensions`; queries and passages look the same.
     OpenAi,
     /// `output_dimension`, and `input_type` for queries and passages.
     Voyage,
@@ -89,7 +89,7 @@ impl BuiltinModel {
 
 impl EmbedderSettings {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        // All of them, so that what is wrong in a part that is not in use is said too.
+        // Reads all parts, so that mistakes in unused ones are reported too.
         let model = reader.text("embedder.model");
         let prefixes = Prefixes { query: prefix(reader, "embedder.query_prefix"), passage: prefix(reader, "embedder.passage_prefix") };
         let folder = reader.optional_text("embedder.folder");
@@ -107,8 +107,8 @@ impl EmbedderSettings {
         let is_url_given = reader.optional_text("embedder.url").is_some();
         let provider = match reader.text("embedder.provider").as_str() {
             "auto" if folder.is_some() && is_url_given => {
-                let remedy = "write one of them, or say with embedder.provider which one counts: \"folder\" or \"endpoint\"";
-                reader.problem("embedder.folder", "embedder.url is there too", remedy);
+                let remedy = "set only one of them, or choose with embedder.provider: \"folder\" or \"endpoint\"";
+                reader.problem("embedder.folder", "embedder.url is also set", remedy);
                 EmbedderProvider::Builtin(BuiltinModel::default())
             }
             "auto" => match (folder, is_url_given) {
@@ -119,19 +119,19 @@ impl EmbedderSettings {
             "builtin" => EmbedderProvider::Builtin(builtin(reader, &model)),
             "folder" => in_folder(
                 folder.unwrap_or_else(|| {
-                    reader.problem("embedder.folder", "is not given", "write the path of a sentence-transformers folder");
+                    reader.problem("embedder.folder", "missing", "write the path of a sentence-transformers folder");
                     String::new()
                 }),
                 prefixes,
             ),
             "endpoint" => {
                 if !is_url_given {
-                    reader.problem("embedder.url", "is not given", "write an address such as \"https://api.openai.com/v1\"");
+                    reader.problem("embedder.url", "missing", "write an address such as \"https://api.openai.com/v1\"");
                 }
                 at_endpoint(reader, endpoint)
             }
             _ => {
-                reader.problem("embedder.provider", "no known provider", "write \"auto\", \"builtin\", \"folder\" or \"endpoint\"");
+                reader.problem("embedder.provider", "unknown provider", "write \"auto\", \"builtin\", \"folder\" or \"endpoint\"");
                 EmbedderProvider::Builtin(if is_url_given { BuiltinModel::default() } else { builtin(reader, &model) })
             }
         };
@@ -146,7 +146,7 @@ fn in_folder(path: String, prefixes: Prefixes) -> EmbedderProvider {
 fn at_endpoint(reader: &mut Reader<'_>, endpoint: EndpointSettings) -> EmbedderProvider {
     if endpoint.model.is_empty() || endpoint.model == BuiltinModel::default().name() {
         let remedy = "write the name of a model that embedder.url has, such as \"text-embedding-3-small\"";
-        reader.problem("embedder.model", "no model for the address", remedy);
+        reader.problem("embedder.model", "no model for this URL", remedy);
     }
     EmbedderProvider::Endpoint(endpoint)
 }
@@ -155,12 +155,12 @@ fn builtin(reader: &mut Reader<'_>, name: &str) -> BuiltinModel {
     BuiltinModel::ALL.into_iter().find(|model| model.name() == name).unwrap_or_else(|| {
         let known = BuiltinModel::ALL.map(|model| format!("{:?}", model.name())).join(" or ");
         let remedy = format!("write {known}; the model of an endpoint needs embedder.url, one of a folder embedder.folder alone");
-        reader.problem("embedder.model", "no built-in model", remedy);
+        reader.problem("embedder.model", "not a built-in model", remedy);
         BuiltinModel::default()
     })
 }
 
-/// Spaces alone are no prefix, whatever the model says.
+/// An all-whitespace text overrides the model's prefix with none.
 fn prefix(reader: &mut Reader<'_>, key: &str) -> Option<String> {
     let text = reader.optional_text(key)?;
     Some(if text.trim().is_empty() { String::new() } else { text })
@@ -177,8 +177,8 @@ fn url(reader: &mut Reader<'_>) -> Option<Url> {
             && url.password().is_none()
     });
     if url.is_none() {
-        // Without the address itself: it may hold a password.
-        let remedy = "write it as https://host/v1, without user, query and fragment; /embeddings is added to it";
+        // Omits the address itself: it may contain a password.
+        let remedy = "write it as https://host/v1, without user, query and fragment; /embeddings is appended";
         reader.problem(KEY, "not a plain http or https address", remedy);
     }
     url
@@ -190,7 +190,7 @@ fn dialect(reader: &mut Reader<'_>, url: Option<&Url>) -> Dialect {
         "auto" | "openai" => Dialect::OpenAi,
         "voyage" => Dialect::Voyage,
         _ => {
-            reader.problem("embedder.dialect", "no known dialect", "write \"auto\", \"openai\" or \"voyage\"");
+            reader.problem("embedder.dialect", "unknown dialect", "write \"auto\", \"openai\" or \"voyage\"");
             Dialect::OpenAi
         }
     }
@@ -199,8 +199,8 @@ fn dialect(reader: &mut Reader<'_>, url: Option<&Url>) -> Dialect {
 fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
     let key = reader.optional_text("embedder.api_key")?;
     if !is_key(&key) {
-        let message = "holds a space, a line break or a character outside ASCII, which a header can't carry";
-        reader.problem("embedder.api_key", message, "copy the provider's key as it stands");
+        let message = "contains a space, a line break or a non-ASCII character, which a header can't carry";
+        reader.problem("embedder.api_key", message, "copy the key from the provider again");
     }
     Some(SecretString::from(key))
 }

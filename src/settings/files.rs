@@ -1,4 +1,4 @@
-//! How long files that tools returned are kept for those who got a link, and how much room they may take.
+//! Lifetime and disk space of files that tools returned.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::settings::values::Reader;
 /// Section `[files]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileSettings {
-    /// How long a link works.
+    /// Lifetime of a link.
     pub lifetime: Duration,
     /// Of all files together.
     pub max_total_bytes: u64,

@@ -1,17 +1,17 @@
-//! What is wrong or doubtful in the configuration: where, what, and what to do.
+//! Problems and warnings in the configuration: location, message, remedy.
 //!
-//! A finding never quotes a value: it may be a secret, or have come out of a variable.
+//! A finding never quotes a value, because the value may be a secret or come from a variable.
 
 use std::fmt;
 
-/// Where a finding lies.
+/// The location of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// A file, an environment variable or a command-line flag.
     pub source: String,
-    /// Counted from 1.
+    /// 1-based.
     pub line: Option<usize>,
-    /// Counted from 1, in bytes; for syntax errors.
+    /// 1-based, in bytes; only for syntax errors.
     pub column: Option<usize>,
     /// Path of the key in the file, such as `mcpServers.github.env.TOKEN` or `http.port`.
     pub key: Option<String>,
@@ -22,16 +22,16 @@ pub struct Place {
 pub struct Finding {
     pub place: Place,
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub remedy: String,
 }
 
-/// Everything that keeps the configuration from being used, together. The program ends with exit code 2.
+/// All problems of the configuration together. The program exits with code 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", report(.problems))]
 pub struct SettingsErrors {
     pub problems: Vec<Finding>,
-    /// What would have been warned about.
+    /// The warnings found along the way.
     pub warnings: Vec<Finding>,
 }
 
@@ -78,7 +78,7 @@ impl Findings {
         self.problems.push(Finding { place, message: message.into(), remedy: remedy.into() });
     }
 
-    /// Both lists, by source in the order in which they came up, and by line.
+    /// Problems and warnings, by source in order of appearance, then by line.
     pub(super) fn in_order(mut self) -> (Vec<Finding>, Vec<Finding>) {
         for findings in [&mut self.problems, &mut self.warnings] {
             let sources: Vec<String> = findings.iter().map(|finding| finding.place.source.clone()).collect();
@@ -95,15 +95,15 @@ impl Findings {
     }
 }
 
-/// ``did you mean `port`?``, or the list of what there is where nothing is near.
+/// ``did you mean `port`?``, or the list of known names if none is similar.
 pub(super) fn suggestion(wrong: &str, known: &[&str]) -> String {
     match nearest(wrong, known) {
         Some(name) => format!("did you mean `{name}`?"),
-        None => format!("there are: {}", known.join(", ")),
+        None => format!("known: {}", known.join(", ")),
     }
 }
 
-/// The known name that a wrong one was most likely meant to be.
+/// The known name most similar to a wrong one.
 pub(super) fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     known
@@ -122,6 +122,6 @@ mod tests {
         let known = ["host", "port", "api_key"];
         assert_eq!(suggestion("prot", &known), "did you mean `port`?");
         assert_eq!(suggestion("apikey", &known), "did you mean `api_key`?");
-        assert_eq!(suggestion("zzz", &known), "there are: host, port, api_key");
+        assert_eq!(suggestion("zzz", &known), "known: host, port, api_key");
     }
 }

@@ -1,4 +1,4 @@
-//! Which headers of a caller reach an MCP server: `client_header_forwarding`.
+//! Which headers of a caller are forwarded to an MCP server: `client_header_forwarding`.
 
 use http::{HeaderMap, HeaderName};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::settings::json_text::child;
 use crate::settings::mcp_file::Entry;
 
 const KEYS: [&str; 4] = ["enabled", "whitelist", "blacklist", "debug_headers"];
-/// Headers of one connection, or of this very request to us: with them the request to the server would be wrong.
+/// Headers of one connection or of this one request. Forwarding them would break the request to the server.
 const OWN: [&str; 22] = [
     "accept",
     "accept-encoding",
@@ -32,7 +32,7 @@ const OWN: [&str; 22] = [
     "via",
     "x-toolsieve-selection-id",
 ];
-/// Headers that let somebody in: only who names one in full means it.
+/// Credentials. Only a pattern with the full name forwards them.
 const CREDENTIALS: [&str; 8] = [
     "authorization",
     "cookie",
@@ -44,20 +44,19 @@ const CREDENTIALS: [&str; 8] = [
     "x-openwebui-user-jwt",
 ];
 
-/// The rules of one server. Names are compared without regard to case; a `*` ends a pattern for every header that begins
-/// so.
+/// The rules of one server. Names are case-insensitive; a trailing `*` matches any suffix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderForwarding {
-    /// Empty: every header but credentials.
+    /// Empty: every header except credentials.
     pub whitelist: Vec<String>,
-    /// Goes before the whitelist.
+    /// Overrides the whitelist.
     pub blacklist: Vec<String>,
     /// Whether the names of forwarded headers are logged.
     pub debug: bool,
 }
 
 impl HeaderForwarding {
-    /// Reads the key of a server's entry; `None` where it is missing, wrong or not enabled.
+    /// Parses the setting of a server entry; `None` if it is missing, invalid or not enabled.
     pub(super) fn read(entry: &mut Entry<'_, '_>) -> Option<Self> {
         const KEY: &str = "client_header_forwarding";
         let path = child(entry.path(), KEY);
@@ -81,7 +80,7 @@ impl HeaderForwarding {
         };
         let (whitelist, blacklist) = (patterns("whitelist"), patterns("blacklist"));
         for name in whitelist.iter().filter(|name| OWN.contains(&name.as_str())) {
-            let remedy = "remove it: this header belongs to the one connection on which it came";
+            let remedy = "remove it: this header concerns only the caller's own connection";
             entry.warning(&child(&path, "whitelist"), format!("`{name}` is never forwarded"), remedy);
         }
         enabled.then_some(Self { whitelist, blacklist, debug })
@@ -100,7 +99,7 @@ impl HeaderForwarding {
         self.whitelist.is_empty() || self.whitelist.iter().any(matches)
     }
 
-    /// The headers that reach the server.
+    /// The headers to forward to the server.
     #[must_use]
     pub fn select(&self, headers: &HeaderMap) -> HeaderMap {
         let mut out = HeaderMap::new();
@@ -111,7 +110,7 @@ impl HeaderForwarding {
         }
         if self.debug {
             let names: Vec<&str> = out.keys().map(HeaderName::as_str).collect();
-            tracing::debug!(headers = names.join(", "), "headers of the caller forwarded");
+            tracing::debug!(headers = names.join(", "), "forwarded the caller's headers");
         }
         out
     }

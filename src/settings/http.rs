@@ -1,4 +1,4 @@
-//! Where the service listens and who may call.
+//! Listening address, service key and request limits.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::settings::values::Reader;
 #[derive(Clone, Debug)]
 pub struct HttpSettings {
     pub host: IpAddr,
-    /// 0 takes a free port.
+    /// 0 picks a free port.
     pub port: u16,
     /// `None`: callers need no key.
     pub api_key: Option<SecretString>,
-    /// Whether an address that others can reach may go without a key.
+    /// Whether a non-loopback address may be served without a key.
     pub insecure: bool,
-    /// Where callers reach the service, for links.
+    /// Public URL of the service, for links.
     pub public_url: Option<Url>,
     pub max_body_bytes: usize,
-    /// How much the bodies of all requests may hold together.
+    /// Memory for all request bodies together.
     pub max_bodies_bytes: usize,
-    /// How long a body may take to come, beside what its size earns it.
+    /// How long a body may take to arrive, plus an allowance for its size.
     pub body_timeout: Duration,
-    /// Proxies whose word on the addresses of clients is believed.
+    /// Proxies whose forwarding headers are trusted.
     pub trusted_proxies: Vec<IpNet>,
     /// Origins as browsers send them, or `*`.
     pub cors_origins: Vec<String>,
@@ -52,7 +52,7 @@ impl HttpSettings {
         }
     }
 
-    /// Whether only this machine can reach the address.
+    /// Whether the address is reachable from this machine only.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.host.is_loopback()
@@ -60,11 +60,11 @@ impl HttpSettings {
 
     pub(super) fn check_sizes(&self, reader: &mut Reader<'_>) {
         if self.max_bodies_bytes < self.max_body_bytes {
-            reader.problem("http.max_bodies_bytes", "less than one body may have", "write http.max_body_bytes or more");
+            reader.problem("http.max_bodies_bytes", "smaller than http.max_body_bytes", "write http.max_body_bytes or more");
         }
     }
 
-    /// `has_other_key`: whether there is a key beside [`HttpSettings::api_key`].
+    /// `has_other_key`: whether a key other than [`HttpSettings::api_key`] exists.
     pub(super) fn check_exposure(&self, has_other_key: bool, reader: &mut Reader<'_>) {
         if self.api_key.is_some() || has_other_key || self.is_loopback() {
             return;
@@ -72,13 +72,13 @@ impl HttpSettings {
         if self.insecure {
             reader.warning(
                 "http.insecure",
-                "everybody who can reach the address can run every tool",
+                "anyone who can reach the address can run every tool",
                 "set a key: --api-key or TOOLSIEVE_API_KEY",
             );
         } else {
             reader.problem(
                 "http.host",
-                "an address that others can reach, without a key",
+                "reachable from other machines without a key",
                 "set a key in TOOLSIEVE_API_KEY, listen on 127.0.0.1, or allow it with --insecure",
             );
         }
@@ -107,7 +107,7 @@ pub(super) fn header_key(name: &str, reader: &mut Reader<'_>) -> Option<SecretSt
     if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         reader.problem(
             name,
-            "holds a space, a line break or a character outside ASCII, which a header can't carry",
+            "contains a space, a line break or a non-ASCII character, which a header can't carry",
             "use letters, digits and punctuation only",
         );
     }
@@ -140,7 +140,7 @@ fn trusted_proxies(reader: &mut Reader<'_>) -> Vec<IpNet> {
     if networks.len() < texts.len() {
         reader.problem(
             "http.trusted_proxies",
-            "holds something that is no address and no network",
+            "contains something that is neither an address nor a network",
             "write each as 10.0.0.7, 10.0.0.0/8, fd00::7 or fd00::/8",
         );
     }
@@ -156,7 +156,7 @@ fn cors_origins(reader: &mut Reader<'_>) -> Vec<String> {
     if !origins.iter().all(|origin| is_origin(origin)) {
         reader.problem(
             "http.cors_origins",
-            "holds something that is no origin",
+            "contains something that is not an origin",
             "write each as https://chat.example.org: scheme, host and port, no slash at the end; or *",
         );
     }

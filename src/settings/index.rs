@@ -1,4 +1,4 @@
-//! Where the index lies: in this process, or on a Qdrant cluster.
+//! The vector index: embedded in this process, or a Qdrant cluster.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use url::Url;
 
 use crate::settings::values::Reader;
 
-/// Qdrant's port for gRPC, and the one beside it for HTTP.
+/// Qdrant's gRPC port, and its HTTP port.
 const PORT: u16 = 6334;
 const HTTP_PORT: u16 = 6333;
 
 /// Section `[index]`.
 #[derive(Clone, Debug)]
 pub struct IndexSettings {
-    /// `None`: in this process.
+    /// `None`: embedded.
     pub qdrant: Option<QdrantSettings>,
 }
 
@@ -23,9 +23,9 @@ pub struct QdrantSettings {
     /// One address per node, with scheme and port.
     pub urls: Vec<Url>,
     pub api_key: Option<SecretString>,
-    /// How long a search may wait.
+    /// Time limit of a search.
     pub timeout: Duration,
-    /// What the names of collections begin with.
+    /// Prefix of collection names.
     pub prefix: String,
     pub shards: u32,
     pub replicas: u32,
@@ -43,7 +43,7 @@ impl IndexSettings {
             replicas: whole(reader, "index.qdrant_replicas"),
         };
         if settings.urls.is_empty() && settings.api_key.is_some() {
-            reader.warning("index.qdrant_api_key", "without effect: there is no Qdrant", "set index.qdrant_url or QDRANT_URL too");
+            reader.warning("index.qdrant_api_key", "has no effect without a Qdrant address", "set index.qdrant_url or QDRANT_URL too");
         }
         Self { qdrant: Some(settings).filter(|settings| !settings.urls.is_empty()) }
     }
@@ -67,19 +67,19 @@ fn urls(reader: &mut Reader<'_>) -> Vec<Url> {
             continue;
         };
         if url.port() == Some(HTTP_PORT) {
-            reader.warning(KEY, "names port 6333, which is Qdrant's port for HTTP", "write the port for gRPC, by default 6334");
+            reader.warning(KEY, "uses port 6333, Qdrant's HTTP port", "write the gRPC port, by default 6334");
         }
-        // 80 and 443 can only be meant where they are written.
+        // `Url` drops default ports, so 80 and 443 are searched for in the text.
         let names_port =
             url.port().is_some() || text.trim_end_matches('/').rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok());
         is_wrong |= !names_port && url.set_port(Some(PORT)).is_err();
         urls.push(url);
     }
     if is_wrong {
-        // Without the address itself: it may hold a password.
+        // Omits the address itself: it may contain a password.
         reader.problem(
             KEY,
-            "holds something that is no plain http or https address",
+            "contains something that is not a plain http or https address",
             "write each node as http://qdrant:6334: scheme, host and gRPC port; the key goes into index.qdrant_api_key",
         );
     }
@@ -91,7 +91,7 @@ fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
     if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         reader.problem(
             "index.qdrant_api_key",
-            "holds a space, a line break or a character outside ASCII, which a header can't carry",
+            "contains a space, a line break or a non-ASCII character, which a header can't carry",
             "copy the key again",
         );
         return None;
@@ -104,7 +104,7 @@ fn prefix(reader: &mut Reader<'_>) -> String {
     let prefix = reader.text(KEY);
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     if prefix.is_empty() || prefix.len() > 64 || !prefix.bytes().all(is_plain) {
-        reader.problem(KEY, "can't begin a collection's name", "write 1 to 64 letters, digits, - and _");
+        reader.problem(KEY, "not valid as a prefix of collection names", "write 1 to 64 letters, digits, - and _");
     }
     prefix
 }

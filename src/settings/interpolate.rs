@@ -1,8 +1,13 @@
 //! `${VAR}` in the values of both files.
 //!
-//! `${VAR}` is the variable, `${VAR:-text}` the text where the variable is unset or empty, `$${` a plain `${`.
-//! `${env:VAR}`, as editors write it, is `${VAR}`. `${file:PATH}` is what the file holds, without the line break at its end, and
-//! `${file:PATH:-text}` the text where there is no such file. What is inserted is not looked at again.
+//! - `${VAR}`: the variable.
+//! - `${VAR:-text}`: `text` if the variable is unset or empty.
+//! - `$${`: a literal `${`.
+//! - `${env:VAR}`, as editors write it: the same as `${VAR}`.
+//! - `${file:PATH}`: the file's content, without a line break at its end.
+//! - `${file:PATH:-text}`: `text` if there is no such file.
+//!
+//! Inserted text is not interpolated again.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,12 +15,12 @@ use std::path::Path;
 
 use crate::settings::secret_file::{self, SecretFileError};
 
-/// The environment variables that the configuration may use. Has no `Debug`: it is full of secrets.
+/// The environment variables that the configuration may use. It has no `Debug`, because it may contain secrets.
 #[derive(Clone, Default)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// The variables of this process. One that is not Unicode counts as unset.
+    /// The variables of this process. Values that are not Unicode count as unset.
     #[must_use]
     pub fn of_process() -> Self {
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
@@ -26,7 +31,7 @@ impl Environment {
         self.get(name)
     }
 
-    /// The same with one variable more, or another value of it.
+    /// Sets one variable.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.0.insert(name.to_owned(), value.to_owned());
@@ -55,11 +60,11 @@ pub(super) enum InterpolationError {
     Missing(String),
     #[error("`${{` without `}}`")]
     Unclosed,
-    #[error("`${{…}}` holds no name of a variable")]
+    #[error("`${{…}}` does not contain a variable name")]
     NotAName,
-    #[error("`${{input:…}}` asks an editor for the value")]
+    #[error("`${{input:…}}` asks the user of an editor for the value, which is not supported here")]
     Input,
-    #[error("a `${{…}}` inside another one")]
+    #[error("nested `${{…}}`")]
     Nested,
     #[error("{path} {reason}")]
     File { path: String, reason: String, remedy: &'static str },
@@ -69,10 +74,10 @@ impl InterpolationError {
     pub(super) fn remedy(&self) -> String {
         match self {
             Self::Missing(name) => {
-                format!("set {name} before the start, or give a value for when it is not set: ${{{name}:-value}}")
+                format!("set {name} before the start, or write a default: ${{{name}:-value}}")
             }
-            Self::Unclosed => "close it, or write $${ for a plain ${".to_owned(),
-            Self::NotAName | Self::Input => "name an environment variable as in ${VAR}, or write $${ for a plain ${".to_owned(),
+            Self::Unclosed => "close it, or write $${ for a literal ${".to_owned(),
+            Self::NotAName | Self::Input => "name an environment variable as in ${VAR}, or write $${ for a literal ${".to_owned(),
             Self::Nested => "use a plain text after `:-`".to_owned(),
             Self::File { remedy, .. } => (*remedy).to_owned(),
         }
@@ -83,7 +88,7 @@ impl InterpolationError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Interpolated {
     pub(super) text: String,
-    /// Files among them that others can read.
+    /// Files used in the text that other users can read.
     pub(super) open_files: Vec<String>,
 }
 
@@ -91,7 +96,7 @@ pub(super) fn has_variables(text: &str) -> bool {
     text.contains("${")
 }
 
-/// The text with its variables replaced, or everything that keeps it from being so.
+/// Replaces the variables of a text, or returns every error.
 pub(super) fn interpolate(text: &str, environment: &Environment) -> Result<Interpolated, Vec<InterpolationError>> {
     let mut out = String::with_capacity(text.len());
     let mut open_files = Vec::new();
@@ -122,7 +127,7 @@ pub(super) fn interpolate(text: &str, environment: &Environment) -> Result<Inter
     if errors.is_empty() { Ok(Interpolated { text: out, open_files }) } else { Err(errors) }
 }
 
-/// The value of what stands between the braces.
+/// The value of the expression between the braces.
 fn replace<'a>(inside: &'a str, environment: &'a Environment, open_files: &mut Vec<String>) -> Result<Cow<'a, str>, InterpolationError> {
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
@@ -213,7 +218,7 @@ mod tests {
         std::fs::write(path, "\n").unwrap();
         assert_eq!(reason(path), "is empty");
         std::fs::write(path, [0xff]).unwrap();
-        assert_eq!(reason(path), "is no text");
+        assert_eq!(reason(path), "is not text");
         std::fs::remove_file(path).unwrap();
         assert!(reason(path).starts_with("can't be read: "));
         assert_eq!(with(&format!("${{file:{path}:-two}}")).as_deref(), Ok("two"));

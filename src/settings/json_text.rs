@@ -1,7 +1,7 @@
-//! JSON as people write it: with comments and trailing commas, and with the line of every key.
+//! JSON as people write it: with comments, trailing commas and the line of every key.
 //!
-//! Editors write `//`, `/* */` and a comma after the last item. They are blanked out, so that places stay what they
-//! are, and the rest must be strict JSON.
+//! Editors write `//`, `/* */` and a comma after the last item. These are replaced by spaces, which keeps all positions;
+//! the rest must be strict JSON.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,13 @@ use serde_json::Value;
 /// A parsed text.
 pub(super) struct JsonText {
     pub(super) value: Value,
-    /// Line of every key and item by its path.
+    /// The line of every key and item, by path.
     lines: HashMap<String, usize>,
-    /// Keys that an object has twice, with the line of the second. JSON parsers silently take the last one.
+    /// Duplicate keys with the line of the second one. JSON parsers silently take the last value.
     duplicates: Vec<(String, usize)>,
 }
 
-/// Where the text stops being JSON.
+/// Where the text stops being valid JSON.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SyntaxError {
     pub(super) line: usize,
@@ -38,7 +38,7 @@ impl JsonText {
         Ok(Self { value, lines: scanner.lines, duplicates: scanner.duplicates })
     }
 
-    /// Keys that stand twice in one object, with the line of the second, without those inside another such key.
+    /// Duplicate keys with the line of the second one, without those nested in another duplicate.
     pub(super) fn outer_duplicates(&self) -> impl Iterator<Item = (&str, usize)> {
         let is_inside = |path: &str, outer: &str| path.strip_prefix(outer).is_some_and(|rest| rest.starts_with(['.', '[']));
         self.duplicates
@@ -52,7 +52,7 @@ impl JsonText {
     }
 }
 
-/// `path.key`, or `path["a key"]` where the key is no plain word.
+/// `path.key`, or `path["a key"]` if the key is not a plain word.
 pub(super) fn child(path: &str, key: &str) -> String {
     let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '$');
     match (plain, path) {
@@ -67,7 +67,7 @@ pub(super) fn item(path: &str, position: usize) -> String {
     format!("{path}[{position}]")
 }
 
-/// Replaces comments, commas before a closing bracket and a byte order mark by as many spaces.
+/// Replaces comments, trailing commas and a byte order mark by the same number of bytes of spaces.
 fn blank_extras(text: &str) -> Result<String, SyntaxError> {
     let mut bytes = text.as_bytes().to_vec();
     if bytes.starts_with(b"\xef\xbb\xbf") {
@@ -83,7 +83,7 @@ fn blank_extras(text: &str) -> Result<String, SyntaxError> {
                 continue;
             }
             b'/' if matches!(bytes.get(position + 1), Some(b'/' | b'*')) => {
-                let end = end_of_comment(&bytes, position).ok_or_else(|| at(text, position, "a comment that does not end"))?;
+                let end = end_of_comment(&bytes, position).ok_or_else(|| at(text, position, "unterminated comment"))?;
                 for byte in &mut bytes[position..end] {
                     if *byte != b'\n' {
                         *byte = b' ';
@@ -103,7 +103,7 @@ fn blank_extras(text: &str) -> Result<String, SyntaxError> {
         }
         position += 1;
     }
-    // Whole characters were replaced by spaces, so this stays valid.
+    // Only whole characters were replaced by spaces, so this stays valid UTF-8.
     String::from_utf8(bytes).map_err(|error| at(text, error.utf8_error().valid_up_to(), "not UTF-8"))
 }
 
@@ -133,14 +133,14 @@ fn at(text: &str, position: usize, message: &str) -> SyntaxError {
     SyntaxError { line, column, message: message.to_owned() }
 }
 
-/// Both counted from 1, the column in bytes.
+/// Both 1-based; the column in bytes.
 pub(super) fn line_and_column(text: &str, position: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..position.min(text.len())];
     let line_start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
     (before.split(|byte| *byte == b'\n').count(), before.len() - line_start + 1)
 }
 
-/// Walks a text that is known to be JSON. Its depth is bounded by the parser that went before.
+/// Walks valid JSON. The parser before it has already bounded the depth.
 struct Scanner<'a> {
     text: &'a str,
     position: usize,
@@ -204,7 +204,7 @@ impl Scanner<'_> {
         self.text.as_bytes().get(self.position).copied()
     }
 
-    /// The next byte that is no white space.
+    /// The next byte that is not whitespace.
     fn peek(&mut self) -> Option<u8> {
         while let Some(byte) = self.byte()
             && byte.is_ascii_whitespace()

@@ -1,11 +1,11 @@
-//! What is kept of messages to learn from.
+//! Which parts of messages are stored.
 
 use crate::settings::values::Reader;
 
 /// Section `[learning]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LearningSettings {
-    /// Whether the text of messages is kept beside their vectors.
+    /// Whether the text of messages is stored with the events.
     pub message_text: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How often callers may call and ask, and what servers get of it.
+//! Rate limits of callers and servers.
 
 use crate::domain::access::policy;
 use crate::settings::finding::suggestion;
@@ -8,23 +8,23 @@ use crate::settings::values::Reader;
 const MOST_PER_MINUTE: usize = 1_000_000;
 const MOST_AT_ONCE: usize = 10_000;
 
-/// Section `[limits]`. 0 is no limit.
+/// Section `[limits]`. 0 means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitSettings {
-    /// Of one caller in a minute.
+    /// Per caller and minute.
     pub calls: u32,
-    /// Patterns of callers with their numbers, of which the first that fits counts.
+    /// Caller patterns with their limits; the first match counts.
     pub call_exceptions: Vec<(String, u32)>,
-    /// Of one caller in a minute.
+    /// Per caller and minute.
     pub selections: u32,
     pub selection_exceptions: Vec<(String, u32)>,
-    /// How many of a minute's may come at once; 0: all.
+    /// How many of a minute's requests may arrive at once; 0: all.
     pub burst: u32,
-    /// Of all callers on one server in a minute.
+    /// Per server and minute, over all callers.
     pub server_calls: u32,
-    /// Names of servers with their numbers.
+    /// Server names with their limits.
     pub server_exceptions: Vec<(String, u32)>,
-    /// Calls under way on one server.
+    /// Concurrent calls per server.
     pub concurrent_calls: u32,
     pub concurrent_exceptions: Vec<(String, u32)>,
 }
@@ -46,13 +46,13 @@ impl LimitSettings {
             [("limits.call_exceptions", &settings.call_exceptions), ("limits.selection_exceptions", &settings.selection_exceptions)]
         {
             for problem in patterns.iter().filter_map(|(pattern, _)| policy::glob(pattern).err()) {
-                reader.problem(key, problem, "name callers as rules do: \"key:ci\", \"user:*@example.org\", \"service-key\"");
+                reader.problem(key, problem, "name callers as in policy rules: \"key:ci\", \"user:*@example.org\", \"service-key\"");
             }
         }
         settings
     }
 
-    /// An exception for a server that nobody configured is most likely misspelt.
+    /// Warns about exceptions for unknown servers: most likely a typo.
     pub(super) fn check_exceptions(&self, servers: &[ServerSettings], reader: &mut Reader<'_>) {
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
         for (key, exceptions) in
@@ -69,7 +69,7 @@ fn number(key: &str, most: usize, reader: &mut Reader<'_>) -> u32 {
     u32::try_from(reader.whole(key, 0..=most)).unwrap_or(u32::MAX)
 }
 
-/// `name=number`, split at the last sign: a name may hold one.
+/// Parses `name=number`. Splits at the last `=`, because a name may contain one.
 fn exceptions(key: &str, most: usize, reader: &mut Reader<'_>) -> Vec<(String, u32)> {
     let mut exceptions = Vec::new();
     for text in reader.list(key) {
@@ -80,8 +80,8 @@ fn exceptions(key: &str, most: usize, reader: &mut Reader<'_>) -> Vec<(String, u
             }
             _ => reader.problem(
                 key,
-                format!("holds `{text}`, which is no exception"),
-                format!("write each as \"name=number\", with a whole number from 0, no limit, to {most}"),
+                format!("contains `{text}`, which is not an exception"),
+                format!("write each as \"name=number\", with a whole number from 0 (no limit) to {most}"),
             ),
         }
     }

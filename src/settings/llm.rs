@@ -1,4 +1,4 @@
-//! Which language models may be asked about tools.
+//! Language models that may choose among tools.
 
 use std::time::Duration;
 
@@ -12,41 +12,41 @@ use crate::settings::values::Reader;
 /// Section `[llm]`.
 #[derive(Clone, Debug)]
 pub struct LlmSettings {
-    /// `None`: none is asked but with people's own keys.
+    /// `None`: only users' own keys are used.
     pub configured: Option<Endpoint>,
     /// The key for `configured`; models on this machine need none.
     pub api_key: Option<SecretString>,
-    /// How long choosing for a message may wait for the model.
+    /// How long a message waits for the model.
     pub timeout: Duration,
-    /// How many of the best ranked tools the model chooses among.
+    /// How many of the best candidates the model chooses among.
     pub candidates: usize,
-    /// How long `smart_select` may take for all models that it asks.
+    /// Time limit of `smart_select` for all its model requests.
     pub smart_select_timeout: Duration,
-    /// For people's own keys; `None` switches a provider off.
+    /// For users' own keys; `None` disables a provider.
     pub gemini: Option<Endpoint>,
     pub openai: Option<Endpoint>,
     pub anthropic: Option<Endpoint>,
-    /// `None`: no model writes anything about tools.
+    /// `None`: no enrichment.
     pub enrichment: Option<EnrichmentSettings>,
 }
 
-/// How a model writes what tools are found by, in the background.
+/// Enrichment: a model writes text for search, in the background.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnrichmentSettings {
-    /// The address of `configured`; its key goes there too.
+    /// The address of `configured`; its key is used too.
     pub endpoint: Endpoint,
-    /// How many queries are asked for.
+    /// Queries to ask for, per tool.
     pub queries: usize,
-    /// How many tools the model is asked about in a minute, at most.
+    /// The most tools to enrich per minute.
     pub per_minute: usize,
-    /// How long the model may take for one tool.
+    /// Time limit for one tool.
     pub timeout: Duration,
 }
 
 /// A model at an OpenAI-compatible address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// What `/chat/completions` is added to.
+    /// `/chat/completions` is appended.
     pub base_url: String,
     pub model: String,
 }
@@ -67,7 +67,7 @@ impl LlmSettings {
         }
     }
 
-    /// Where keys of a provider are used.
+    /// The endpoint for a provider's keys.
     #[must_use]
     pub fn of(&self, provider: Provider) -> Option<&Endpoint> {
         match provider {
@@ -78,7 +78,7 @@ impl LlmSettings {
     }
 }
 
-/// Whether a header can carry it.
+/// Whether a header can carry the key.
 #[must_use]
 pub fn is_key(key: &str) -> bool {
     !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())
@@ -94,7 +94,7 @@ fn enrichment(reader: &mut Reader<'_>, configured: Option<&Endpoint>) -> Option<
     }
     let Some(configured) = configured else {
         if reader.optional_text("llm.base_url").is_none() {
-            reader.problem("llm.enrich", "there is no language model to ask", "set llm.base_url and llm.model, or leave llm.enrich off");
+            reader.problem("llm.enrich", "there is no language model", "set llm.base_url and llm.model, or leave llm.enrich off");
         }
         return None;
     };
@@ -113,12 +113,12 @@ fn endpoint(reader: &mut Reader<'_>, url_key: &str, model_key: &str) -> Option<E
             && url.password().is_none()
     });
     let Some(url) = url else {
-        let remedy = "write it as https://host/v1, without user, query and fragment; /chat/completions is added to it";
+        let remedy = "write it as https://host/v1, without user, query and fragment; /chat/completions is appended";
         reader.problem(url_key, "not a plain http or https address", remedy);
         return None;
     };
     let Some(model) = model else {
-        reader.problem(model_key, "no model for the address", format!("write the name of a model that {url_key} has"));
+        reader.problem(model_key, "no model for this URL", format!("write the name of a model that {url_key} has"));
         return None;
     };
     Some(Endpoint { base_url: url.as_str().trim_end_matches('/').to_owned(), model })
@@ -127,8 +127,8 @@ fn endpoint(reader: &mut Reader<'_>, url_key: &str, model_key: &str) -> Option<E
 fn api_key(reader: &mut Reader<'_>) -> Option<SecretString> {
     let key = reader.optional_text("llm.api_key")?;
     if !is_key(&key) {
-        let message = "holds a space, a line break or a character outside ASCII, which a header can't carry";
-        reader.problem("llm.api_key", message, "copy the provider's key as it stands");
+        let message = "contains a space, a line break or a non-ASCII character, which a header can't carry";
+        reader.problem("llm.api_key", message, "copy the key from the provider again");
     }
     Some(SecretString::from(key))
 }

@@ -1,4 +1,4 @@
-//! What is logged and in which form.
+//! Log level and format.
 
 use tracing_subscriber::EnvFilter;
 
@@ -10,7 +10,7 @@ const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Section `[logging]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggingSettings {
-    /// Directives that [`EnvFilter`] takes.
+    /// Directives for [`EnvFilter`].
     pub filter: String,
     pub format: LogFormat,
 }
@@ -29,10 +29,10 @@ impl LoggingSettings {
 
 fn filter(reader: &mut Reader<'_>) -> String {
     let filter = reader.text("logging.level");
-    // A single word that is no level would be a valid filter: the target of that name, and nothing else.
+    // A single word is also a valid filter: it would name a target and silence everything else.
     let is_word = !filter.is_empty() && filter.chars().all(char::is_alphanumeric);
     if is_word && !LEVELS.contains(&filter.to_lowercase().as_str()) {
-        reader.problem("logging.level", "no level", suggestion(&filter, &LEVELS));
+        reader.problem("logging.level", "unknown level", suggestion(&filter, &LEVELS));
     } else if filter.is_empty() || EnvFilter::try_new(&filter).is_err() {
         reader.problem(
             "logging.level",
@@ -48,7 +48,7 @@ fn format(reader: &mut Reader<'_>) -> LogFormat {
         "text" => LogFormat::Text,
         "json" => LogFormat::Json,
         _ => {
-            reader.problem("logging.format", "no known format", "write \"text\" or \"json\"");
+            reader.problem("logging.format", "unknown format", "write \"text\" or \"json\"");
             LogFormat::Text
         }
     }

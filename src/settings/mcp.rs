@@ -1,4 +1,4 @@
-//! What the service keeps for MCP clients.
+//! Sessions, subscriptions and questions of MCP clients.
 
 use std::time::Duration;
 
@@ -7,29 +7,29 @@ use crate::settings::values::Reader;
 /// Section `[mcp]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct McpSettings {
-    /// Whether clients of the older era get sessions.
+    /// Whether clients of older protocol versions get sessions.
     pub sessions: bool,
-    /// How long a session is kept that nobody uses.
+    /// Idle time after which a session is closed.
     pub idle: Duration,
     /// Sessions of one caller at a time.
     pub per_caller: usize,
     /// Sessions of all callers at a time.
     pub total: usize,
-    /// Resources that one client may follow.
+    /// Resource subscriptions per client.
     pub subscriptions: usize,
-    /// Resources that all clients of one caller may follow.
+    /// Resource subscriptions per caller.
     pub subscriptions_per_caller: usize,
-    /// Whether servers may ask users something in the middle of a call.
+    /// Whether servers may ask users questions during a call.
     pub elicitation: bool,
-    /// Whether servers may ask the client's model something.
+    /// Whether servers may send requests to the client's model.
     pub sampling: bool,
     pub waiting: WaitingSettings,
 }
 
-/// Calls that wait for what a client without a session answers to a question.
+/// Calls that wait for an answer from a client without a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingSettings {
-    /// How long a question is good.
+    /// How long a question may stay unanswered.
     pub answer: Duration,
     /// Calls of one caller at a time.
     pub per_caller: usize,
@@ -37,7 +37,7 @@ pub struct WaitingSettings {
     pub total: usize,
 }
 
-/// A server's question is given up after that.
+/// The service drops an unanswered question of a server after this time.
 const LONGEST_ANSWER_SECONDS: usize = 600;
 const LONGEST_SECONDS: usize = 30 * 24 * 60 * 60;
 

@@ -1,8 +1,7 @@
-//! The file of the MCP servers: mcpo's format, which is also what Claude Desktop, Cursor and VS Code write.
+//! The server file, in mcpo's format, which Claude Desktop, Cursor and VS Code use too.
 //!
-//! Programs add keys of their own to these files, so a key that is not known here warns. What a key means differs
-//! between programs in three places, each decided in one function: [`timeout`], [`transport_without_type`] and
-//! [`transport_of_type`].
+//! Other programs add their own keys to these files, so an unknown key is a warning. The meaning of a key differs between
+//! programs in three places. One function decides each: [`timeout`], [`transport_without_type`] and [`transport_of_type`].
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,7 +27,7 @@ use crate::settings::sandbox::SandboxSettings;
 use crate::settings::secret_file;
 use crate::settings::servers::{RemoteSettings, ServerSettings, TransportSettings};
 
-/// What this version reads of a server's entry.
+/// The keys of a server entry that this version reads.
 const SERVER_KEYS: [&str; 29] = [
     "args",
     "client_header_forwarding",
@@ -61,19 +60,19 @@ const SERVER_KEYS: [&str; 29] = [
     "validation",
 ];
 const EXAMPLE: &str = r#"{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}"#;
-/// Above it a `timeout` is taken for milliseconds.
+/// A larger `timeout` is read as milliseconds.
 const LONGEST_IN_SECONDS: f64 = 3600.0;
 
-/// What a file is read with.
+/// The context in which a file is read.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) environment: &'a Environment,
     pub(super) calls: &'a CallSettings,
-    /// Set where mcpo would have read the file.
+    /// Set if mcpo would have read the file.
     pub(super) mcpo: Option<&'a McpoSettings>,
 }
 
-/// The servers of a file, in its order, without those that are disabled.
+/// The enabled servers of a file, in order.
 pub(super) fn read(path: &Path, text: &str, context: Context<'_>, findings: &mut Findings) -> Vec<ServerSettings> {
     let source = path.display().to_string();
     let json = match JsonText::parse(text) {
@@ -88,36 +87,36 @@ pub(super) fn read(path: &Path, text: &str, context: Context<'_>, findings: &mut
     let mut file = File { source, json: &json, environment: context.environment, findings, is_below_prefix };
     for (key, line) in json.outer_duplicates() {
         let place = Place { line: Some(line), ..file.place(key) };
-        file.findings.problem(place, "stands here a second time", "rename or remove one of the two");
+        file.findings.problem(place, "duplicate key", "rename or remove one of the two");
     }
     let Some((key, servers)) = file.servers() else { return Vec::new() };
     let found: Vec<ServerSettings> =
         servers.iter().filter_map(|(name, entry)| server(&mut file, &child(key, name), name, entry, context)).collect();
     for server in found.iter().filter(|server| !servers.contains_key(server.name.as_str())) {
         if found.iter().filter(|other| other.name == server.name).count() > 1 {
-            file.problem(key, format!("two servers would be called {}", server.name), "rename one of them");
+            file.problem(key, format!("two servers would be named {}", server.name), "rename one of them");
         }
     }
     if servers.is_empty() {
-        file.problem(key, "names no server", format!("add one, such as {EXAMPLE}"));
+        file.problem(key, "contains no server", format!("add one, such as {EXAMPLE}"));
     } else if found.is_empty() && file.findings.problems.is_empty() {
         file.warning(key, "every server is disabled", "enable one");
     }
     found
 }
 
-/// The file while it is read: knows places, replaces variables, reports.
+/// The file being read: knows positions, replaces variables, collects findings.
 pub(super) struct File<'a> {
     source: String,
     json: &'a JsonText,
     environment: &'a Environment,
     findings: &'a mut Findings,
-    /// Whether all servers live below a path of their own, so that no name of theirs is one of ours.
+    /// Whether all servers live below a path prefix, so that no name can clash with a route of the service.
     is_below_prefix: bool,
 }
 
 impl<'a> File<'a> {
-    /// The map of servers under the key that it has.
+    /// The map of servers and the key under which it was found.
     fn servers(&mut self) -> Option<(&'static str, &'a Map<String, Value>)> {
         let Some(top) = self.json.value.as_object() else {
             let place = Place { source: self.source.clone(), line: Some(1), ..Place::default() };
@@ -146,8 +145,8 @@ impl<'a> File<'a> {
             match other.as_str() {
                 "$schema" => {}
                 "inputs" if value.as_array().is_some_and(Vec::is_empty) => {}
-                "inputs" => self.warning(other, "no values are asked for here", "use environment variables: ${VAR}"),
-                _ => self.warning(other, "unknown key, not used", "remove it if no other program needs it"),
+                "inputs" => self.warning(other, "prompting for values is not supported", "use environment variables: ${VAR}"),
+                _ => self.warning(other, "unknown key, ignored", "remove it if no other program needs it"),
             }
         }
         let servers = value.as_object();
@@ -171,7 +170,7 @@ impl<'a> File<'a> {
         self.findings.warning(place, message, remedy);
     }
 
-    /// The text with its variables replaced; `None` if that was reported as a problem.
+    /// Replaces the variables of a text; `None` if a problem was reported.
     fn replaced(&mut self, path: &str, text: &str) -> Option<String> {
         let interpolated = interpolate::interpolate(text, self.environment).map(|interpolated| {
             for file in interpolated.open_files {
@@ -181,7 +180,7 @@ impl<'a> File<'a> {
         });
         match interpolated {
             Ok(text) if text.contains('\0') => {
-                self.problem(path, "holds a NUL character", "remove it");
+                self.problem(path, "contains a NUL character", "remove it");
                 None
             }
             Ok(text) => Some(text),
@@ -248,7 +247,7 @@ fn server(file: &mut File<'_>, path: &str, name: &str, entry: &Value, context: C
 }
 
 impl Entry<'_, '_> {
-    /// mcpo knows no reserved names, so there such a server gets another one.
+    /// mcpo reserves no names, so in mcpo mode a server with a reserved name is renamed.
     fn published_name(&mut self, name: &str, mcpo: Option<&McpoSettings>) -> String {
         let clashes = mcpo.is_some_and(|mcpo| mcpo.path_prefix.is_empty()) && RESERVED_SERVER_NAMES.contains(&name);
         if !clashes {
@@ -256,7 +255,7 @@ impl Entry<'_, '_> {
         }
         let other = format!("{name}-server");
         let remedy = format!("use /{other}/ where you used /{name}/, or start with --path-prefix");
-        self.warning(self.path, format!("this name is an address of the service itself: the server is called {other}"), remedy);
+        self.warning(self.path, format!("this name is reserved for a route of the service: the server is renamed to {other}"), remedy);
         other
     }
 
@@ -264,12 +263,12 @@ impl Entry<'_, '_> {
         let path = self.path;
         if !self.file.is_below_prefix && RESERVED_SERVER_NAMES.contains(&name) {
             let remedy = format!("rename the server, for example to {name}-server");
-            self.file.problem(path, "this name is an address of the service itself", remedy);
+            self.file.problem(path, "this name is reserved for a route of the service", remedy);
         } else if name.is_empty() || name == "." || name == ".." {
-            self.file.problem(path, "a server's name is a part of an address, this one can't be", "give it a name");
+            self.file.problem(path, "a server name is part of a URL; this one is not possible there", "give it a name");
         } else if name.contains(|character: char| matches!(character, '/' | '\\') || character.is_control()) {
             let remedy = "rename it without slashes and control characters";
-            self.file.problem(path, "a server's name is a part of an address, this one can't be", remedy);
+            self.file.problem(path, "a server name is part of a URL; this one is not possible there", remedy);
         }
     }
 
@@ -278,15 +277,15 @@ impl Entry<'_, '_> {
             let path = child(self.path, key);
             match key.as_str() {
                 "envFile" | "env_file" => {
-                    let remedy = "load that file before the start, and name its variables in `env`: {\"KEY\": \"${KEY}\"}";
-                    self.file.warning(&path, "not supported, so the variables of that file are missing", remedy);
+                    let remedy = "load that file before the start, and pass its variables in `env`: {\"KEY\": \"${KEY}\"}";
+                    self.file.warning(&path, "not supported: the variables of that file are missing", remedy);
                 }
                 key if !SERVER_KEYS.contains(&key) => {
                     let remedy = match nearest(key, &SERVER_KEYS) {
                         Some(key) => format!("did you mean `{key}`?"),
                         None => "remove it if no other program needs it".to_owned(),
                     };
-                    self.file.warning(&path, "unknown key, not used", remedy);
+                    self.file.warning(&path, "unknown key, ignored", remedy);
                 }
                 _ => {}
             }
@@ -297,13 +296,13 @@ impl Entry<'_, '_> {
         let remote = RemoteSettings { forwarding: HeaderForwarding::read(self), oauth: OAuthSettings::read(self, name) };
         if matches!(transport, Some(TransportSettings::Stdio { .. })) && remote != RemoteSettings::default() {
             let remedy = "remove `oauth` and `client_header_forwarding` here";
-            self.warning(self.path, "a program on this machine gets no headers and no tokens", remedy);
+            self.warning(self.path, "a local program receives no headers and no tokens", remedy);
             return RemoteSettings::default();
         }
         remote
     }
 
-    /// `None` means that a problem was reported.
+    /// `None` if a problem was reported.
     fn transport(&mut self) -> Option<TransportSettings> {
         let path = self.path;
         let (has_command, has_url) = (self.get("command").is_some(), self.get("url").is_some());
@@ -312,19 +311,19 @@ impl Entry<'_, '_> {
                 let kind = self.text(key)?;
                 let Some(kind) = transport_of_type(&kind) else {
                     let remedy = "write stdio, streamable-http or sse";
-                    self.file.problem(&child(path, key), "no known transport", remedy);
+                    self.file.problem(&child(path, key), "unknown transport", remedy);
                     return None;
                 };
                 kind
             }
             None => match (has_command, has_url) {
                 (true, true) => {
-                    let remedy = "remove one of them, or say which with \"type\": \"stdio\" or \"streamable-http\"";
+                    let remedy = "remove one of them, or choose with \"type\": \"stdio\" or \"streamable-http\"";
                     self.file.problem(path, "both `command` and `url`", remedy);
                     return None;
                 }
                 (false, false) => {
-                    let remedy = "add \"command\" for a program on this machine, or \"url\" for a server elsewhere";
+                    let remedy = "add \"command\" for a local program, or \"url\" for a remote server";
                     self.file.problem(path, "neither `command` nor `url`", remedy);
                     return None;
                 }
@@ -346,7 +345,7 @@ impl Entry<'_, '_> {
         let env = self.text_map("env");
         for name in env.keys().filter(|name| name.is_empty() || name.contains(['=', '\0'])) {
             let path = child(&child(self.path, "env"), name);
-            self.file.problem(&path, "no name of an environment variable", "rename it");
+            self.file.problem(&path, "not a valid name of an environment variable", "rename it");
         }
         Some(TransportSettings::Stdio { command: command?, args: args.unwrap_or_default(), env, directory })
     }
@@ -357,9 +356,9 @@ impl Entry<'_, '_> {
         for (name, value) in &headers {
             let path = child(&child(self.path, "headers"), name);
             if HeaderName::from_bytes(name.as_bytes()).is_err() {
-                self.file.problem(&path, "no name of a header", "use letters, digits and hyphens");
+                self.file.problem(&path, "not a valid header name", "use letters, digits and hyphens");
             } else if HeaderValue::from_str(secrecy::ExposeSecret::expose_secret(value)).is_err() {
-                self.file.problem(&path, "holds what a header can't carry", "remove line breaks and control characters");
+                self.file.problem(&path, "contains characters that a header can't carry", "remove line breaks and control characters");
             }
         }
         Some((url?, headers))
@@ -378,7 +377,7 @@ impl Entry<'_, '_> {
         self.keys.get(key).filter(|value| !value.is_null())
     }
 
-    /// The first of the keys that is there, as `read` reads it.
+    /// Reads the first of the keys that is present.
     fn first_of<T>(&mut self, keys: [&str; 2], read: impl FnOnce(&mut Self, &str) -> Option<T>) -> Option<T> {
         let key = keys.into_iter().find(|key| self.get(key).is_some())?;
         read(self, key)
@@ -413,22 +412,22 @@ impl Entry<'_, '_> {
         }
     }
 
-    /// Warns of keys that have no meaning.
+    /// Warns about unknown keys.
     pub(super) fn check_known(&mut self, path: &str, keys: &Map<String, Value>, known: &[&str]) {
         for key in keys.keys().filter(|key| !known.contains(&key.as_str())) {
-            self.warning(&child(path, key), "unknown key, not used", suggestion(key, known));
+            self.warning(&child(path, key), "unknown key, ignored", suggestion(key, known));
         }
     }
 
     pub(super) fn wrong_kind<T>(&mut self, path: &str, expected: &str) -> Option<T> {
-        self.file.problem(path, "of the wrong kind", format!("write {expected}"));
+        self.file.problem(path, "wrong type", format!("write {expected}"));
         None
     }
 
     fn required(&mut self, key: &str, what: &str) -> Option<String> {
         let path = child(self.path, key);
         if self.get(key).is_none() {
-            self.file.problem(self.path, format!("has no `{key}`"), format!("add it: {what}"));
+            self.file.problem(self.path, format!("`{key}` is missing"), format!("add it: {what}"));
             return None;
         }
         let text = self.text(key)?;
@@ -476,7 +475,7 @@ impl Entry<'_, '_> {
         texts.into_iter().collect()
     }
 
-    /// Numbers are taken as their text and `null` as absent: editors allow both in `env`.
+    /// Numbers become their text and `null` counts as absent: editors allow both in `env`.
     pub(super) fn text_map(&mut self, key: &str) -> IndexMap<String, SecretString> {
         let path = child(self.path, key);
         let Some(value) = self.get(key) else { return IndexMap::new() };
@@ -505,13 +504,12 @@ enum Transport {
     Sse,
 }
 
-/// A `url` without `type` is SSE, as mcpo means it. Editors mean streamable HTTP, which is what a server that knows no
-/// SSE is asked for next.
+/// A `url` without `type` is SSE, as in mcpo. Editors mean streamable HTTP; a server without SSE is tried with that next.
 fn transport_without_type() -> Transport {
     Transport::Sse
 }
 
-/// Every program spells it otherwise.
+/// Every program spells it differently.
 fn transport_of_type(text: &str) -> Option<Transport> {
     let plain: String = text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
     match plain.as_str() {
@@ -522,8 +520,8 @@ fn transport_of_type(text: &str) -> Option<Transport> {
     }
 }
 
-/// Seconds. Some programs write milliseconds under the same key: no call lasts more than an hour, so larger numbers
-/// are taken for those.
+/// Seconds. Some programs write milliseconds under the same key. No call may last more than an hour, so larger numbers are
+/// read as milliseconds.
 fn timeout(entry: &mut Entry<'_, '_>, key: &str) -> Option<Duration> {
     let path = child(entry.path, key);
     let number = entry.get(key)?.as_f64().filter(|number| (0.001..=86_400_000.0).contains(number));
@@ -535,7 +533,7 @@ fn timeout(entry: &mut Entry<'_, '_>, key: &str) -> Option<Duration> {
     }
     let seconds = number / 1000.0;
     let remedy = format!("write {seconds}: the unit here is the second");
-    entry.file.warning(&path, "taken for milliseconds, being more than an hour", remedy);
+    entry.file.warning(&path, "read as milliseconds, because it is more than an hour", remedy);
     Some(Duration::from_secs_f64(seconds))
 }
 
@@ -548,13 +546,13 @@ fn bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
     }
 }
 
-/// 0 cuts nothing.
+/// 0: no truncation.
 fn text_bytes(entry: &mut Entry<'_, '_>, key: &str) -> Option<usize> {
     let path = child(entry.path, key);
     let number = entry.get(key)?.as_u64().and_then(|number| usize::try_from(number).ok());
     match number.filter(|number| *number == 0 || (256..=1 << 30).contains(number)) {
         Some(number) => Some(number),
-        None => entry.wrong_kind(&path, "a whole number of bytes from 256 to 1073741824, or 0 to cut nothing"),
+        None => entry.wrong_kind(&path, "a whole number of bytes from 256 to 1073741824, or 0 for no truncation"),
     }
 }
 

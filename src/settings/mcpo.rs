@@ -1,7 +1,7 @@
-//! What mcpo's command line means here.
+//! mcpo's command line.
 //!
-//! Its defaults are less careful than ours, and its users depend on them: in this mode they hold, and each is said at
-//! the start with what to do about it.
+//! Its defaults are less strict than ours, and its users depend on them. In this mode they apply, and each one is reported
+//! at startup with a way to change it.
 
 use indexmap::IndexMap;
 use secrecy::SecretString;
@@ -14,26 +14,26 @@ use crate::settings::interpolate::Environment;
 use crate::settings::servers::{ServerSettings, TransportSettings};
 use crate::settings::values::Values;
 
-/// mcpo's flags that are no settings of ours.
+/// mcpo's flags without a counterpart in our settings.
 #[derive(Clone, Debug, Default)]
 pub struct McpoSettings {
-    /// The one server of the command line, which lives at `/`.
+    /// The single server of the command line, served at `/`.
     pub single: Option<ServerName>,
-    /// `--path-prefix`, as [`path`] makes it.
+    /// `--path-prefix`, normalised by [`path`].
     pub path_prefix: String,
-    /// `--root-path`, as [`path`] makes it.
+    /// `--root-path`, normalised by [`path`].
     pub root_path: String,
     /// Whether documents need the key too.
     pub strict_auth: bool,
-    /// `--name`, `--description` and `--version`: of the document of everything.
+    /// `--name`, `--description` and `--version`: for the document of all servers.
     pub title: Option<String>,
     pub description: Option<String>,
     pub version: Option<String>,
-    /// Variables that `--env` and `--env-path` add to the environment of the servers.
+    /// Variables from `--env` and `--env-path` for the servers' environment.
     pub environment: IndexMap<String, SecretString>,
 }
 
-/// A path as both ends of it are written here: `/a/b`, or nothing.
+/// Normalises a path to `/a/b`, or to nothing.
 #[must_use]
 pub fn path(text: &str) -> String {
     let inner = text.trim().trim_matches('/');
@@ -52,7 +52,7 @@ pub fn log_level(text: &str) -> Option<&'static str> {
     }
 }
 
-/// Sets mcpo's defaults over ours, below every other source.
+/// Applies mcpo's defaults over ours, with lower precedence than every other source.
 pub(super) fn add_defaults(environment: &Environment, values: &mut Values, findings: &mut Findings) {
     let origins = Value::Array(vec![Value::String("*".into())]);
     let defaults =
@@ -65,7 +65,7 @@ pub(super) fn add_defaults(environment: &Environment, values: &mut Values, findi
             values.add_flag("LOG_LEVEL", "logging.level", Value::String(level.into()), findings);
         } else {
             let place = Place { source: "LOG_LEVEL".into(), ..Place::default() };
-            findings.warning(place, "no level", "set DEBUG, INFO, WARNING, ERROR or CRITICAL");
+            findings.warning(place, "unknown level", "set DEBUG, INFO, WARNING, ERROR or CRITICAL");
         }
     }
     if let Some(text) = environment.get("CONNECTION_TIMEOUT").filter(|text| !text.is_empty()) {
@@ -80,7 +80,7 @@ pub(super) fn add_defaults(environment: &Environment, values: &mut Values, findi
 }
 
 impl McpoSettings {
-    /// Gives the servers what they would get from mcpo, and says where that is less careful than ours.
+    /// Applies mcpo's behaviour to the servers, and warns where it is less strict than ours.
     pub(super) fn complete(&self, servers: &mut [ServerSettings], http: &HttpSettings, findings: &mut Findings) {
         let mut has_children = false;
         for server in servers {
@@ -92,23 +92,23 @@ impl McpoSettings {
             }
         }
         let mut warn = |message: String, remedy: &str| {
-            findings.warning(Place { source: "as mcpo does it".into(), ..Place::default() }, message, remedy);
+            findings.warning(Place { source: "mcpo mode".into(), ..Place::default() }, message, remedy);
         };
         if !http.is_loopback() {
-            warn(format!("listening on {}, other machines reach the service", http.host), "if they need not: --host 127.0.0.1");
+            warn(format!("listening on {}, other machines reach the service", http.host), "to prevent this: --host 127.0.0.1");
         }
         if http.api_key.is_some() && !self.strict_auth {
             let remedy = "protect them too with --strict-auth; Open WebUI sends its key for them";
-            warn("documents are public: who reaches the address can read what every tool does".to_owned(), remedy);
+            warn("documents are public: anyone who can reach the address can read what every tool does".to_owned(), remedy);
         }
         if http.cors_origins.iter().any(|origin| origin == "*") {
-            let remedy = "name those that may: --cors-allow-origins https://chat.example.org";
-            warn("pages of every site may call the service from a browser".to_owned(), remedy);
+            let remedy = "restrict them: --cors-allow-origins https://chat.example.org";
+            warn("pages of any site may call the service from a browser".to_owned(), remedy);
         }
         if has_children {
-            let remedy = "`toolsieve serve` gives them a short list of variables and what `env` names";
+            let remedy = "`toolsieve serve` passes only a short list of variables and those in `env`";
             warn(
-                "MCP servers inherit the whole environment of this process, secrets included, but for what is Toolsieve's own".to_owned(),
+                "MCP servers inherit the whole environment of this process, secrets included, except Toolsieve's own variables".to_owned(),
                 remedy,
             );
         }

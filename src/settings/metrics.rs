@@ -1,4 +1,4 @@
-//! Whether and to whom the service tells its metrics.
+//! Whether metrics are served, and to whom.
 
 use crate::settings::values::Reader;
 
@@ -8,7 +8,7 @@ pub struct MetricsSettings {
     pub enabled: bool,
     /// Without a key.
     pub public: bool,
-    /// Whether there are series of single tools.
+    /// Whether single tools get their own series.
     pub per_tool: bool,
 }
 
@@ -20,7 +20,7 @@ impl MetricsSettings {
             per_tool: reader.switch("metrics.per_tool"),
         };
         if settings.public && !settings.enabled {
-            reader.warning("metrics.public", "without effect: there are no metrics", "set metrics.enabled too, or leave this out");
+            reader.warning("metrics.public", "has no effect: metrics are off", "set metrics.enabled too, or remove this");
         }
         settings
     }

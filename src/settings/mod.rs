@@ -1,7 +1,7 @@
-//! Everything that is configured, checked once at the start.
+//! The whole configuration, checked once at startup.
 //!
-//! One file per concern. All problems are found before anything starts and are reported together, each with its
-//! place and what to do.
+//! One file per section. All problems are found before anything starts and are reported together, each with its location
+//! and a remedy.
 
 mod access;
 mod calls;
@@ -93,21 +93,21 @@ use crate::domain::text::canonical::Fingerprint;
 pub struct Settings {
     pub start: StartSettings,
     pub live: LiveSettings,
-    /// What it was read from, and is read from again.
+    /// The sources to read again on a reload.
     pub sources: Sources,
-    /// Of every key of ours, a fingerprint of its value.
+    /// A fingerprint of every value, by key.
     pub keys: BTreeMap<String, Fingerprint>,
 }
 
-/// Without where it was read from, which may hold secrets.
-#[expect(clippy::missing_fields_in_debug, reason = "secrets, and what says nothing to a reader")]
+/// Without the sources, which may contain secrets.
+#[expect(clippy::missing_fields_in_debug, reason = "omits secrets and fields of no interest")]
 impl fmt::Debug for Settings {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Settings").field("start", &self.start).field("live", &self.live).finish()
     }
 }
 
-/// What is read once: a change needs a restart.
+/// Settings that are read once: a change needs a restart.
 #[derive(Clone, Debug)]
 pub struct StartSettings {
     pub http: HttpSettings,
@@ -126,61 +126,61 @@ pub struct StartSettings {
     pub user_connections: UserConnectionSettings,
     pub metrics: MetricsSettings,
     pub learning: LearningSettings,
-    /// Set by mcpo's command line alone.
+    /// Set only by mcpo's command line.
     pub mcpo: Option<McpoSettings>,
     pub processes: ProcessSettings,
 }
 
-/// What can be replaced while the service runs.
+/// Settings that can change while the service runs.
 #[derive(Clone, Debug)]
 pub struct LiveSettings {
-    /// In the order of the file, without the disabled ones.
+    /// The enabled servers, in the order of the file.
     pub servers: Vec<ServerSettings>,
     pub calls: CallSettings,
     pub selection: SelectionSettings,
-    /// Section `[groups]`: who is in which.
+    /// Section `[groups]`: members of each group.
     pub groups: GroupTable,
     pub policy: PolicySettings,
     pub toolsets: ToolsetSettings,
-    /// `[[tag]]`: which tools get which tags.
+    /// `[[tag]]`: rules that assign tags to tools.
     pub tags: Vec<TagRule>,
     /// Section `[definitions]`.
     pub definitions: DefinitionSettings,
     pub limits: LimitSettings,
 }
 
-/// Sections that [`LiveSettings`] holds.
+/// The sections in [`LiveSettings`].
 const LIVE_SECTIONS: [&str; 9] = ["calls", "definitions", "groups", "limits", "policy", "presets", "selection", "tag", "toolsets"];
-/// Of the other sections, what it holds beside.
+/// Keys in [`LiveSettings`] from other sections.
 const LIVE_KEYS: [&str; 1] = ["access.default"];
 
 /// Where the configuration comes from.
 #[derive(Clone, Default)]
 pub struct Sources {
     pub servers: ServersSource,
-    /// Our TOML file.
+    /// The TOML settings file.
     pub settings: Option<PathBuf>,
     pub environment: Environment,
     pub overrides: Overrides,
-    /// mcpo's command line: other defaults, and what it says of addresses and servers.
+    /// mcpo's command line: other defaults, addresses and servers.
     pub mcpo: Option<McpoSettings>,
 }
 
-/// Where the `mcpServers` map comes from. Has no `Debug`: a text may hold secrets.
+/// Where the `mcpServers` map comes from. It has no `Debug`: a text may contain secrets.
 #[derive(Clone, Default)]
 pub enum ServersSource {
-    /// No server at all.
+    /// No servers.
     #[default]
     Nothing,
     File(PathBuf),
-    /// A text that the program made itself; the name stands for it in messages.
+    /// A text created by the program itself; `name` stands for it in messages.
     Text {
         name: String,
         text: String,
     },
 }
 
-/// Values of command-line flags, which win over every other source.
+/// Values of command-line flags. They override every other source.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// `--host`
@@ -189,15 +189,15 @@ pub struct Overrides {
     pub port: Option<u16>,
     /// `--api-key`
     pub api_key: Option<SecretString>,
-    /// `--insecure`; `false` leaves what the other sources say.
+    /// `--insecure`; `false` keeps the value of the other sources.
     pub insecure: bool,
     /// `--data-dir`
     pub data_dir: Option<PathBuf>,
     /// `--log-level`
     pub log_level: Option<String>,
-    /// `--hot-reload`; `false` leaves what the other sources say.
+    /// `--hot-reload`; `false` keeps the value of the other sources.
     pub watch: bool,
-    /// `--cors-allow-origins`; none leaves what the other sources say.
+    /// `--cors-allow-origins`; empty keeps the value of the other sources.
     pub cors_origins: Vec<String>,
     /// `--ssl-certfile`
     pub tls_certificate: Option<String>,
@@ -205,12 +205,12 @@ pub struct Overrides {
     pub tls_key: Option<String>,
     /// `--toolsets`, `--exclude` and `--preset`
     pub toolsets: ToolsetFlags,
-    /// The program through which servers are started: the running one, where that is ours.
+    /// The program that starts servers: this binary, or `None` to start them directly.
     pub launcher: Option<PathBuf>,
 }
 
 impl Sources {
-    /// The files among them.
+    /// The files to watch.
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
         let servers = match &self.servers {
@@ -222,10 +222,10 @@ impl Sources {
 }
 
 impl Settings {
-    /// Reads every source and checks the whole. The second value is what is doubtful.
+    /// Reads every source and checks the whole configuration. The second value contains the warnings.
     ///
     /// # Errors
-    /// Every problem of every source, together.
+    /// All problems of all sources together.
     pub fn load(sources: &Sources) -> Result<(Self, Vec<Finding>), SettingsErrors> {
         let mut findings = Findings::default();
         let mut values = Values::defaults(&mut findings);
@@ -246,7 +246,7 @@ impl Settings {
         let mut start = StartSettings::read(&mut reader);
         let (calls, selection) = (CallSettings::read(&mut reader), SelectionSettings::read(&mut reader));
         if let Some(data_dir) = &sources.overrides.data_dir {
-            // As given: a path need not be Unicode.
+            // Set directly, because a path need not be Unicode.
             start.store.data_dir.clone_from(data_dir);
         }
         let mut servers = sources.servers.read(&sources.environment, &calls, sources.mcpo.as_ref(), &mut findings);
@@ -279,14 +279,14 @@ impl Settings {
     /// The compiled-in defaults, without servers.
     ///
     /// # Errors
-    /// None in a build whose tests passed.
+    /// None in a build that passed its tests.
     pub fn defaults() -> Result<Self, SettingsErrors> {
         Self::load(&Sources::default()).map(|(settings, _)| settings)
     }
 }
 
 impl Settings {
-    /// The keys whose values differ from these, and that only a restart takes over.
+    /// The keys that need a restart and differ from the given fingerprints.
     #[must_use]
     pub fn needing_restart(&self, started: &BTreeMap<String, Fingerprint>) -> Vec<String> {
         let is_live = |key: &str| {

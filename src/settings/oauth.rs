@@ -1,4 +1,4 @@
-//! `oauth` of a server: where its tokens come from. Signing in is mcpo's part; what it stored is taken over.
+//! `oauth` of a server: the source of its tokens. mcpo does the sign-in; its stored tokens are taken over.
 
 use std::path::PathBuf;
 
@@ -13,20 +13,21 @@ const KEYS: [&str; 7] = ["server_url", "storage_type", "callback_port", "use_loo
 /// OAuth of one server over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OAuthSettings {
-    /// Whose tokens these are: the place where the authorisation server is asked for.
+    /// The URL from which the authorisation server is discovered.
     pub server_url: Url,
-    /// mcpo's folder with the tokens; `None` where it kept none.
+    /// mcpo's token folder; `None` if it kept none.
     pub tokens: Option<PathBuf>,
-    /// The server's name as mcpo knows it.
+    /// The server's name in mcpo.
     pub stored_as: String,
-    /// The only authorisation server that may get the refresh token; `None`: the one that the server names when it is renewed first.
+    /// The only authorisation server that may receive the refresh token. `None`: the one that the server names at the first
+    /// renewal.
     pub issuer: Option<String>,
-    /// Whether it may be at a private address; `None`: if the server is.
+    /// Whether it may have a private address; `None`: only if the server has one.
     pub private_addresses: Option<bool>,
 }
 
 impl OAuthSettings {
-    /// Reads the key of a server's entry; `None` where it is missing or wrong.
+    /// Parses the setting of a server entry; `None` if it is missing or invalid.
     pub(super) fn read(entry: &mut Entry<'_, '_>, server: &str) -> Option<Self> {
         const KEY: &str = "oauth";
         let path = child(entry.path(), KEY);
@@ -38,7 +39,7 @@ impl OAuthSettings {
             Some(_) => entry.wrong_kind(&child(&path, name), "a text in quotes"),
         };
         let Some(url) = text(entry, "server_url") else {
-            entry.problem(&path, "has no `server_url`", "add the address of the MCP server, whose sign-in it is");
+            entry.problem(&path, "`server_url` is missing", "add the address of the MCP server to sign in to");
             return None;
         };
         let Some(server_url) = Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https")) else {
@@ -49,7 +50,7 @@ impl OAuthSettings {
         let tokens = match storage.as_deref() {
             Some("memory") => {
                 let remedy = "let mcpo sign in once with \"storage_type\": \"file\", or give a token in `headers`";
-                entry.warning(&child(&path, "storage_type"), "tokens in memory can't be taken over from mcpo", remedy);
+                entry.warning(&child(&path, "storage_type"), "tokens in mcpo's memory can't be taken over", remedy);
                 None
             }
             _ => entry.variable("HOME").map(|home| PathBuf::from(home).join(".mcpo/tokens")),

@@ -1,5 +1,5 @@
-//! What a server is given of each caller: placeholders in its `headers`, or in its `env`; and `listWith`, what it gets in their
-//! place where its tools are listed in nobody's name.
+//! Per-user values of a server: placeholders in its `headers` or `env`, and `listWith`, the values to use instead when
+//! listing tools without a user.
 
 use std::collections::BTreeSet;
 
@@ -14,16 +14,16 @@ use crate::settings::json_text::{child, item};
 use crate::settings::mcp_file::Entry;
 use crate::settings::servers::{RemoteSettings, TransportSettings};
 
-/// By the names of headers or variables.
+/// By header or variable name.
 #[derive(Clone, Debug, Default)]
 pub struct PerUserSettings {
     pub templates: IndexMap<String, Template>,
-    /// Some of the same names.
+    /// A subset of the same names.
     pub list_with: IndexMap<String, SecretString>,
 }
 
 impl PerUserSettings {
-    /// Takes the values with placeholders out of the transport.
+    /// Removes values with placeholders from the transport and returns them.
     pub(super) fn read(entry: &mut Entry<'_, '_>, transport: &mut TransportSettings, remote: &RemoteSettings) -> Self {
         warn_elsewhere(entry, transport);
         let key = transport.values_key();
@@ -58,7 +58,7 @@ impl PerUserSettings {
             }
             if remote.oauth.is_some() && is_same(name, "authorization") {
                 let path = child(&child(entry.path(), key), name);
-                entry.problem(&path, "both this and the token of `oauth`", "remove one of the two");
+                entry.problem(&path, "conflicts with the token of `oauth`", "remove one of the two");
             }
         }
         *values = plain;
@@ -66,7 +66,7 @@ impl PerUserSettings {
         Self { templates, list_with }
     }
 
-    /// Whether nobody's name and secrets matter to the server.
+    /// Whether the server is the same for all users.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.templates.is_empty()
@@ -82,14 +82,14 @@ impl PerUserSettings {
         self.templates.values().any(|template| !template.secrets().is_empty())
     }
 
-    /// The secrets that it takes.
+    /// The secrets that the templates use.
     #[must_use]
     pub fn secrets(&self) -> BTreeSet<SecretName> {
         self.templates.values().flat_map(Template::secrets).collect()
     }
 }
 
-/// `listWith`, by the names as the templates have them.
+/// `listWith`, with names spelled as in the templates.
 fn read_list_with(
     entry: &mut Entry<'_, '_>,
     templates: &IndexMap<String, Template>,
@@ -100,11 +100,7 @@ fn read_list_with(
     let given = entry.text_map(key);
     let path = child(entry.path(), key);
     if !given.is_empty() && templates.is_empty() {
-        entry.warning(
-            &path,
-            "without effect: nothing here differs for each user",
-            "remove it, or write {{user.…}} or {{secret.…}} where it does",
-        );
+        entry.warning(&path, "has no effect: nothing here differs per user", "remove it, or use {{user.…}} or {{secret.…}} in a value");
         return IndexMap::new();
     }
     let mut list_with = IndexMap::new();
@@ -112,21 +108,21 @@ fn read_list_with(
         let path = child(&path, &name);
         let known: Vec<&str> = templates.keys().map(String::as_str).collect();
         let Some(known) = known.iter().find(|known| is_same(known, &name)) else {
-            entry.problem(&path, "nothing of this name differs for each user", suggestion(&name, &known));
+            entry.problem(&path, "nothing with this name differs per user", suggestion(&name, &known));
             continue;
         };
         if place == Place::Header && HeaderValue::from_str(value.expose_secret()).is_err() {
-            entry.problem(&path, "holds what a header can't carry", "remove line breaks and control characters");
+            entry.problem(&path, "contains characters that a header can't carry", "remove line breaks and control characters");
         } else if Template::parse(value.expose_secret()).is_ok_and(|parsed| parsed.template.is_none()) {
             list_with.insert((*known).to_owned(), value);
         } else {
-            entry.problem(&path, "holds a placeholder", "write a plain value: tools are listed in nobody's name");
+            entry.problem(&path, "contains a placeholder", "write a plain value: tools are listed without a user");
         }
     }
     list_with
 }
 
-/// Elsewhere nothing is filled in.
+/// Warns about placeholders in places where they are not replaced.
 fn warn_elsewhere(entry: &mut Entry<'_, '_>, transport: &TransportSettings) {
     let path = entry.path().to_owned();
     let mut texts: Vec<(String, String)> = Vec::new();
@@ -143,18 +139,18 @@ fn warn_elsewhere(entry: &mut Entry<'_, '_>, transport: &TransportSettings) {
     }
     for (path, text) in texts {
         if !matches!(Template::parse(&text), Ok(Parsed { template: None, .. })) {
-            let remedy = "write it in `headers`, or for a program in `env`: only there it is filled in";
-            entry.warning(&path, "a placeholder for users is sent as it stands", remedy);
+            let remedy = "put it into `headers`, or into `env` of a program: only there it is replaced";
+            entry.warning(&path, "this placeholder is not replaced here", remedy);
         }
     }
 }
 
-/// What is written as Open WebUI writes it, or nearly as it is written here.
+/// Warns about placeholders in Open WebUI's spelling, and about misspelt ones.
 fn warn_of_others(entry: &mut Entry<'_, '_>, path: &str, others: &[String]) {
     for other in others {
         let known: Vec<&str> = FIELDS.iter().map(|(name, _)| *name).collect();
         if let Some(meant) = nearest(&other.replace('_', "."), &known) {
-            entry.warning(path, format!("`{{{{{other}}}}}` is sent as it stands"), format!("did you mean {{{{{meant}}}}}?"));
+            entry.warning(path, format!("`{{{{{other}}}}}` is not replaced"), format!("did you mean {{{{{meant}}}}}?"));
         }
     }
 }

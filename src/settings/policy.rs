@@ -1,4 +1,4 @@
-//! Which caller may use which tool: `[[policy]]`, and what holds where no rule fits.
+//! Which caller may use which tool: `[[policy]]`, and the default verdict.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! The processes of MCP servers: what is kept from them, and how it is found out that one hangs.
+//! Processes of MCP servers: what they must not read, and how often they are pinged.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,16 +7,17 @@ use secrecy::SecretString;
 
 use crate::settings::values::Reader;
 
-/// Section `[processes]`, and what all sections together and the command line say.
+/// Section `[processes]`, and secrets and files from all other sections and the command line.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessSettings {
-    /// This program itself, through which servers are started; `None` where it is another one (tests), and they are started directly.
+    /// This binary, through which servers are started. `None` if another program runs (tests): servers are then started
+    /// directly.
     pub launcher: Option<PathBuf>,
-    /// Our own keys: no server is handed a variable that holds one.
+    /// The service's own keys: a variable with one of these values is not passed to any server.
     pub secrets: Vec<SecretString>,
-    /// Files that a server in a sandbox can't read, beside the data folder.
+    /// Files that a sandboxed server can't read, in addition to the data folder.
     pub files: Vec<PathBuf>,
-    /// How often each is asked whether it is still there; `None`: never.
+    /// Interval of health checks; `None`: none.
     pub ping: Option<Duration>,
 }
 
@@ -27,13 +28,13 @@ impl ProcessSettings {
     }
 }
 
-/// Whether the value of a setting is secret, by its name.
+/// Whether the setting's value is secret, judged by its name.
 pub(super) fn is_secret(key: &str) -> bool {
     let name = key.rsplit('.').next().unwrap_or(key);
     !is_file(key) && ["key", "keys", "secret", "password"].iter().any(|word| name == *word || name.ends_with(&format!("_{word}")))
 }
 
-/// Whether the value is the path of a file that holds something secret.
+/// Whether the value is the path of a secret file.
 pub(super) fn is_file(key: &str) -> bool {
     key == "http.tls_key" || key.ends_with("_file")
 }

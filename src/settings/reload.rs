@@ -1,4 +1,4 @@
-//! How a changed configuration is taken over while the service runs.
+//! How a changed configuration is applied at run time.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use crate::settings::values::Reader;
 /// Section `[reload]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReloadSettings {
-    /// Whether the files are watched; a `SIGHUP` is always heard.
+    /// Whether the files are watched. `SIGHUP` always works.
     pub watch: bool,
-    /// How long calls under way may go on on a server that was changed or removed.
+    /// How long running calls may continue on a changed or removed server.
     pub drain: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What the process of a server may read and write, where that is limited.
+//! Limits on what a server process may read and write.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::settings::mcp_file::Entry;
 const KEYS: [&str; 2] = ["read", "write"];
 const EXPECTED: &str = "true, false, or an object such as {\"read\": [\"/srv/docs\"], \"write\": [\"/srv/notes\"]}";
 
-/// `sandbox` of a server: what it may reach beside system folders, its working directory and a folder of its own.
+/// `sandbox` of a server: its access beyond system folders, its working directory and a folder of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxSettings {
     /// Absolute paths.
@@ -25,7 +25,7 @@ impl SandboxSettings {
         let path = child(entry.path(), KEY);
         let value = entry.get(KEY)?.clone();
         if !is_process {
-            entry.warning(&path, "without effect: this server runs elsewhere", "remove it");
+            entry.warning(&path, "has no effect: this server is remote", "remove it");
             return None;
         }
         match value {
@@ -61,7 +61,7 @@ fn paths(entry: &mut Entry<'_, '_>, path: &str, value: &Value) -> Vec<PathBuf> {
         if folder.is_absolute() {
             found.push(folder);
         } else {
-            entry.problem(&path, "no absolute path", "begin it with / or ~/");
+            entry.problem(&path, "not an absolute path", "begin it with / or ~/");
         }
     }
     found

@@ -1,31 +1,30 @@
-//! Files that hold one secret each: for keys whose settings name a file, for `${file:PATH}`, for variables whose names end with
-//! `_FILE`, and for the credentials that systemd hands over.
+//! Files with one secret each: for `*_file` keys, `${file:PATH}`, `_FILE` variables and systemd credentials.
 
 use std::io;
 use std::path::Path;
 
-/// What a file holds.
+/// The content of a file.
 pub(super) struct SecretFile {
     /// Without the line break at its end.
     pub(super) text: String,
-    /// Whether people can read it who are not its owner.
+    /// Whether users other than the owner can read it.
     pub(super) is_open: bool,
 }
 
-/// Why there is no secret.
+/// Why a file yields no secret.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SecretFileError {
     #[error("can't be read: {0}")]
     Unreadable(#[source] io::Error),
-    #[error("is no text")]
+    #[error("is not text")]
     NoText,
     #[error("is empty")]
     Empty,
 }
 
-/// What is said of a file that others can read, and what to do.
-pub(super) const OPEN: &str = "others on this machine can read it";
-pub(super) const CLOSE: &str = "take that right away: chmod 600";
+/// The warning for a file that other users can read, and its remedy.
+pub(super) const OPEN: &str = "other users of this machine can read it";
+pub(super) const CLOSE: &str = "restrict access: chmod 600";
 
 pub(super) fn read(path: &Path) -> Result<SecretFile, SecretFileError> {
     let bytes = std::fs::read(path).map_err(SecretFileError::Unreadable)?;

@@ -1,4 +1,4 @@
-//! What users keep here, and connections in their names.
+//! Users' secrets, and connections per user.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::domain::access::secret::{SecretKey, SecretKeys};
 use crate::settings::servers::ServerSettings;
 use crate::settings::values::Reader;
 
-const REMEDY: &str = "take one that `toolsieve secrets new-key` prints: 32 bytes in base64";
+const REMEDY: &str = "create one with `toolsieve secrets new-key`: 32 bytes in base64";
 
 /// Section `[secrets]`.
 #[derive(Clone, Debug, Default)]
 pub struct SecretSettings {
-    /// `None`: nobody can keep secrets.
+    /// `None`: users cannot store secrets.
     pub keys: Option<SecretKeys>,
 }
 
@@ -28,7 +28,11 @@ impl SecretSettings {
             .filter_map(|key| parsed(&SecretString::from(key), "secrets.former_keys", reader))
             .collect();
         if !former.is_empty() && !is_given {
-            reader.problem("secrets.former_keys", "without a key", "set secrets.key: a former one only opens what it once sealed");
+            reader.problem(
+                "secrets.former_keys",
+                "has no effect without secrets.key",
+                "set secrets.key: former keys only decrypt older secrets",
+            );
         }
         Self { keys: present.map(|present| SecretKeys { present, former }) }
     }
@@ -39,8 +43,8 @@ impl SecretSettings {
         if self.keys.is_none() && !taking.is_empty() {
             reader.warning(
                 "secrets.key",
-                format!("not set, and these servers take secrets of their users: {}", taking.join(", ")),
-                "set it, so that users can keep them here; `toolsieve secrets new-key` prints one",
+                format!("not set, but these servers use secrets of their users: {}", taking.join(", ")),
+                "set it, so that users can store them; `toolsieve secrets new-key` prints one",
             );
         }
     }
@@ -49,7 +53,7 @@ impl SecretSettings {
 fn parsed(text: &SecretString, key: &str, reader: &mut Reader<'_>) -> Option<SecretKey> {
     let parsed = SecretKey::parse(text.expose_secret());
     if parsed.is_none() {
-        reader.problem(key, "no key", REMEDY);
+        reader.problem(key, "not a valid key", REMEDY);
     }
     parsed
 }
@@ -57,7 +61,7 @@ fn parsed(text: &SecretString, key: &str, reader: &mut Reader<'_>) -> Option<Sec
 /// Section `[user_connections]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserConnectionSettings {
-    /// One that was not used for so long is ended.
+    /// Idle time after which one is closed.
     pub idle: Duration,
     pub per_server: usize,
     pub total: usize,
@@ -74,7 +78,7 @@ impl UserConnectionSettings {
 }
 
 impl Default for UserConnectionSettings {
-    /// For who has no settings; a test holds it against the reference.
+    /// For callers without settings, such as tests. A test keeps it equal to the reference.
     fn default() -> Self {
         Self { idle: Duration::from_mins(10), per_server: 100, total: 500 }
     }

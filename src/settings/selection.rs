@@ -8,37 +8,37 @@ use crate::settings::values::Reader;
 /// Section `[selection]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectionSettings {
-    /// Most newly chosen tools of one message.
+    /// The most newly chosen tools per message.
     pub limit: usize,
-    /// Most tools that a chat keeps.
+    /// The most tools that a chat keeps.
     pub chat_budget: usize,
-    /// Length of each list that the index brings.
+    /// Length of each candidate list from the index.
     pub candidates: usize,
-    /// Weight of the dense score, 0 to 1; the lexical one has the rest.
+    /// Weight of the dense score, 0 to 1; the lexical score gets the rest.
     pub dense_weight: f32,
-    /// Whether a message that needs no tool is offered none.
+    /// Whether a message that needs no tool gets none.
     pub gate: bool,
-    /// Most tokens of newly chosen definitions.
+    /// Token budget of newly chosen definitions.
     pub token_budget: Option<usize>,
     /// Published names of tools that every chat gets.
     pub pinned: Vec<String>,
-    /// Words of messages that stand for other words.
+    /// Synonyms of words in messages.
     pub synonyms: Synonyms,
     /// Whether near duplicates of different servers are offered once.
     pub fold_duplicates: bool,
-    /// Most newly chosen tools of one server.
+    /// The most newly chosen tools per server.
     pub per_server: Option<usize>,
-    /// When a language model is asked, if there is one.
+    /// When a language model reranks, if there is one.
     pub rerank: Rerank,
-    /// The share of chats, 0 to 1, that get all tools, so that the figures can be compared; 0: nothing is compared.
+    /// Share of chats, 0 to 1, that get all tools, for comparison; 0: no comparison.
     pub static_share: f64,
 }
 
-/// When a language model chooses among the best ranked tools.
+/// When a language model reranks the best candidates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rerank {
     Off,
-    /// Where the ranking is ambiguous.
+    /// If the ranking is ambiguous.
     #[default]
     Auto,
     /// For every message that needs a tool.
@@ -100,7 +100,7 @@ fn dense_weight(reader: &mut Reader<'_>) -> f32 {
 fn rerank(reader: &mut Reader<'_>) -> Rerank {
     let name = reader.text("selection.rerank");
     Rerank::of(&name).unwrap_or_else(|| {
-        reader.problem("selection.rerank", "no such way", format!("write {}", Rerank::NAMES.replace('`', "\"")));
+        reader.problem("selection.rerank", "unknown mode", format!("write {}", Rerank::NAMES.replace('`', "\"")));
         Rerank::default()
     })
 }
@@ -108,11 +108,7 @@ fn rerank(reader: &mut Reader<'_>) -> Rerank {
 fn synonyms(reader: &mut Reader<'_>) -> Synonyms {
     let groups = reader.list("selection.synonyms");
     Synonyms::new(&Analyzer::default(), &groups).unwrap_or_else(|problem| {
-        reader.problem(
-            "selection.synonyms",
-            problem.to_string(),
-            "write groups of single words that mean the same, such as \"mail email\"",
-        );
+        reader.problem("selection.synonyms", problem.to_string(), "write groups of single-word synonyms, such as \"mail email\"");
         Synonyms::default()
     })
 }
@@ -127,8 +123,8 @@ fn pinned(reader: &mut Reader<'_>) -> Vec<String> {
     if !names.iter().all(|name| is_published(name)) {
         reader.problem(
             "selection.pinned",
-            "holds something under which no tool can be published",
-            "write names as they stand in /openapi.json, such as time__get_current_time",
+            "contains a name that no published tool can have",
+            "write names as in /openapi.json, such as time__get_current_time",
         );
     }
     names

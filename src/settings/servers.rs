@@ -1,4 +1,4 @@
-//! One configured MCP server, as the adapter that connects to it needs it.
+//! One configured MCP server, for the adapter that connects to it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,62 +15,62 @@ use crate::settings::oauth::OAuthSettings;
 use crate::settings::per_user::PerUserSettings;
 use crate::settings::sandbox::SandboxSettings;
 
-/// A server of the `mcpServers` map, checked and with every `${VAR}` replaced.
+/// A server of the `mcpServers` map, checked, with every `${VAR}` replaced.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     pub name: ServerName,
     pub transport: TransportSettings,
-    /// How long one call may take.
+    /// Time limit of one call.
     pub call_timeout: Duration,
-    /// How long connecting and the first listing may take.
+    /// Time limit for connecting and listing tools.
     pub start_timeout: Duration,
-    /// Tools of this server that are not published, by their exact names.
+    /// Tools of this server that are not published, by exact name.
     pub disabled_tools: Vec<String>,
     /// Tags of all its tools.
     pub tags: Vec<String>,
-    /// Largest result in bytes.
+    /// Largest result, in bytes.
     pub max_result_bytes: usize,
-    /// Above it the text of a result is cut; `None`: never.
+    /// Longer text in a result is truncated; `None`: never.
     pub max_text_bytes: Option<usize>,
-    /// Whether objects and lists in results become texts of JSON without blanks.
+    /// Whether objects and lists in results become JSON text without whitespace.
     pub compact_results: bool,
     pub validation: Validation,
-    /// For a server over HTTP.
+    /// For remote servers.
     pub remote: RemoteSettings,
-    /// What it is given of each caller.
+    /// Values that differ per user.
     pub per_user: PerUserSettings,
-    /// Where its process is kept from the files of others.
+    /// Limits on the file access of its process.
     pub sandbox: Option<SandboxSettings>,
 }
 
-/// What requests to a server over HTTP carry beside its configured headers.
+/// What requests to a remote server carry beyond its configured headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteSettings {
-    /// Headers of the caller; `None` lets nothing through.
+    /// Forwarded headers of the caller; `None`: none.
     pub forwarding: Option<HeaderForwarding>,
-    /// Where its token comes from.
+    /// Source of its token.
     pub oauth: Option<OAuthSettings>,
 }
 
 /// How a server is reached.
 #[derive(Clone)]
 pub enum TransportSettings {
-    /// A child process that speaks over its standard streams.
+    /// A child process, over standard input and output.
     Stdio { command: String, args: Vec<String>, env: IndexMap<String, SecretString>, directory: Option<PathBuf> },
-    /// Streamable HTTP (MCP specification 2025-03-26 and later), or what the server speaks instead.
+    /// Streamable HTTP (MCP specification 2025-03-26 and later), or a fallback that the server supports.
     StreamableHttp { url: Url, headers: IndexMap<String, SecretString> },
-    /// HTTP with a stream of events (MCP specification 2024-11-05), or what the server speaks instead.
+    /// HTTP with server-sent events (MCP specification 2024-11-05), or a fallback that the server supports.
     Sse { url: Url, headers: IndexMap<String, SecretString> },
 }
 
-/// Arguments and URLs may hold what `${VAR}` stood for, so their values are left out.
+/// Omits arguments and URLs: they may contain values of `${VAR}`.
 impl fmt::Debug for TransportSettings {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stdio { command, args, env, directory } => formatter
                 .debug_struct("Stdio")
                 .field("command", command)
-                .field("args", &format_args!("{} left out", args.len()))
+                .field("args", &format_args!("{} omitted", args.len()))
                 .field("env", &env.keys().collect::<Vec<_>>())
                 .field("directory", directory)
                 .finish(),
@@ -89,10 +89,10 @@ fn remote(formatter: &mut fmt::Formatter<'_>, kind: &str, url: &Url, headers: &I
 }
 
 impl ServerSettings {
-    /// The keys, as they are written in the server file, in which two entries of one server differ. Never a value.
+    /// The keys in which two entries of one server differ, as written in the server file. Never a value.
     #[must_use]
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
-        // Taken apart, so that a new field can't be forgotten here.
+        // Destructured, so that a new field can't be forgotten here.
         let Self {
             name: _,
             transport,
@@ -132,7 +132,7 @@ impl ServerSettings {
         found
     }
 
-    /// The same server with these headers, or variables of its process, beside the configured ones.
+    /// The same server with additional headers, or environment variables of its process.
     #[must_use]
     pub fn with<'a>(&self, values: impl IntoIterator<Item = (&'a String, &'a SecretString)>) -> Self {
         let mut with = self.clone();
@@ -144,7 +144,7 @@ impl ServerSettings {
         with
     }
 
-    /// Whether a change of this key can be taken over by a connection that stands.
+    /// Whether an existing connection can adopt a change of this key.
     #[must_use]
     pub fn keeps_connection(key: &str) -> bool {
         matches!(key, "timeout" | "startTimeout" | "disabledTools" | "tags" | "maxTextBytes" | "compactResults" | "validation")
@@ -152,7 +152,7 @@ impl ServerSettings {
 }
 
 impl TransportSettings {
-    /// The key under which its headers or variables stand.
+    /// The key of its headers or environment variables.
     #[must_use]
     pub fn values_key(&self) -> &'static str {
         match self {

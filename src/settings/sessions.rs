@@ -1,4 +1,4 @@
-//! How long sessions last, and how many there may be.
+//! Lifetimes and limits of sessions.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use crate::settings::values::Reader;
 /// Section `[sessions]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSettings {
-    /// Of a session for which no time was asked.
+    /// Default lifetime.
     pub ttl: Duration,
-    /// The most that may be asked for.
+    /// Longest lifetime that a request may ask for.
     pub longest_ttl: Duration,
     /// Sessions of one caller at a time.
     pub per_caller: usize,
@@ -29,7 +29,7 @@ impl SessionSettings {
         };
         if settings.ttl > settings.longest_ttl {
             let remedy = "write at most sessions.longest_ttl_seconds, or raise that";
-            reader.problem("sessions.ttl_seconds", "longer than the longest time", remedy);
+            reader.problem("sessions.ttl_seconds", "longer than sessions.longest_ttl_seconds", remedy);
         }
         settings
     }

@@ -1,4 +1,4 @@
-//! Where state lies and how long it is kept.
+//! The data folder and retention times.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,11 +14,11 @@ pub struct StoreSettings {
     pub event_retention: Duration,
     pub audit_retention: Duration,
     pub usage_retention: Duration,
-    /// Of vectors and token counts, since the tool was listed last.
+    /// Of vectors and token counts, since the tool was last listed.
     pub unused_retention: Duration,
-    /// Of API keys, since they were revoked or expired.
+    /// Of API keys, since their revocation or expiry.
     pub key_retention: Duration,
-    /// Of the definition that a tool is held against, since a server listed the tool last.
+    /// Of the baseline of a tool's definition, since a server last listed the tool.
     pub definition_retention: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Rules that give tools tags: `[[tag]]`.
+//! Rules that assign tags to tools: `[[tag]]`.
 
 use crate::domain::access::policy::TagRule;
 use crate::domain::access::tool_facts;

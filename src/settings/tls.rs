@@ -1,4 +1,4 @@
-//! The certificate and key with which the service serves HTTPS.
+//! Certificate and private key for HTTPS.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::settings::values::Reader;
 const CERTIFICATE: &str = "http.tls_certificate";
 const KEY: &str = "http.tls_key";
 
-/// What the listener needs for TLS, read and checked.
+/// Certificate and key, read and checked.
 #[derive(Clone)]
 pub struct Tls {
     certificate: PathBuf,
@@ -37,12 +37,12 @@ impl Tls {
                 reader.problem(
                     CERTIFICATE,
                     "a certificate without its private key",
-                    "name the key's file too: --ssl-keyfile or http.tls_key",
+                    "set the key's file too: --ssl-keyfile or http.tls_key",
                 );
                 return None;
             }
             (None, Some(_)) => {
-                let remedy = "name the certificate's file too: --ssl-certfile or http.tls_certificate";
+                let remedy = "set the certificate's file too: --ssl-certfile or http.tls_certificate";
                 reader.problem(KEY, "a private key without its certificate", remedy);
                 return None;
             }
@@ -57,7 +57,7 @@ impl Tls {
         match config {
             Ok(config) => Some(Self { certificate, config: Arc::new(config) }),
             Err(error) => {
-                let remedy = "use the key that the certificate was made for, and put the server's own certificate first in its file";
+                let remedy = "use the key of the certificate, and put the server's own certificate first in its file";
                 reader.problem(CERTIFICATE, format!("can't be used with its key: {error}"), remedy);
                 None
             }
@@ -71,7 +71,7 @@ fn certificates(reader: &mut Reader<'_>, path: &Path) -> Option<Vec<CertificateD
         Ok(chain) if !chain.is_empty() => Some(chain),
         _ => {
             let remedy = "give a file with -----BEGIN CERTIFICATE----- blocks";
-            reader.problem(CERTIFICATE, format!("{} holds no certificate in PEM format", path.display()), remedy);
+            reader.problem(CERTIFICATE, format!("{} contains no certificate in PEM format", path.display()), remedy);
             None
         }
     }
@@ -82,8 +82,8 @@ fn private_key(reader: &mut Reader<'_>, path: &Path) -> Option<PrivateKeyDer<'st
     if let Ok(key) = PrivateKeyDer::from_pem_slice(&pem) {
         return Some(key);
     }
-    let remedy = "give a file with a -----BEGIN PRIVATE KEY----- block; one with a passphrase can't be read: openssl pkey -in key.pem -out plain.pem";
-    reader.problem(KEY, format!("{} holds no private key in PEM format", path.display()), remedy);
+    let remedy = "give a file with a -----BEGIN PRIVATE KEY----- block; remove a passphrase with: openssl pkey -in key.pem -out plain.pem";
+    reader.problem(KEY, format!("{} contains no private key in PEM format", path.display()), remedy);
     None
 }
 

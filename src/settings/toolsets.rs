@@ -1,4 +1,4 @@
-//! Toolsets and presets, and which of them the service shows.
+//! Toolsets and presets, and which toolsets the service publishes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,16 +6,16 @@ use crate::domain::access::toolset::{Published, Toolset, ToolsetName};
 use crate::settings::finding::{Findings, Place, suggestion};
 use crate::settings::values::Values;
 
-/// `[toolsets.NAME]` and `[presets]`, with what the command line says of them.
+/// `[toolsets.NAME]` and `[presets]`, combined with the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolsetSettings {
     /// In the order of the file.
     pub defined: Vec<Toolset>,
-    /// What `--toolsets`, `--exclude` and `--preset` come down to.
+    /// The result of `--toolsets`, `--exclude` and `--preset`.
     pub published: Published,
 }
 
-/// What the command line says of toolsets: names of those in the settings.
+/// Command-line flags with names of configured toolsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolsetFlags {
     /// `--toolsets`
@@ -35,7 +35,7 @@ impl ToolsetSettings {
                 Err(reason) => findings.problem(place.clone(), reason, REMEDY),
             }
         }
-        // Also those with a mistake: one problem is told once.
+        // Includes invalid toolsets, so that one mistake is not reported twice.
         let known: Vec<&str> = values.toolsets.iter().map(|(name, ..)| name.as_str()).collect();
         let presets: BTreeMap<&str, &(Vec<String>, Place)> = values.presets.iter().map(|(name, preset)| (name.as_str(), preset)).collect();
         for (names, place) in presets.values() {

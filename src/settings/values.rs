@@ -1,7 +1,7 @@
 //! The values of all keys, from every source, before they get their types.
 //!
-//! The compiled-in defaults name every key and its kind, so a key is known if it is there. Later sources win:
-//! defaults, settings file, environment, command line.
+//! The compiled-in defaults contain every key with its type, so they also decide which keys exist. Later sources override
+//! earlier ones: defaults, settings file, environment, command line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -24,7 +24,7 @@ use crate::settings::secret_file;
 pub const DEFAULTS: &str = include_str!("defaults.toml");
 
 const PREFIX: &str = "TOOLSIEVE_";
-/// Short names for what is set most often.
+/// Short names of the most common settings.
 const SHORT_NAMES: [(&str, &str); 16] = [
     ("EMBEDDER_API_KEY", "embedder.api_key"),
     ("EMBEDDER_FOLDER", "embedder.folder"),
@@ -43,12 +43,12 @@ const SHORT_NAMES: [(&str, &str); 16] = [
     ("TOOLSIEVE_SECRETS_KEY", "secrets.key"),
     ("TOOLSIEVE_SECRETS_KEY_FILE", "secrets.key_file"),
 ];
-/// Keys that name a file, and the keys whose values that holds.
+/// Keys that name a file, with the keys that its content sets.
 const FILES: [(&str, &str); 3] =
     [("access.admin_key_file", "access.admin_key"), ("http.api_key_file", "http.api_key"), ("secrets.key_file", "secrets.key")];
-/// At the end of a variable's name: it names a file that holds the value.
+/// Suffix of variables that name a file with the value.
 const FILE: &str = "_FILE";
-/// The folder in which systemd hands over credentials, and what they are called there.
+/// systemd's credentials folder, and the names of our credentials in it.
 const CREDENTIALS_FOLDER: &str = "CREDENTIALS_DIRECTORY";
 const CREDENTIALS: [(&str, &str); 6] = [
     ("toolsieve.admin_key", "access.admin_key"),
@@ -58,8 +58,8 @@ const CREDENTIALS: [(&str, &str); 6] = [
     ("toolsieve.secrets_key", "secrets.key"),
     ("toolsieve.user_jwt_secret", "access.user_jwt_secret"),
 ];
-/// Variables that are no settings: flags of the command line (`env = …` in `cli`), and what the project's own scripts
-/// and tests hand on. A program that they start inherits them.
+/// Variables that are not settings: command-line flags (`env = …` in `cli`), and variables of the project's scripts and
+/// tests, which child processes inherit.
 const NOT_SETTINGS: [&str; 7] = [
     "TOOLSIEVE_BIN",
     "TOOLSIEVE_CONFIG",
@@ -75,36 +75,36 @@ struct Entry {
     place: Place,
 }
 
-/// Every key with its value and where that comes from.
+/// Every key with its value and source.
 pub(super) struct Values {
     entries: BTreeMap<String, Entry>,
     defaults: BTreeMap<String, Value>,
     read: BTreeSet<String>,
-    /// Section `[groups]`: its keys are names that users choose.
+    /// Section `[groups]`: its keys are user-defined names.
     pub(super) groups: BTreeMap<String, Vec<String>>,
-    /// The tables `[[policy]]`, as they stand there.
+    /// The `[[policy]]` tables, unparsed.
     pub(super) policy: Vec<(serde_json::Value, Place)>,
-    /// The tables `[toolsets.NAME]`, as they stand there.
+    /// The `[toolsets.NAME]` tables, unparsed.
     pub(super) toolsets: Vec<(String, serde_json::Value, Place)>,
-    /// Section `[presets]`: names of toolsets under names that users choose.
+    /// Section `[presets]`: toolset names under user-defined names.
     pub(super) presets: BTreeMap<String, (Vec<String>, Place)>,
-    /// The tables `[[tag]]`, as they stand there.
+    /// The `[[tag]]` tables, unparsed.
     pub(super) tags: Vec<(serde_json::Value, Place)>,
 }
 
-/// The section whose keys are names.
+/// The section whose keys are user-defined names.
 const GROUPS: &str = "groups";
-/// The tables of rules.
+/// The tables of policy rules.
 const POLICY: &str = "policy";
-/// Sections whose keys are names, too.
+/// More sections with user-defined names.
 const TOOLSETS: &str = "toolsets";
 const PRESETS: &str = "presets";
 const A_LIST_OF_TOOLSETS: &str = "write a list of toolsets' names, such as [\"mail\", \"calendar\"]";
-/// The tables of rules for tags.
+/// The tables of tag rules.
 const TAG: &str = "tag";
 
 impl Values {
-    /// The compiled-in defaults alone.
+    /// Only the compiled-in defaults.
     pub(super) fn defaults(findings: &mut Findings) -> Self {
         let table = toml::from_str::<Table>(DEFAULTS).unwrap_or_else(|error| {
             findings.problem(built_in(None), error.message(), "this build is broken: please report it");
@@ -130,7 +130,7 @@ impl Values {
         }
     }
 
-    /// Reads the settings file over what is there.
+    /// Applies the settings file over the present values.
     pub(super) fn add_file(&mut self, path: &Path, text: &str, environment: &Environment, findings: &mut Findings) {
         let place = |position: Option<usize>, key: Option<&str>| Place {
             source: path.display().to_string(),
@@ -160,7 +160,7 @@ impl Values {
                 continue;
             }
             let DeValue::Table(keys) = keys.get_ref() else {
-                findings.problem(place_of_section, "stands in no section", self.section_hint(name));
+                findings.problem(place_of_section, "outside of any section", self.section_hint(name));
                 continue;
             };
             if name == GROUPS {
@@ -204,7 +204,7 @@ impl Values {
         };
         let value = match (value, default) {
             (Some(Value::String(text)), Value::String(_)) => Some(Value::String(replace(text))),
-            // "${PORT}" where a number is wanted.
+            // A `"${PORT}"` may stand for a number.
             (Some(Value::String(text)), default) if interpolate::has_variables(&text) => parse_text(&replace(text), default),
             (Some(Value::Array(items)), Value::Array(_)) => items
                 .into_iter()
@@ -228,20 +228,20 @@ impl Values {
 
     fn add_group(&mut self, name: &str, members: Option<Value>, place: Place, environment: &Environment, findings: &mut Findings) {
         let Some(Value::Array(members)) = members else {
-            findings.problem(place, "of the wrong kind", "write a list of users' ids or e-mail addresses");
+            findings.problem(place, "wrong type", "write a list of users' ids or e-mail addresses");
             return;
         };
         let mut texts = Vec::new();
         for member in members {
             match member.as_str() {
                 Some(text) => texts.extend(replaced(text, environment, &place, findings)),
-                None => findings.problem(place.clone(), "of the wrong kind", "write a list of users' ids or e-mail addresses"),
+                None => findings.problem(place.clone(), "wrong type", "write a list of users' ids or e-mail addresses"),
             }
         }
         self.groups.insert(name.to_owned(), texts);
     }
 
-    /// A toolset, or a preset.
+    /// Adds a toolset or a preset.
     fn add_named(
         &mut self,
         section: &str,
@@ -260,12 +260,12 @@ impl Values {
             Ok(toolsets) if !toolsets.is_empty() => {
                 self.presets.insert(name.to_owned(), (toolsets, place));
             }
-            Ok(_) => findings.problem(place, "names no toolset", A_LIST_OF_TOOLSETS),
-            Err(_) => findings.problem(place, "of the wrong kind", A_LIST_OF_TOOLSETS),
+            Ok(_) => findings.problem(place, "contains no toolset", A_LIST_OF_TOOLSETS),
+            Err(_) => findings.problem(place, "wrong type", A_LIST_OF_TOOLSETS),
         }
     }
 
-    /// Reads the credentials that systemd hands over (`LoadCredential=`) over what is there.
+    /// Applies systemd credentials (`LoadCredential=`) over the present values.
     pub(super) fn add_credentials(&mut self, environment: &Environment, findings: &mut Findings) {
         let Some(folder) = environment.get(CREDENTIALS_FOLDER).filter(|folder| !folder.is_empty()) else { return };
         for (name, key) in CREDENTIALS {
@@ -279,7 +279,7 @@ impl Values {
         }
     }
 
-    /// Takes over what the files hold that keys name. Comes after every source.
+    /// Reads the files named by `*_file` keys. Call it after every source.
     pub(super) fn read_files(&mut self, findings: &mut Findings) {
         for (file_key, key) in FILES {
             self.read.insert(file_key.to_owned());
@@ -289,19 +289,19 @@ impl Values {
                 continue;
             }
             if self.entries.get(key).is_some_and(|entry| entry.value.as_str().is_some_and(|text| !text.is_empty())) {
-                findings.problem(place, format!("beside {key}"), "keep one of the two");
+                findings.problem(place, format!("conflicts with {key}"), "keep one of the two");
             } else if let Some(text) = secret(Path::new(&path), &place, findings) {
                 self.set(key, Some(Value::String(text)), place, findings);
             }
         }
     }
 
-    /// Reads `TOOLSIEVE_SECTION__KEY` and the short names over what is there, and of texts also what stands in the file that the
-    /// same name with `_FILE` names. An empty variable counts as unset, as compose files and unit files leave them.
+    /// Applies `TOOLSIEVE_SECTION__KEY`, the short names and, for texts, their `_FILE` variants over the present values. An
+    /// empty variable counts as unset: compose files and unit files leave such variables.
     pub(super) fn add_environment(&mut self, environment: &Environment, findings: &mut Findings) {
         let known = || SHORT_NAMES.iter().map(|(name, key)| ((*name).to_owned(), (*key).to_owned()));
         let long_names: Vec<_> = self.defaults.keys().map(|key| (variable(key), key.clone())).collect();
-        // Short names first, so that the long one wins where both are set.
+        // Short names first, so that the long name wins if both are set.
         let names: Vec<(String, String)> = known().chain(long_names).collect();
         for (name, key) in &names {
             if let Some(text) = environment.get(name).filter(|text| !text.is_empty()) {
@@ -318,18 +318,18 @@ impl Values {
                 |(known, key): &(String, String)| name.strip_suffix(FILE) == Some(known) && self.may_come_from_file(&names, known, key);
             if !names.iter().any(|known| known.0 == name || of_file(known)) && !NOT_SETTINGS.contains(&name) {
                 let place = Place { source: name.to_owned(), ..Place::default() };
-                // The common beginning would make every name look near.
+                // Compares without the common prefix: with it, every name would look similar.
                 let known: Vec<&str> = names.iter().filter_map(|(name, _)| name.strip_prefix(PREFIX)).collect();
                 let remedy = match nearest(name.trim_start_matches(PREFIX), &known) {
                     Some(name) => format!("did you mean {PREFIX}{name}?"),
                     None => "unset it; settings are named TOOLSIEVE_SECTION__KEY, such as TOOLSIEVE_HTTP__PORT".to_owned(),
                 };
-                findings.problem(place, "an environment variable that names no setting", remedy);
+                findings.problem(place, "environment variable without a setting", remedy);
             }
         }
     }
 
-    /// Whether the variable with `_FILE` behind it is no other setting, and the setting a text.
+    /// Whether a `_FILE` variant is allowed: the setting is a text, and no other setting has that name.
     fn may_come_from_file(&self, names: &[(String, String)], name: &str, key: &str) -> bool {
         let is_taken = names.iter().any(|(known, _)| known.strip_suffix(FILE) == Some(name));
         !is_taken && self.defaults.get(key).is_some_and(Value::is_str)
@@ -340,7 +340,7 @@ impl Values {
         let Some(path) = environment.get(&of_file).filter(|path| !path.is_empty()) else { return };
         let place = Place { source: of_file.clone(), key: Some(key.to_owned()), ..Place::default() };
         if environment.get(name).is_some_and(|text| !text.is_empty()) {
-            findings.problem(place, format!("beside {name}"), "keep one of the two");
+            findings.problem(place, format!("conflicts with {name}"), "keep one of the two");
         } else if let Some(text) = secret(Path::new(path), &place, findings) {
             self.set(key, Some(Value::String(text)), place, findings);
         }
@@ -357,11 +357,11 @@ impl Values {
             (Some(value), _) => {
                 self.entries.insert(key.to_owned(), Entry { value, place });
             }
-            (None, default) => findings.problem(place, "of the wrong kind", format!("write {}", expected(default))),
+            (None, default) => findings.problem(place, "wrong type", format!("write {}", expected(default))),
         }
     }
 
-    /// What to do about a value in front of all sections.
+    /// The remedy for a value outside of all sections.
     fn section_hint(&self, name: &str) -> String {
         match self.split_keys().find(|(section, key)| *key == name || *section == name) {
             Some((section, key)) if key == name => format!("write it below a line [{section}]"),
@@ -384,7 +384,7 @@ impl Values {
         self.defaults.keys().filter_map(|key| key.split_once('.'))
     }
 
-    /// Of every key a fingerprint of its value, to tell later what has changed.
+    /// A fingerprint of every value by key, to detect changes later.
     pub(super) fn fingerprints(&self) -> BTreeMap<String, Fingerprint> {
         let entries = self.entries.iter().map(|(key, entry)| (key.clone(), Fingerprint::of_text(&entry.value.to_string())));
         let rules = |tables: &[(serde_json::Value, Place)]| format!("{:?}", tables.iter().map(|(rule, _)| rule).collect::<Vec<_>>());
@@ -400,7 +400,7 @@ impl Values {
         entries.chain(tables.map(|(name, text)| (name.to_owned(), Fingerprint::of_text(&text)))).collect()
     }
 
-    /// What is kept from the processes of servers.
+    /// Fills in which secrets and files to keep from server processes.
     pub(super) fn complete(&self, processes: &mut ProcessSettings, sources: &Sources) {
         let texts = |test: fn(&str) -> bool| {
             let values = self.entries.iter().filter(move |(key, _)| test(key)).flat_map(|(_, entry)| match &entry.value {
@@ -418,15 +418,15 @@ impl Values {
         processes.files.extend(named.map(|(_, path)| PathBuf::from(path)));
     }
 
-    /// Keys of the defaults that nobody asked for: each would be documented and without effect.
+    /// Keys of the defaults that no code read: documented but without effect.
     #[cfg(test)]
     pub(super) fn unread(&self) -> Vec<&str> {
         self.defaults.keys().filter(|key| !self.read.contains(*key)).map(String::as_str).collect()
     }
 }
 
-/// Gives values their types and ranges. What is out of its range is reported and the default stands in for it, so
-/// that the checks that follow still make sense.
+/// Converts values to their types and checks ranges. A value out of range is reported and replaced by the default, so that
+/// later checks still make sense.
 pub(super) struct Reader<'a> {
     values: &'a mut Values,
     findings: &'a mut Findings,
@@ -441,7 +441,7 @@ impl<'a> Reader<'a> {
         self.value(key).as_str().unwrap_or_default().to_owned()
     }
 
-    /// An empty text means: not set.
+    /// An empty text means "not set".
     pub(super) fn optional_text(&mut self, key: &str) -> Option<String> {
         Some(self.text(key)).filter(|text| !text.is_empty())
     }
@@ -474,17 +474,17 @@ impl<'a> Reader<'a> {
         self.default(key).and_then(|value| value.as_float()).unwrap_or(*range.start())
     }
 
-    /// A time in whole milliseconds.
+    /// A duration in whole milliseconds.
     pub(super) fn milliseconds(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
         Duration::from_millis(self.whole(key, range) as u64)
     }
 
-    /// A time in whole seconds.
+    /// A duration in whole seconds.
     pub(super) fn seconds(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
         Duration::from_secs(self.whole(key, range) as u64)
     }
 
-    /// A time in whole days.
+    /// A duration in whole days.
     pub(super) fn days(&mut self, key: &str, range: RangeInclusive<usize>) -> Duration {
         Duration::from_secs(self.whole(key, range) as u64 * 24 * 60 * 60)
     }
@@ -517,7 +517,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The text with its variables replaced; `None` if that was reported as a problem.
+/// Replaces the variables of a text; `None` if a problem was reported.
 fn replaced(text: &str, environment: &Environment, place: &Place, findings: &mut Findings) -> Option<String> {
     match interpolate::interpolate(text, environment) {
         Ok(interpolated) => {
@@ -535,7 +535,7 @@ fn replaced(text: &str, environment: &Environment, place: &Place, findings: &mut
     }
 }
 
-/// What a file of a secret holds; `None` if that was reported as a problem.
+/// Reads a secret file; `None` if a problem was reported.
 fn secret(path: &Path, place: &Place, findings: &mut Findings) -> Option<String> {
     match secret_file::read(path) {
         Ok(file) => {
@@ -560,7 +560,7 @@ fn built_in(key: Option<&str>) -> Place {
     Place { source: "built-in defaults".to_owned(), key: key.map(str::to_owned), ..Place::default() }
 }
 
-/// A text from the environment as a value of the default's kind.
+/// Parses a text from the environment as the type of the default.
 fn parse_text(text: &str, default: &Value) -> Option<Value> {
     let trimmed = text.trim();
     match default {
@@ -591,7 +591,7 @@ fn expected(default: Option<&Value>) -> &'static str {
     }
 }
 
-/// A whole value as JSON, each text as `replace` gives it.
+/// Converts a value to JSON and applies `replace` to every text.
 fn any_value(value: &DeValue<'_>, replace: &mut impl FnMut(&str) -> String) -> serde_json::Value {
     match value {
         DeValue::String(text) => replace(text).into(),
@@ -608,7 +608,7 @@ fn any_value(value: &DeValue<'_>, replace: &mut impl FnMut(&str) -> String) -> s
     }
 }
 
-/// The value without its places; `None` for what no setting is (dates, tables, numbers past 64 bits).
+/// The value without its positions; `None` for types without a setting (dates, tables, numbers beyond 64 bits).
 fn plain_value(value: &DeValue<'_>) -> Option<Value> {
     match value {
         DeValue::String(text) => Some(Value::String(text.to_string())),

@@ -1,10 +1,10 @@
-//! Keys that somebody could guess.
+//! Keys that can be guessed.
 
-/// With letters and digits at random, guessing ends here.
+/// A random key of letters and digits with this length can't be guessed.
 const SHORTEST: usize = 16;
-/// A key of this many different characters or fewer is typed, not drawn.
+/// A key with this many different characters or fewer was typed, not generated.
 const FEWEST_CHARACTERS: usize = 7;
-/// What must be left of a key when words are taken out that everybody tries.
+/// The shortest rest of a key after removal of well-known words.
 const SHORTEST_REST: usize = 12;
 const WORDS: [&str; 20] = [
     "password",
@@ -29,20 +29,20 @@ const WORDS: [&str; 20] = [
     "123456",
 ];
 
-/// Why a key is weak; `None` if nothing speaks against it.
+/// Why a key is weak; `None` if it seems strong.
 #[must_use]
 pub(super) fn weakness(key: &str) -> Option<&'static str> {
     if key.chars().count() < SHORTEST {
-        return Some("so short that it can be guessed");
+        return Some("too short: it can be guessed");
     }
     let mut characters: Vec<char> = key.chars().collect();
     characters.sort_unstable();
     characters.dedup();
     if characters.len() <= FEWEST_CHARACTERS {
-        return Some("of so few different characters that it can be guessed");
+        return Some("has too few different characters: it can be guessed");
     }
     let rest = WORDS.iter().fold(key.to_lowercase(), |rest, word| rest.replace(word, ""));
-    (rest.chars().count() < SHORTEST_REST).then_some("made of words that everybody tries")
+    (rest.chars().count() < SHORTEST_REST).then_some("made of well-known words")
 }
 
 #[cfg(test)]

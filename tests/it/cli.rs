@@ -42,7 +42,7 @@ fn check_says_which_tool_is_published_with_less() {
         String::from_utf8(output.stdout).unwrap()
     };
     let said = check(&[]);
-    assert!(said.contains("odd/deep: published with less") && said.contains("nested deeper"), "{said}");
+    assert!(said.contains("odd/deep: published with less") && said.contains("nested too deeply"), "{said}");
     assert!(!said.contains("odd/all_keywords"), "{said}");
     let said: Value = serde_json::from_str(&check(&["--json"])).unwrap();
     assert_eq!(said["not_published"], json!([]));

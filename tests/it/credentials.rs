@@ -204,7 +204,7 @@ async fn a_restart_keeps_secrets_and_a_wrong_key_is_told() {
     let detail = body["detail"].as_str().unwrap();
     assert_eq!(status, StatusCode::FORBIDDEN, "{body}");
     assert!(
-        detail.contains("sealed with another key") && detail.contains("secrets.former_keys") && !detail.contains("missing"),
+        detail.contains("encrypted with another key") && detail.contains("secrets.former_keys") && !detail.contains("missing"),
         "{detail}"
     );
     let folder = service.stop().await;

@@ -212,9 +212,9 @@ async fn a_refused_key_is_named_and_never_shown() {
     let index = with("a-wrong-key");
     let error = index.replace(contents(collection(20, 8))).await.unwrap_err();
     assert!(error.to_string().contains("QDRANT_API_KEY") && !format!("{error:?}").contains("wrong"), "{error:?}");
-    assert_eq!(index.state().qdrant.unwrap().error, Some("refuses the API key"));
+    assert_eq!(index.state().qdrant.unwrap().error, Some("rejects the API key"));
     let found = answer(&index, &[Random(5).text(8)]).await;
-    assert_eq!(found.warning, Some("ranked by words alone: Qdrant refuses the API key"));
+    assert_eq!(found.warning, Some("ranked by words alone: Qdrant rejects the API key"));
     assert!(storage.names().is_empty());
 
     let index = with("the-right-key");
@@ -340,7 +340,7 @@ async fn a_cluster_that_lost_everything_is_filled_again() {
     storage.clear();
     let query = [Random(5).text(8)];
     let found = answer(&index, &query).await;
-    assert_eq!(found.warning, Some("ranked by words alone: Qdrant has lost the index, which is built again"));
+    assert_eq!(found.warning, Some("ranked by words alone: Qdrant has lost the index, which is being rebuilt"));
     assert_lexical(&found, &documents, &query);
     soon(index.needs_contents()).await;
     replace(&index, 8, documents.clone()).await;

@@ -533,7 +533,7 @@ async fn a_bad_server_neither_delays_nor_hides_a_good_one() {
         ("refuses", "exited with status 4: fatal: no key ***"),
         ("broken", "HTTP 500"),
         ("gone", "can't connect"),
-        ("not-mcp", "its standard output is full of lines that are no messages"),
+        ("not-mcp", "its standard output contains too many lines that are not messages"),
     ];
     for (name, reason) in expected {
         eventually(name, async || server.state(name).error.is_some()).await;
@@ -775,7 +775,7 @@ async fn no_configured_secret_is_in_the_reason_of_a_failure() {
         *reason = server.state(name).error.unwrap();
     }
     assert_eq!(reasons[0], "`sh` exited with status 1: bad token ***, bad key --api-key=***, bad line ***");
-    assert_eq!(reasons[1], "the server refused the handshake: no ***, no ***, (-32000)");
+    assert_eq!(reasons[1], "the server rejected the handshake: no ***, no ***, (-32000)");
     for _ in 0..2 {
         if let ServerEvent::Failed { reason, .. } = server.event().await {
             assert!(reasons.contains(&reason), "{reason}");

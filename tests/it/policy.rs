@@ -110,7 +110,7 @@ async fn rules_are_versioned_checked_and_kept() {
     let block = json!([{"effect": "block", "servers": ["time"]}, {"effect": "block", "tools": ["no_such_tool"]}]);
     let (status, tag, view) = replace("\"0\"", block.clone()).await;
     assert_eq!((status, tag.as_deref(), &view["rules"]), (StatusCode::OK, Some("\"1\""), &block));
-    assert_eq!(view["warnings"], json!([{"source": "api", "number": 2, "reason": "it fits no tool that there is now"}]));
+    assert_eq!(view["warnings"], json!([{"source": "api", "number": 2, "reason": "it matches no current tool"}]));
     for late in ["\"0\"", "\"2\"", "nonsense"] {
         assert_eq!(replace(late, json!([])).await.0, StatusCode::PRECONDITION_FAILED, "{late}");
     }

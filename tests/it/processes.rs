@@ -190,7 +190,7 @@ async fn a_server_does_not_start_without_the_sandbox_that_it_was_given() {
         "nowhere": server(json!(true), Some(Path::new("/no/such/directory"))),
     });
     let mut service = Service::start(folder.path(), &servers, |_| {});
-    for words in ["/no/such/folder", "is or holds files of Toolsieve itself", "working directory /no/such/directory does not exist"] {
+    for words in ["/no/such/folder", "is or contains files of Toolsieve itself", "working directory /no/such/directory does not exist"] {
         service.until_logged(words);
     }
     assert_eq!(service.stop().code(), Some(0));

@@ -187,7 +187,7 @@ fn keys_come_from_files() {
         (String::new(), vec![("TOOLSIEVE_API_KEY_FILE", open.as_str())]),
     ] {
         let warnings = load(text, &variables).unwrap().1;
-        assert!(matches!(&warnings[..], [one] if one.message.ends_with("others on this machine can read it")), "{warnings:?}");
+        assert!(matches!(&warnings[..], [one] if one.message.ends_with("other users of this machine can read it")), "{warnings:?}");
     }
     let servers = ServersSource::Text {
         name: "mcp.json".into(),

@@ -121,7 +121,7 @@ async fn writing_is_versioned_checked_and_for_the_admin_key_alone() {
         (json!({"tag": ["a"]}), "unknown field `tag`"),
         (json!({"tags": "a"}), "invalid type"),
         (json!({"tags": [""]}), "1 to 64 characters"),
-        (json!({"synonyms": ["the"]}), "no word that can be searched for"),
+        (json!({"synonyms": ["the"]}), "no searchable word"),
         (json!({"description": " "}), "it is empty"),
         (json!({"description": "a\u{200b}b"}), "U+200B"),
     ] {

@@ -138,7 +138,7 @@ async fn administrators_change_them_and_the_settings_keep_their_own() {
         assert_eq!(ask(method, "clock", json!({"servers": ["mail"]})).await.0, StatusCode::CONFLICT);
     }
     for (name, body, part) in [
-        ("mail", json!({}), "of no tool"),
+        ("mail", json!({}), "selects no tool"),
         ("mail", json!({"server": ["mail"]}), "unknown field `server`"),
         ("mail", json!({"servers": ["a["]}), "a["),
         ("ma%20il", json!({"servers": ["mail"]}), "letters, digits"),

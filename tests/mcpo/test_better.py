@@ -126,7 +126,7 @@ def test_a_name_that_is_ours_is_changed_and_said(tmp_path: Path) -> None:
         assert answer.status_code == 200
         said = pair.logs[0].read_text()
         assert "docs-server" in said
-        for danger in ("other machines reach", "every site", "whole environment", "everybody who can reach"):
+        for danger in ("other machines reach", "any site", "whole environment", "anyone who can reach"):
             assert danger in said, said
 
 

@@ -106,7 +106,7 @@ class TestRequest:
         answer = selection("time__now", "find_tools")
         answer["tools"][1] = {"name": "find_tools", "score": None, "reason": "search tool"}
         answer["tools"] += [
-            {"name": name, "score": None, "reason": "not ours, kept"} for name in ("git__log", "weather")
+            {"name": name, "score": None, "reason": "foreign, kept"} for name in ("git__log", "weather")
         ]
         service.answer = lambda _: answer
         assert Turn(plugin, service).names() == ["weather", "search_chats", "time__now", "find_tools"]

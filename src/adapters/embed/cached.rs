@@ -1,4 +1,4 @@
-//! A cache for messages in front of an embedder: the same sentence is embedded once.
+//! A cache of message vectors in front of an embedder.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct CachedEmbedder {
 }
 
 impl CachedEmbedder {
-    /// Keeps as many vectors as fit into so many bytes.
+    /// Limits the cache to `bytes` of vectors.
     #[must_use]
     pub fn new(inner: Arc<dyn Embedder>, bytes: u64) -> Self {
         let weight =
@@ -24,7 +24,7 @@ impl CachedEmbedder {
         Self { inner, messages: Cache::builder().max_capacity(bytes).weigher(weight).build(), meter: CacheMeter::default() }
     }
 
-    /// Tells how often a message was there.
+    /// Counts cache hits and misses.
     #[must_use]
     pub fn with_meter(self, meter: CacheMeter) -> Self {
         Self { meter, ..self }

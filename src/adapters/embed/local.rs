@@ -1,4 +1,4 @@
-//! The port over the encoder that runs here, with built-in weights or those of a folder.
+//! The embedder port over the local encoder, with built-in weights or those of a folder.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::adapters::embed::builtin::{Encoder, ModelError};
 use crate::service::ports::{EmbedError, Embedder};
 use crate::settings::BuiltinModel;
 
-/// Characters that are encoded right where they are asked for (a few milliseconds); more goes to the blocking pool.
+/// Texts up to this length are encoded on the calling thread (a few milliseconds); longer ones on the blocking pool.
 const INLINE_CHARACTERS: usize = 1_000;
 
 pub struct BuiltinEmbedder {
@@ -16,15 +16,15 @@ pub struct BuiltinEmbedder {
 }
 
 impl BuiltinEmbedder {
-    /// Takes the weights that are compiled in.
+    /// Uses the built-in weights.
     ///
     /// # Errors
-    /// The weights are broken: a fault of the build.
+    /// The weights are invalid: a build error.
     pub fn new(model: BuiltinModel) -> Result<Self, ModelError> {
         Ok(Self::with(Encoder::built_in(model)?))
     }
 
-    /// Takes other weights for the same encoder.
+    /// Uses other weights.
     #[must_use]
     pub fn with(encoder: Encoder) -> Self {
         Self { encoder: Arc::new(encoder) }

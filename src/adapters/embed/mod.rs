@@ -1,11 +1,11 @@
-//! Turns texts into vectors: the port over the encoder that runs here and over endpoints elsewhere.
+//! Embedders: the port over the local encoder and over endpoints.
 //!
 //! | module | job |
 //! | --- | --- |
-//! | `builtin` | the encoder: the models that are compiled in, and those of a folder |
+//! | `builtin` | the encoder: built-in models, and those of a folder |
 //! | `local` | the port over it |
 //! | `endpoint` | the port over an OpenAI-compatible API |
-//! | `cached` | the vectors of messages, in front of either |
+//! | `cached` | a cache of message vectors, in front of either |
 
 pub mod builtin;
 mod cached;
@@ -25,7 +25,7 @@ use crate::service::ports::Embedder;
 use crate::service::records::metrics::CacheMeter;
 use crate::settings::{EmbedderProvider, EmbedderSettings, FolderSettings};
 
-/// Memory for the vectors of messages, in bytes. Computing one again here takes a millisecond, asking for it a request.
+/// Cache sizes in bytes. A miss costs a millisecond locally, and a request at an endpoint.
 const LOCAL_CACHE: u64 = 4 << 20;
 const ENDPOINT_CACHE: u64 = 32 << 20;
 
@@ -34,7 +34,7 @@ const ENDPOINT_CACHE: u64 = 32 << 20;
 pub enum OpenError {
     #[error("the built-in model: {0}")]
     Builtin(#[from] ModelError),
-    /// A mistake of the configuration.
+    /// A configuration error.
     #[error(
         "embedder.folder: {}: {source}. A folder holds a BERT sentence encoder as sentence-transformers saves it; any other model \
          can be used over an OpenAI-compatible endpoint (embedder.url).",
@@ -49,18 +49,18 @@ pub enum OpenError {
     Client(#[from] reqwest::Error),
 }
 
-/// The embedder of the settings, with a cache for messages in front. Must be called within a runtime.
+/// The configured embedder with a cache for messages. Must be called within a runtime.
 ///
 /// # Errors
-/// [`OpenError`]; that an endpoint does not answer is none.
+/// [`OpenError`]. An unavailable endpoint is not an error.
 pub fn open(settings: &EmbedderSettings) -> Result<Arc<dyn Embedder>, OpenError> {
     open_metered(settings, CacheMeter::default())
 }
 
-/// The same, and tells how often its cache had a message.
+/// The same with metrics for the cache.
 ///
 /// # Errors
-/// As [`open`].
+/// Like [`open`].
 pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Arc<dyn Embedder>, OpenError> {
     let (embedder, bytes): (Arc<dyn Embedder>, u64) = match &settings.provider {
         EmbedderProvider::Builtin(model) => (Arc::new(BuiltinEmbedder::new(*model)?), LOCAL_CACHE),
@@ -73,10 +73,10 @@ pub fn open_metered(settings: &EmbedderSettings, meter: CacheMeter) -> Result<Ar
     Ok(Arc::new(CachedEmbedder::new(embedder, bytes).with_meter(meter)))
 }
 
-/// [`Embedder::model`] of the embedder of the settings, without asking an endpoint.
+/// [`Embedder::model`] of the configured embedder, without a request to an endpoint.
 ///
 /// # Errors
-/// As [`open`].
+/// Like [`open`].
 pub fn model(settings: &EmbedderSettings) -> Result<String, OpenError> {
     Ok(match &settings.provider {
         EmbedderProvider::Builtin(model) => Encoder::built_in(*model)?.model_id().to_owned(),
@@ -91,7 +91,7 @@ pub fn model(settings: &EmbedderSettings) -> Result<String, OpenError> {
 /// [`OpenError::Folder`]
 pub fn read(folder: &FolderSettings) -> Result<Encoder, OpenError> {
     let FolderSettings { path, prefixes } = folder;
-    // A path such as `.` has no name of its own.
+    // A path such as `.` has no file name.
     let whole = path.canonicalize().unwrap_or_else(|_| path.clone());
     let name = whole.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
     let prompts = PromptOverrides { query: prefixes.query.clone(), document: prefixes.passage.clone() };

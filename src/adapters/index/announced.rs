@@ -1,8 +1,8 @@
-//! Tools that the index does not hold yet, found by their words from the moment that they are known.
+//! Makes new tools searchable at once, by words, before the index contains them.
 //!
-//! An index takes a while to be built, and its vectors may take minutes. Until it holds what was announced, the lexical half
-//! of a search comes from memory, for all tools alike, so that their scores can be compared; cosines are those that the index
-//! has. How many tools have none is told with each answer.
+//! Building an index takes a while, and its vectors may take minutes. Until the index contains what was announced, the
+//! lexical half of a search comes from memory for all tools, so that their scores are comparable. Cosines come from the
+//! index as far as it has them. Each answer states how many tools have none.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::service::ports::{
     Coverage, IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexState, ToolIndex,
 };
 
-/// An index that answers for what was announced too.
+/// An index that also covers announced contents.
 pub struct AnnouncedIndex {
     inner: Arc<dyn ToolIndex>,
-    /// What the index does not hold yet.
+    /// Announced contents that the index lacks.
     announced: ArcSwapOption<Announced>,
-    /// What it took over last; `None` before the first time.
+    /// The contents of the index after the last replacement; `None` before the first one.
     held: ArcSwapOption<Directory>,
-    /// Names and words of that. Locked while either changes.
+    /// Fingerprint of its names and words. Locked while either changes.
     words: Mutex<Option<Fingerprint>>,
 }
 
@@ -50,7 +50,7 @@ impl ToolIndex for AnnouncedIndex {
         let announced =
             Announced { words: contents.fingerprint, directory: Directory::of(&contents), terms: TermLists::of(&contents.documents) };
         let held = self.words.lock();
-        // It may have been quicker.
+        // The index may have caught up meanwhile.
         let is_held = *held == Some(announced.words);
         self.announced.store((!is_held).then(|| Arc::new(announced)));
     }
@@ -82,10 +82,11 @@ impl ToolIndex for AnnouncedIndex {
         let answer = self.inner.search(request).await?;
         let held = self.held.load();
         Ok(match self.announced.load().as_ref() {
-            // What was there at the start is compared with what is announced soon, and nearly always the same.
+            // At startup, before the first replacement: the loaded index nearly always has the announced tools, so only
+            // their numbers are compared.
             Some(announced) if held.is_none() && self.inner.state().embedded > 0 => {
                 let (tools, embedded) = (announced.directory.len(), self.inner.state().embedded);
-                // One that was stopped in the middle of embedding holds a part.
+                // After a stop during embedding, the index has only a part.
                 let coverage = if embedded < tools { Coverage { tools, embedded } } else { Coverage::default() };
                 IndexAnswer { coverage, candidates: announced.candidates(request, answer.candidates), ..answer }
             }
@@ -98,7 +99,7 @@ impl ToolIndex for AnnouncedIndex {
         })
     }
 
-    /// Never ahead of what answers say of their coverage.
+    /// Never ahead of the coverage in answers.
     fn state(&self) -> IndexState {
         let state = self.inner.state();
         let embedded = self.held.load().as_ref().map_or(state.embedded, |held| held.embedded().min(state.embedded));
@@ -107,7 +108,7 @@ impl ToolIndex for AnnouncedIndex {
 }
 
 impl Announced {
-    /// The candidates of the index as far as they are still there, with those that are found by their words.
+    /// The index's candidates that still exist, merged with lexical ones from memory.
     fn candidates(&self, request: &IndexQuery<'_>, found: Vec<IndexCandidate>) -> Vec<IndexCandidate> {
         let visible = |position: usize| self.directory.is_visible(position, request.visibility);
         let scores: Vec<Vec<f32>> = request.texts.iter().map(|text| self.terms.scores(&self.terms.weighted(&text.sparse))).collect();
@@ -131,10 +132,10 @@ impl Announced {
         candidates
     }
 
-    /// How many of the tools that a caller sees the index compares by meaning.
+    /// How many of the caller's visible tools have vectors in the index.
     fn coverage(&self, held: Option<&Directory>, visibility: &Visibility) -> Coverage {
         let mut coverage = Coverage::default();
-        // Both are in the order of their tools.
+        // Both are ordered by tool.
         let mut at = 0;
         for position in (0..self.directory.len()).filter(|&position| self.directory.is_visible(position, visibility)) {
             coverage.tools += 1;
@@ -149,7 +150,7 @@ impl Announced {
     }
 }
 
-/// The documents without their vectors.
+/// The documents without vectors.
 fn of_words(documents: &[IndexDocument]) -> CanonicalContents {
     let of_words = |document: &IndexDocument| IndexDocument {
         tool: document.tool.clone(),
@@ -175,7 +176,7 @@ mod tests {
         Coverage, IndexAnswer, IndexCandidate, IndexContents, IndexDocument, IndexError, IndexQuery, IndexQueryText, IndexState, ToolIndex,
     };
 
-    /// Holds what it was given, and finds all of that with a cosine of 0.5.
+    /// Returns all its documents with a cosine of 0.5.
     #[derive(Default)]
     struct Index(Mutex<Vec<IndexDocument>>);
 
@@ -213,7 +214,7 @@ mod tests {
         IndexContents { model: "m".into(), dimension: 1, documents, servers: Vec::new() }
     }
 
-    /// Names with cosines and whether they have words in common with term 2, and what is covered.
+    /// Names with cosines and whether they contain term 2, and the coverage.
     async fn found(index: &AnnouncedIndex) -> (Vec<(String, Option<f32>, bool)>, Coverage) {
         let texts = [IndexQueryText { dense: Some(Arc::from([1.0_f32])), sparse: SparseVector { indices: vec![2], values: vec![1.0] } }];
         let visibility = Visibility::default();
@@ -231,16 +232,16 @@ mod tests {
         index.announce(vec![a(false), b(false)]);
         let by_words = ("b".to_owned(), None, true);
         assert_eq!(found(&index).await, (vec![by_words.clone()], Coverage { tools: 2, embedded: 0 }));
-        // One is there already, as after a start at which one server was listed first; a third one is gone.
+        // One tool is present already, as after a start with one server listed first; a third one is gone.
         index.replace(contents(vec![a(true), document("gone", 2, true)])).await.unwrap();
         let with_vector = ("a".to_owned(), Some(0.5), false);
         assert_eq!(found(&index).await, (vec![with_vector.clone(), by_words.clone()], Coverage { tools: 2, embedded: 1 }));
-        // From here on the index answers, for what has no vector too.
+        // From here on the index answers, also for tools without a vector.
         index.replace(contents(vec![a(true), b(false)])).await.unwrap();
         assert_eq!(found(&index).await, (vec![with_vector.clone(), ("b".to_owned(), None, false)], Coverage { tools: 2, embedded: 1 }));
         index.replace(contents(vec![a(true), b(true)])).await.unwrap();
         assert_eq!(found(&index).await.1, Coverage { tools: 2, embedded: 2 });
-        // It was quicker than whoever announces.
+        // The index was updated before the announcement.
         index.announce(vec![b(false), a(false)]);
         assert_eq!(found(&index).await.0, [with_vector, ("b".to_owned(), Some(0.5), false)]);
     }

@@ -1,4 +1,4 @@
-//! Documents in one canonical form, so that equal contents have one hash and the engine gets only what it can take.
+//! Documents in canonical form, so that equal contents have equal hashes and the engine gets only valid input.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use crate::domain::selection::relevance::SparseVector;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{IndexContents, IndexDocument, IndexServer};
 
-/// Documents in the order of their tools, each tool once, with clean vectors; then servers, likewise.
+/// Documents ordered by tool, each tool once, with valid vectors; then servers likewise.
 pub(super) struct CanonicalContents {
     pub(super) model: Arc<str>,
-    /// Length of every dense vector; 0 when there are none.
+    /// Length of every dense vector; 0 if there are none.
     pub(super) dimension: usize,
     pub(super) documents: Vec<IndexDocument>,
-    /// Those that can be found: each has a vector and a class.
+    /// Searchable servers: each has a vector and a class.
     pub(super) servers: Vec<IndexServer>,
     /// SHA-256 over everything above.
     pub(super) fingerprint: Fingerprint,
 }
 
 impl CanonicalContents {
-    /// Sorts by tool, keeps the last document of a tool that is there twice, and leaves out dense vectors that have
-    /// another length than `contents.dimension` or hold a number that is not finite: their tools are found
-    /// lexically only, which is better than no index at all. The same with servers.
+    /// Sorts by tool and keeps the last document of a duplicate tool. Drops dense vectors with a length other than
+    /// `contents.dimension` or with non-finite values; their tools are then found lexically, which is better than no index
+    /// at all. The same for servers.
     pub(super) fn of(contents: IndexContents) -> Self {
         let IndexContents { model, dimension, mut documents, mut servers } = contents;
         sort_last_of_each(&mut documents, |document| &document.tool);
@@ -43,22 +43,22 @@ impl CanonicalContents {
         }
         servers.retain(|server| !server.dense.is_empty() && !server.classes.is_empty());
         if unusable > 0 {
-            tracing::warn!(vectors = unusable, dimension, "left out vectors of another length or with numbers that are not finite");
+            tracing::warn!(vectors = unusable, dimension, "ignored vectors with a wrong length or non-finite values");
         }
         let fingerprint = fingerprint(&model, dimension, &documents, &servers);
         Self { model, dimension, documents, servers, fingerprint }
     }
 
-    /// How many points they make: first those of the tools, then those of the servers.
+    /// The number of points: first those of tools, then those of servers.
     pub(super) fn points(&self) -> usize {
         self.documents.len() + self.servers.len()
     }
 }
 
-/// Sorts by key and keeps the last of those that share one.
+/// Sorts by key and keeps the last item of each key.
 fn sort_last_of_each<T, K: Ord>(items: &mut Vec<T>, key: impl Fn(&T) -> &K) {
     items.sort_by(|one, other| key(one).cmp(key(other)));
-    // `dedup_by` removes its first argument, the later one: what it holds moves into the one that stays.
+    // `dedup_by` removes its first argument, the later one, so its content moves into the remaining one.
     items.dedup_by(|later, kept| {
         let same = key(later) == key(kept);
         if same {
@@ -68,8 +68,8 @@ fn sort_last_of_each<T, K: Ord>(items: &mut Vec<T>, key: impl Fn(&T) -> &K) {
     });
 }
 
-/// The same vector with ascending indices, each one once (weights of the same index are added), and without weights
-/// that are zero or not finite. The engine refuses duplicates.
+/// The same vector with ascending, distinct indices (weights of equal indices are added), without zero or non-finite
+/// weights. The engine rejects duplicates.
 pub(super) fn canonical_sparse(vector: &SparseVector) -> SparseVector {
     let mut terms: Vec<(u32, f32)> = vector
         .indices
@@ -90,7 +90,7 @@ pub(super) fn canonical_sparse(vector: &SparseVector) -> SparseVector {
     SparseVector { indices, values }
 }
 
-/// Every list is preceded by its length, so that no two contents share a byte form.
+/// Every list is preceded by its length, so that different contents never have the same bytes.
 fn fingerprint(model: &str, dimension: usize, documents: &[IndexDocument], servers: &[IndexServer]) -> Fingerprint {
     let mut hash = Sha256::new();
     let mut bytes = Vec::with_capacity(8 * 1024);
@@ -128,7 +128,7 @@ fn write_text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// All of one length, which is written elsewhere.
+/// All have the same length, which is written elsewhere.
 fn write_vectors(vectors: &[Arc<[f32]>], out: &mut Vec<u8>) {
     write_length(vectors.len(), out);
     for value in vectors.iter().flat_map(|vector| vector.iter()) {

@@ -1,4 +1,4 @@
-//! Which tools and servers an index holds and who may see them: what is known without asking an engine.
+//! The tools and servers in an index and their visibility, without asking an engine.
 
 use std::collections::BTreeSet;
 
@@ -25,33 +25,33 @@ impl Point {
     }
 }
 
-/// One server of an index. It has a vector and a class, or it would not be there.
+/// One server of an index, with a vector and a class.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ServerPoint {
     pub(super) server: ServerName,
-    /// Those of its tools.
+    /// The classes of its tools.
     pub(super) classes: Vec<u32>,
 }
 
-/// All tools of an index, by position, and all servers, whose positions follow.
+/// All tools of an index, by position, followed by all servers.
 pub(super) struct Directory {
     points: Vec<Point>,
     servers: Vec<ServerPoint>,
-    /// What occurs among the tools.
+    /// The values that occur among the tools.
     names: BTreeSet<ServerName>,
     classes: BTreeSet<VisibilityClass>,
     /// How many tools have a dense vector.
     embedded: usize,
 }
 
-/// What a view leaves of an index.
+/// How a view restricts an index.
 pub(super) enum Restriction {
     Nothing,
     Everything,
     Some(Values),
 }
 
-/// Values of which a point must have one each; `None` is no condition. One of them is a condition.
+/// Conditions on a point: one of these values each; `None` is no condition. At least one is a condition.
 pub(super) struct Values {
     pub(super) servers: Option<Vec<String>>,
     pub(super) classes: Option<Vec<u32>>,
@@ -95,7 +95,7 @@ impl Directory {
         self.points.binary_search_by(|point| point.tool.cmp(tool)).ok()
     }
 
-    /// How many of the tools that a caller sees have a dense vector.
+    /// How many of the caller's visible tools have a dense vector.
     pub(super) fn coverage(&self, visibility: &Visibility) -> Coverage {
         if self.embedded == self.points.len() {
             return Coverage { tools: self.embedded, embedded: self.embedded };
@@ -128,8 +128,8 @@ impl Directory {
         point.is_some_and(|point| visibility.servers.contains(&point.tool.server) && visibility.classes.contains(&point.class()))
     }
 
-    /// Points become tools. The filter was part of the query; asking again costs nothing and means that damage to
-    /// what an engine holds can hide a tool but never show one.
+    /// Converts points to tools. The query already contained the visibility filter. Checking again is cheap and ensures
+    /// that a damaged engine can hide a tool but never reveal one.
     pub(super) fn candidates(&self, merged: &Merged, visibility: &Visibility) -> Vec<IndexCandidate> {
         let visible = merged.rows().filter(|(point, ..)| self.is_visible(*point, visibility));
         visible
@@ -141,13 +141,13 @@ impl Directory {
             .collect()
     }
 
-    /// The positions of the servers of which something is visible.
+    /// The positions of servers with any visible part.
     pub(super) fn visible_servers(&self, visibility: &Visibility) -> Vec<usize> {
         let visible = self.servers.iter().zip(self.points.len()..).filter(|(server, _)| server.is_visible(visibility));
         visible.map(|(_, position)| position).collect()
     }
 
-    /// The best score of each visible server. As with tools the engine was asked for nothing else.
+    /// The best score of each visible server. As for tools, the query was already filtered.
     pub(super) fn server_scores(&self, found: impl IntoIterator<Item = Scored>, visibility: &Visibility) -> Vec<IndexServerScore> {
         let mut best: Vec<Option<f32>> = vec![None; self.servers.len()];
         for (position, score) in found {
@@ -168,7 +168,7 @@ impl ServerPoint {
     }
 }
 
-/// The tools and the servers of contents, each in their order.
+/// The tools and the servers of contents, in order.
 pub(super) fn points(contents: &CanonicalContents) -> (Vec<Point>, Vec<ServerPoint>) {
     let tools = contents.documents.iter().map(|document| Point {
         tool: document.tool.clone(),
@@ -182,7 +182,7 @@ pub(super) fn points(contents: &CanonicalContents) -> (Vec<Point>, Vec<ServerPoi
     (tools.collect(), servers.collect())
 }
 
-/// What a scope leaves of the values that occur: `Ok(None)` for all of them, `Err` for none.
+/// The values in a scope that occur in the index: `Ok(None)` for all of them, `Err` for none.
 fn allowed<T: Ord + Clone>(occurring: &BTreeSet<T>, scope: &Scope<T>) -> Result<Option<Vec<T>>, ()> {
     let Scope::Only(values) = scope else { return Ok(None) };
     let left: Vec<T> = occurring.intersection(values).cloned().collect();

@@ -1,4 +1,4 @@
-//! The port, on Qdrant Edge in this process.
+//! The index port on Qdrant Edge in this process.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -18,23 +18,23 @@ use super::room;
 use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
 
 const PREFIX: &str = "gen-";
-/// How often it is looked whether there is room again.
+/// How often to check for free disk space.
 const ROOM_PAUSE: Duration = Duration::from_secs(2);
-const NO_ROOM: &str = "the disk has no room for the index";
-const NO_ROOM_WARNING: &str = "ranked by words alone: the disk has no room for the index";
+const NO_ROOM: &str = "not enough disk space for the index";
+const NO_ROOM_WARNING: &str = "ranked by words alone: not enough disk space for the index";
 
-/// Where the index lies and who is told about a build.
+/// Options of the embedded index.
 pub struct EmbeddedIndexOptions {
-    /// Holds the generation folders `gen-<n>` and a lock file, and belongs to one process at a time. It is created.
+    /// Contains the generation folders `gen-<n>` and a lock file, and belongs to one process at a time. Created if missing.
     pub folder: PathBuf,
-    /// [`crate::service::ports::Embedder::model`] of the embedder that will embed the queries. A generation that
-    /// another model made is searched lexically only, until it is replaced.
+    /// [`crate::service::ports::Embedder::model`] of the embedder for queries. A generation with vectors of another model
+    /// is searched lexically until it is replaced.
     pub model: Arc<str>,
-    /// Called from the thread that builds. A bar is worth showing once a build has taken a second.
+    /// Called on the thread that builds. A progress bar is worth showing after about a second.
     pub progress: Arc<dyn Fn(IndexProgress) + Send + Sync>,
 }
 
-/// How far a build is.
+/// The progress of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexProgress {
     /// `done` of `total` documents are stored.
@@ -42,44 +42,44 @@ pub enum IndexProgress {
         done: usize,
         total: usize,
     },
-    /// The graph of a large collection is built; the engine tells nothing about how far it is.
+    /// Building the graph of a large collection; the engine reports no progress.
     Optimizing,
     Finished,
 }
 
 /// A [`ToolIndex`] in this process, on disk.
 ///
-/// A search runs on the calling thread up to 10,000 documents, where it takes a fraction of a millisecond, and on
-/// tokio's blocking pool beyond. Dense scores are exact up to that size and come from a graph beyond.
+/// Up to 10,000 documents, a search takes a fraction of a millisecond and runs on the calling thread; with more it runs on
+/// tokio's blocking pool. Dense scores are exact up to that size and approximate (HNSW graph) beyond.
 pub struct EmbeddedIndex {
     shared: Arc<Shared>,
-    /// One build at a time. The guard moves into the build, which goes on when its caller goes away.
+    /// One build at a time. The guard moves into the build, which continues even if its caller is dropped.
     builder: Arc<Mutex<()>>,
 }
 
 struct Shared {
     options: EmbeddedIndexOptions,
     current: ArcSwap<Generation>,
-    /// What is searched in its place while the disk has no room.
+    /// Searched instead while the disk is full.
     words: ArcSwapOption<WithoutRoom>,
-    /// Keeps other processes out; released when the file is closed.
+    /// Excludes other processes; released when the file is closed.
     _lock: File,
 }
 
 struct WithoutRoom {
     words: Words,
-    /// Bytes that the generation needs.
+    /// Bytes needed by the generation.
     needed: u64,
 }
 
 impl EmbeddedIndex {
     /// Opens the folder and loads the newest complete generation, so that searches work before anything is rebuilt.
-    /// Everything else there is removed: folders without a marker, older ones, and those that can't be loaded.
-    /// On a full disk nothing is loaded and everything stays. Without a generation the index is empty until [`ToolIndex::replace`]. Blocks: about 50 ms for 2,000 tools.
+    /// Everything else is removed: folders without a marker, older ones, and unreadable ones. On a full disk nothing is
+    /// loaded or removed. Without a generation, the index is empty until [`ToolIndex::replace`]. Blocks: about 50 ms for
+    /// 2,000 tools.
     ///
     /// # Errors
-    /// [`IndexError::Io`] when the folder can't be created or read, with kind `WouldBlock` when another process
-    /// uses it.
+    /// [`IndexError::Io`] if the folder can't be created or read, with kind `WouldBlock` if another process uses it.
     pub fn open(options: EmbeddedIndexOptions) -> Result<Arc<Self>, IndexError> {
         fs::create_dir_all(&options.folder)?;
         let lock = lock(&options.folder)?;
@@ -87,7 +87,7 @@ impl EmbeddedIndex {
         let found = match room::check(&options.folder, room::TO_LOAD) {
             Ok(()) => generations(&options.folder)?,
             Err(error) => {
-                tracing::warn!(%error, "the index is not loaded");
+                tracing::warn!(%error, "could not load the index");
                 Vec::new()
             }
         };
@@ -159,7 +159,7 @@ impl ToolIndex for EmbeddedIndex {
 impl Shared {
     fn search(&self, request: &IndexQuery<'_>) -> Result<IndexAnswer, IndexError> {
         loop {
-            // A generation is retired only after its successor has become the current one.
+            // A generation is retired only after its successor has become current.
             if let Some(found) = self.current.load_full().search(request) {
                 return found;
             }
@@ -174,7 +174,7 @@ impl Shared {
         }
         let needed = room::to_build(&contents);
         if let Err(error) = room::check(&self.options.folder, needed) {
-            tracing::warn!(%error, needed, "{NO_ROOM}: tools are found by their words until there is room");
+            tracing::warn!(%error, needed, "{NO_ROOM}: search is lexical only until there is enough");
             self.words.store(Some(Arc::new(WithoutRoom { words: Words::of(&contents), needed })));
             return Ok(());
         }
@@ -184,9 +184,9 @@ impl Shared {
         let next = Generation::build(&folder, &contents, &*self.options.progress)?;
         self.current.swap(Arc::new(next)).retire();
         if self.words.swap(None).is_some() {
-            tracing::info!("the disk has room for the index again");
+            tracing::info!("there is enough disk space for the index again");
         }
-        // Those that were left alone while there was no room.
+        // Generations kept while the disk was full.
         for (_, folder) in former {
             generation::remove(&folder);
         }
@@ -194,7 +194,7 @@ impl Shared {
     }
 }
 
-/// What to say of a search by meaning in documents without one.
+/// The warning for a semantic search over documents without vectors.
 pub(super) fn unembedded(request: &IndexQuery<'_>, documents: usize, embedded: usize) -> Option<&'static str> {
     let by_meaning = request.texts.iter().any(|text| text.dense.is_some());
     (by_meaning && documents > 0 && embedded == 0).then_some("ranked by words alone: the tools are being embedded")
@@ -205,7 +205,7 @@ fn try_load(folder: &Path, model: &str) -> Option<Generation> {
         Ok(generation) => Some(generation),
         Err(IndexError::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
-            tracing::warn!(folder = %folder.display(), %error, "threw away a generation of the index that can't be loaded");
+            tracing::warn!(folder = %folder.display(), %error, "deleted an unreadable index generation");
             None
         }
     }
@@ -225,7 +225,7 @@ fn generations(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// Takes the folder. An index that was just dropped in this process may still be at its last build: it is waited for.
+/// Locks the folder. An index that was just dropped in this process may still finish its last build, so this waits for it.
 fn lock(folder: &Path) -> io::Result<File> {
     const PATIENCE: Duration = Duration::from_secs(2);
     const PAUSE: Duration = Duration::from_millis(10);
@@ -243,7 +243,7 @@ fn lock(folder: &Path) -> io::Result<File> {
 
 async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> Result<T, IndexError> + Send + 'static) -> Result<T, IndexError> {
     spawn_blocking(work).await.unwrap_or_else(|error| {
-        tracing::debug!(%error, "the thread of the index ended early");
+        tracing::debug!(%error, "the index thread ended early");
         Err(IndexError::Engine { action: "finish" })
     })
 }

@@ -1,10 +1,10 @@
-//! Qdrant Edge, wrapped: the only file of the crate that names its types.
+//! A wrapper around Qdrant Edge: the only file of the crate that uses its types.
 //!
-//! Written for 0.7.0. What its behaviour asks for:
-//! - `flush` panics when another thread writes, and dropping a shard flushes: one thread builds a shard, and a shard
-//!   that is searched is never written to.
+//! Written for 0.7.0, whose behaviour requires:
+//! - `flush` panics if another thread writes, and dropping a shard flushes. So one thread builds a shard, and a shard in
+//!   use for search is never written to.
 //! - The log (WAL) is never replayed, so it is removed as soon as the points are flushed.
-//! - Errors carry backtraces and failed locks panic: both end here, as a line in the log at debug level.
+//! - Errors carry backtraces and failed locks panic. Both end here, as a debug line in the log.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -28,27 +28,27 @@ use crate::service::ports::{IndexDocument, IndexError, IndexServer};
 
 const DENSE: &str = "dense";
 const LEXICAL: &str = "lexical";
-/// The vector of a server, which has no other one.
+/// The name of a server's only vector.
 const OF_SERVER: &str = "server";
 const SERVER: &str = "server";
 const CLASS: &str = "class";
 
-/// The list of candidates that an approximate search looks through. Recall at 10 is .94 on 20,000 and on 100,000
-/// tools; with the engine's default it is .85 and .885.
+/// Size of the candidate list in an approximate search. Recall at 10 is .94 on 20,000 and on 100,000 tools; with the
+/// engine's default it is .85 and .885.
 const HNSW_EF: usize = 256;
 
 /// A collection of points. A tool has up to two vectors: `dense`, a set of vectors compared by the largest cosine, and
-/// `lexical`, a sparse one whose terms are weighted by inverse document frequency when it is searched. A server has a
-/// set of another name, so that no search for tools meets it and no condition is needed for that.
+/// `lexical`, a sparse vector whose terms are weighted by inverse document frequency at search time. A server has one set
+/// with another name, so that searches for tools never match it and need no extra condition.
 ///
-/// One set costs less than one named vector per passage: 0.18 ms for two passages against 2 x 0.14 ms (2,000 points,
-/// 384 dimensions), and a passage more or less needs no other configuration.
+/// One multi-vector is cheaper than one named vector per passage: 0.18 ms for two passages against 2 × 0.14 ms (2,000
+/// points, 384 dimensions). It also needs no configuration of the number of passages.
 pub(super) struct Engine {
-    /// `None` only while it is dropped.
+    /// `None` only during drop.
     shard: Option<EdgeShard>,
 }
 
-/// A condition that points must meet to be found.
+/// A condition on points.
 #[derive(Clone)]
 pub(super) struct PointFilter(Filter);
 
@@ -68,7 +68,7 @@ impl PointFilter {
 }
 
 impl Engine {
-    /// A new, empty collection in an existing, empty folder. With dimension 0 it holds no dense vectors.
+    /// A new collection in an existing, empty folder. With dimension 0 it has no dense vectors.
     pub(super) fn create(folder: &Path, dimension: usize) -> Result<Self, IndexError> {
         guarded("create its files", || {
             let shard = EdgeShard::new(folder, configuration(dimension))?;
@@ -82,17 +82,17 @@ impl Engine {
         })
     }
 
-    /// The collection in a folder that was closed.
+    /// Loads the collection from a closed folder.
     pub(super) fn load(folder: &Path) -> Result<Self, IndexError> {
         guarded("load its files", || Ok(Self { shard: Some(EdgeShard::load(folder, None)?) }))
     }
 
-    /// Adds documents as the points `first..`.
+    /// Adds documents as points from `first` on.
     pub(super) fn insert(&self, first: usize, documents: &[IndexDocument]) -> Result<(), IndexError> {
         self.upsert(documents.iter().zip(first..).map(|(document, id)| point(id, document)))
     }
 
-    /// Adds servers as the points `first..`.
+    /// Adds servers as points from `first` on.
     pub(super) fn insert_servers(&self, first: usize, servers: &[IndexServer]) -> Result<(), IndexError> {
         self.upsert(servers.iter().zip(first..).map(|(server, id)| server_point(id, server)))
     }
@@ -105,47 +105,46 @@ impl Engine {
         })
     }
 
-    /// Builds the graph for approximate search. Takes every core: 5 s for 20,000 points, 44 s for 100,000.
+    /// Builds the graph for approximate search. Uses every core: 5 s for 20,000 points, 44 s for 100,000.
     pub(super) fn optimize(&self) -> Result<(), IndexError> {
         guarded("optimize", || self.shard()?.optimize().map(drop))
     }
 
-    /// Writes everything to disk and lets go of the folder.
+    /// Writes everything to disk and releases the folder.
     pub(super) fn close(mut self) -> Result<(), IndexError> {
         self.shut()
     }
 
-    /// How many points there are.
+    /// The number of points.
     pub(super) fn points(&self) -> Result<usize, IndexError> {
         guarded("count its points", || Ok(self.shard()?.info().points_count))
     }
 
-    /// The best points by the largest cosine over their dense vectors, best first.
+    /// The best points by their largest cosine, best first.
     pub(super) fn nearest(&self, query: &[f32], filter: Option<&PointFilter>, limit: usize) -> Result<Vec<Scored>, IndexError> {
         let params = SearchParams { hnsw_ef: Some(HNSW_EF), ..SearchParams::default() };
         self.search(dense_query(DENSE, query), filter.map(|filter| filter.0.clone()), limit, Some(params))
     }
 
-    /// The cosines of these points, in no order; those without a dense vector are left out.
+    /// The cosines of these points, in no order; points without a dense vector are omitted.
     pub(super) fn cosines(&self, query: &[f32], points: &[usize]) -> Result<Vec<Scored>, IndexError> {
         self.exact(dense_query(DENSE, query), points)
     }
 
-    /// The cosines of these points, which are servers, in no order.
+    /// The cosines of these points, which must be servers, in no order.
     pub(super) fn server_cosines(&self, query: &[f32], points: &[usize]) -> Result<Vec<Scored>, IndexError> {
         self.exact(dense_query(OF_SERVER, query), points)
     }
 
-    /// The scores of these points and no others: what there is beside them costs nothing.
+    /// The scores of exactly these points, regardless of the collection's size.
     fn exact(&self, query: QueryEnum, points: &[usize]) -> Result<Vec<Scored>, IndexError> {
         let ids: HasIdCondition = points.iter().map(|point| PointId::NumId(*point as u64)).collect();
         let params = SearchParams { exact: true, ..SearchParams::default() };
         self.search(query, Some(Filter::new_must(Condition::HasId(ids))), points.len(), Some(params))
     }
 
-    /// The best points by the sum over the common terms of
-    /// `weight in the query * weight in the document * ln(1 + (n - df + 0.5) / (df + 0.5))`, best first. `n` counts
-    /// all points that have terms, `df` all that have the term: the filter plays no part in either.
+    /// The best points, best first, by the sum over common terms of `query weight * document weight * ln(1 + (n - df + 0.5)
+    /// / (df + 0.5))`. `n` counts all points with terms and `df` all points with the term, regardless of the filter.
     pub(super) fn lexical(&self, query: &SparseVector, filter: Option<&PointFilter>, limit: usize) -> Result<Vec<Scored>, IndexError> {
         let query = VectorInternal::Sparse(sparse(query));
         let query = QueryEnum::Nearest(NamedQuery::new(query, LEXICAL));
@@ -194,10 +193,10 @@ impl Engine {
     }
 }
 
-/// A shard flushes when it is dropped and panics when it can't, for instance because its folder is gone.
+/// A shard flushes when it is dropped, and panics if it can't, for example because its folder is gone.
 impl Drop for Engine {
     fn drop(&mut self) {
-        // There is nobody left to tell, and it is in the log.
+        // The error was logged and nobody else can handle it.
         drop(self.shut());
     }
 }
@@ -206,16 +205,16 @@ fn configuration(dimension: usize) -> EdgeConfig {
     let dense = EdgeVectorParams {
         size: dimension,
         distance: Distance::Cosine,
-        // Mapped and read on demand: otherwise whole blocks of 32 MB are brought into memory.
+        // Mapped and read on demand; otherwise whole blocks of 32 MB would be loaded into memory.
         on_disk: Some(true),
         multivector_config: Some(MultiVectorConfig { comparator: MultiVectorComparator::MaxSim }),
-        // Half the memory to go through; a cosine differs by less than a thousandth.
+        // Halves the memory to scan; a cosine differs by less than a thousandth.
         datatype: Some(VectorStorageDatatype::Float16),
         quantization_config: None,
         hnsw_config: None,
     };
     let lexical = EdgeSparseVectorParams {
-        // Go through the lists of the terms instead of all points that the filter leaves.
+        // Scan the lists of the terms instead of all points that match the filter.
         full_scan_threshold: Some(0),
         on_disk: None,
         modifier: Some(Modifier::Idf),
@@ -254,7 +253,7 @@ fn set(vectors: &[Arc<[f32]>]) -> Result<Vector, OperationError> {
     Vector::new_multi(vectors.iter().map(|vector| vector.to_vec()).collect::<Vec<_>>())
 }
 
-/// Expects a canonical vector: ascending indices, each one once.
+/// Expects a canonical vector: ascending, distinct indices.
 fn sparse(vector: &SparseVector) -> qdrant_edge::SparseVector {
     qdrant_edge::SparseVector { indices: vector.indices.clone(), values: vector.values.clone() }
 }
@@ -271,7 +270,7 @@ fn path(name: &str) -> JsonPath {
     JsonPath { first_key: name.to_owned(), rest: Vec::new() }
 }
 
-/// Runs the engine. What it says and where it panicked stays in the log.
+/// Runs the engine and logs its errors and panics.
 fn guarded<T>(action: &'static str, work: impl FnOnce() -> Result<T, OperationError>) -> Result<T, IndexError> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(value)) => Ok(value),

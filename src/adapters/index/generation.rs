@@ -15,11 +15,10 @@ use crate::domain::access::visibility::Visibility;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexQueryText, IndexState};
 
-/// From this size on a graph is built, and a search is long enough to leave the async thread: 20,000 tools take 2 ms
-/// without a graph.
+/// From this size on, a graph is built and searches leave the async thread: 20,000 tools take 2 ms without a graph.
 pub(super) const LARGE: usize = 10_000;
 
-/// Documents per write. One write is one record of the engine's log, 0.5 to 1 MB at 384 dimensions.
+/// Documents per write. One write is one record in the engine's log, 0.5 to 1 MB at 384 dimensions.
 const BATCH: usize = 128;
 
 const ENGINE_FOLDER: &str = "shard";
@@ -27,16 +26,16 @@ const LOG_FOLDER: &str = "wal";
 
 /// A complete, immutable set of documents.
 pub(super) struct Generation {
-    /// Where it lies; `None` for the one that holds nothing because nothing was ever built.
+    /// `None` for the initial empty generation.
     folder: Option<PathBuf>,
-    /// `None` once it is retired. Readers share the lock for one search, so that retiring waits for them.
+    /// `None` once it is retired. Searches hold the read lock, so retiring waits for them.
     engine: RwLock<Option<Engine>>,
     /// Hash of the contents, in hexadecimal.
     contents: String,
     /// Length of every dense vector.
     dimension: usize,
     directory: Directory,
-    /// Whether the dense vectors come from the model that embeds the queries.
+    /// Whether queries are embedded with the same model as the documents.
     comparable: bool,
 }
 
@@ -51,7 +50,7 @@ impl Generation {
         Self { folder, engine: RwLock::new(engine), contents, dimension, directory: Directory::new(points, servers), comparable }
     }
 
-    /// Builds a generation in a new folder. What a failed attempt leaves there has no marker and is removed.
+    /// Builds a generation in a new folder. A failed attempt leaves no marker and is removed.
     ///
     /// # Errors
     /// Those of the file system and of the engine.
@@ -80,11 +79,11 @@ impl Generation {
             engine.optimize()?;
         }
         engine.close()?;
-        // The points are on disk and nobody reads the log again; it is as large as they are.
+        // The points are on disk and the log is never read again; it is as large as they are.
         fs::remove_dir_all(engine_folder.join(LOG_FOLDER))?;
 
         let marker = Marker::of(contents);
-        // What was written is what is searched: a folder that can't be loaded never gets a marker.
+        // Loads what was written, so that an unreadable folder never gets a marker.
         let engine = Self::load_engine(folder, &marker)?;
         marker.write(folder)?;
         progress(IndexProgress::Finished);
@@ -94,7 +93,7 @@ impl Generation {
     /// Loads a complete generation.
     ///
     /// # Errors
-    /// `NotFound` without a marker, `InvalidData` or the engine's failure when it is damaged.
+    /// `NotFound` without a marker, `InvalidData` or the engine's error if it is damaged.
     pub(super) fn load(folder: &Path, model: &str) -> Result<Self, IndexError> {
         let marker = Marker::read(folder)?;
         let engine = Self::load_engine(folder, &marker)?;
@@ -109,7 +108,7 @@ impl Generation {
         if points == expected {
             return Ok(engine);
         }
-        tracing::debug!(points, expected, "the index holds another number of points than it should");
+        tracing::debug!(points, expected, "the index has an unexpected number of points");
         Err(IndexError::Engine { action: "find all of its points" })
     }
 
@@ -127,7 +126,7 @@ impl Generation {
         self.directory.len()
     }
 
-    /// Searches, or returns `None` when the generation is retired: another one has taken its place.
+    /// Searches; `None` if the generation was retired and replaced.
     pub(super) fn search(&self, request: &IndexQuery<'_>) -> Option<Result<IndexAnswer, IndexError>> {
         let IndexQuery { texts, visibility, .. } = *request;
         let limit = request.limit.min(self.len());
@@ -149,11 +148,11 @@ impl Generation {
         }))
     }
 
-    /// Waits for the searches that are under way and removes the folder. Later searches find it retired.
+    /// Waits for running searches and removes the folder. Later searches find it retired.
     pub(super) fn retire(&self) {
         let engine = self.engine.write().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(engine) = engine {
-            // A failure to write what is removed next is of no interest, and it is in the log.
+            // The folder is removed next, so a write error does not matter; it is in the log.
             drop(engine.close());
         }
         if let Some(folder) = &self.folder {
@@ -161,7 +160,7 @@ impl Generation {
         }
     }
 
-    /// The union of the lists of all texts, by point.
+    /// The union of the candidate lists of all texts, by point.
     fn merged(&self, engine: &Engine, texts: &[IndexQueryText], filter: Option<&PointFilter>, limit: usize) -> Result<Merged, IndexError> {
         let mut merged = Merged::new(texts.len(), self.len(), 2 * limit * texts.len());
         let queries: Vec<Option<&[f32]>> = texts.iter().map(|text| self.usable(text)).collect();
@@ -197,7 +196,7 @@ impl Generation {
         Ok(found)
     }
 
-    /// The dense vector of a text, if it can be compared with those of the documents.
+    /// The dense vector of a text, if it is comparable with those of the documents.
     fn usable<'a>(&self, text: &'a IndexQueryText) -> Option<&'a [f32]> {
         let vector = text.dense.as_deref()?;
         let fits = self.comparable && self.dimension > 0 && vector.len() == self.dimension;
@@ -205,7 +204,7 @@ impl Generation {
     }
 }
 
-/// Removes a generation folder, its marker first. What can't be removed is tried again at the next start.
+/// Removes a generation folder, its marker first. Failures are retried at the next start.
 pub(super) fn remove(folder: &Path) {
     let removed = Marker::remove(folder).and_then(|()| fs::remove_dir_all(folder));
     if let Err(error) = removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }) {

@@ -1,8 +1,7 @@
-//! The lexical half of the index in memory: inverted lists, with the scores that an engine would compute.
+//! The lexical half of the index in memory: inverted lists, with the same scores as an engine.
 //!
-//! They answer for tools that the index does not hold yet, and alone when Qdrant does not answer or the disk has no room for an
-//! index. When Qdrant answers, they weigh the terms of a query: Qdrant itself counts document frequencies shard by shard, which
-//! would score a tool by where it happens to lie.
+//! They cover tools that the index lacks, and they serve alone if Qdrant fails or the disk is full. With Qdrant, they
+//! weight the terms of a query: Qdrant counts document frequencies per shard, so a tool's score would depend on its shard.
 
 use ahash::AHashMap;
 
@@ -12,7 +11,7 @@ use super::merged::{Merged, Scored};
 use crate::domain::selection::relevance::SparseVector;
 use crate::service::ports::{IndexAnswer, IndexDocument, IndexQuery};
 
-/// Tools that are found by their words alone.
+/// Tools for lexical search only.
 pub(super) struct Words {
     directory: Directory,
     terms: TermLists,
@@ -43,19 +42,19 @@ pub(super) fn by_words(directory: &Directory, terms: &TermLists, request: &Index
     IndexAnswer { candidates: directory.candidates(&merged, request.visibility), ..IndexAnswer::default() }
 }
 
-/// For every term the documents that have it.
+/// Per term, the documents that contain it.
 #[derive(Default)]
 pub(super) struct TermLists {
     /// Position of a document, and the term's weight in it.
     lists: AHashMap<u32, Vec<(u32, f32)>>,
-    /// How many documents have terms.
+    /// Number of documents with terms.
     documents: usize,
     /// How many documents there are.
     positions: usize,
 }
 
 impl TermLists {
-    /// Of documents whose sparse vectors are canonical.
+    /// Requires canonical sparse vectors.
     pub(super) fn of(documents: &[IndexDocument]) -> Self {
         let mut lists: AHashMap<u32, Vec<(u32, f32)>> = AHashMap::new();
         for (position, document) in (0_u32..).zip(documents) {
@@ -67,7 +66,7 @@ impl TermLists {
         Self { lists, documents: with_terms, positions: documents.len() }
     }
 
-    /// The terms of a query that occur, each weighted by its inverse document frequency over all documents:
+    /// The known terms of a query, each weighted by its inverse document frequency over all documents:
     /// `weight * ln(1 + (n - df + 0.5) / (df + 0.5))`.
     pub(super) fn weighted(&self, query: &SparseVector) -> SparseVector {
         let query = canonical_sparse(query);
@@ -92,13 +91,13 @@ impl TermLists {
         scores
     }
 
-    /// The best visible documents for a weighted query, best first, those of equal score by position.
+    /// The best visible documents for a weighted query, best first; ties by position.
     pub(super) fn best(&self, weighted: &SparseVector, visible: impl Fn(usize) -> bool, limit: usize) -> Vec<Scored> {
         best_of(&self.scores(weighted), visible, limit)
     }
 }
 
-/// The best visible ones of these scores by position, best first, equal ones by position.
+/// The best visible positions by score, best first; ties by position.
 pub(super) fn best_of(scores: &[f32], visible: impl Fn(usize) -> bool, limit: usize) -> Vec<Scored> {
     let mut found: Vec<Scored> =
         scores.iter().copied().enumerate().filter(|(position, score)| *score > 0.0 && visible(*position)).collect();

@@ -1,4 +1,4 @@
-//! The file that makes a generation folder complete. It is written last and synchronised to disk.
+//! The file that marks a generation folder as complete. It is written last and synced to disk.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -10,22 +10,22 @@ use super::contents::CanonicalContents;
 use super::directory::{Point, ServerPoint, points};
 use crate::domain::text::canonical::Fingerprint;
 
-/// Raised when an older release could misread the folder, or when this one could misread an older folder.
+/// Raise it if an older release could misread the folder, or if this one could misread an older folder.
 const FORMAT: u32 = 3;
 
 const FILE: &str = "generation.json";
 
-/// What a generation holds: enough to search it without asking the engine for anything but scores.
+/// The directory of a generation: a search asks the engine only for scores.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Marker {
     format: u32,
-    /// Hexadecimal [`super::contents::CanonicalContents::fingerprint`].
+    /// [`super::contents::CanonicalContents::fingerprint`] in hexadecimal.
     pub(super) contents: String,
     pub(super) model: String,
     pub(super) dimension: usize,
-    /// The position is the id of the point in the engine.
+    /// The position is the point's id in the engine.
     pub(super) points: Vec<Point>,
-    /// Their positions follow.
+    /// Their positions follow those of the tools.
     pub(super) servers: Vec<ServerPoint>,
 }
 
@@ -42,11 +42,11 @@ impl Marker {
         }
     }
 
-    /// Reads the marker of a generation folder. The first line of the file is the SHA-256 of the rest: a damaged list
-    /// of tools would answer with the wrong tool, and it would never be built again because its contents hash fits.
+    /// Reads the marker of a generation folder. The first line of the file is the SHA-256 of the rest. Without it, a
+    /// damaged list would return wrong tools, and would never be rebuilt because its contents hash matches.
     ///
     /// # Errors
-    /// `NotFound` when there is none, `InvalidData` when it is damaged or of another format.
+    /// `NotFound` without a marker, `InvalidData` if it is damaged or has another format.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(folder.join(FILE))?;
         let invalid = |reason: &'static str| io::Error::new(io::ErrorKind::InvalidData, reason);
@@ -61,7 +61,7 @@ impl Marker {
         Ok(marker)
     }
 
-    /// Writes the marker so that it is there completely or not at all, whatever happens meanwhile.
+    /// Writes the marker atomically.
     ///
     /// # Errors
     /// Those of the file system.
@@ -76,10 +76,10 @@ impl Marker {
         File::open(folder)?.sync_all()
     }
 
-    /// Takes the marker away, so that a folder whose removal is cut short is never taken for a complete one.
+    /// Removes the marker, so that a partly removed folder is never considered complete.
     ///
     /// # Errors
-    /// Those of the file system, but not that there is none.
+    /// Those of the file system, except a missing marker.
     pub(super) fn remove(folder: &Path) -> io::Result<()> {
         match fs::remove_file(folder.join(FILE)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -3,14 +3,14 @@
 /// The position of a document in the index, and its score.
 pub(super) type Scored = (usize, f32);
 
-/// What the lists brought, a row for every point among them.
+/// A row for every point in any list.
 pub(super) struct Merged {
     texts: usize,
-    /// For each point of the index its row, or [`NO_ROW`].
+    /// Per point of the index, its row or [`NO_ROW`].
     row_of: Vec<u32>,
     /// The point of each row.
     points: Vec<usize>,
-    /// Row-major, the texts of a point beside each other.
+    /// Row-major: one row per point, one column per text.
     dense: Vec<Option<f32>>,
     lexical: Vec<f32>,
 }
@@ -28,7 +28,7 @@ impl Merged {
         }
     }
 
-    /// Where the scores of a point begin; `None` for a point that the index does not have.
+    /// Start of a point's scores; `None` for an unknown point.
     fn row(&mut self, point: usize) -> Option<usize> {
         let row = self.row_of.get_mut(point)?;
         if *row == NO_ROW {
@@ -62,7 +62,7 @@ impl Merged {
         self.points.iter().zip(cosines).filter(|(point, cosine)| cosine.is_none() && embedded(**point)).map(|(point, _)| *point).collect()
     }
 
-    /// Every point with its dense and its lexical scores, one for each text.
+    /// Every point with its dense and lexical scores, one per text.
     pub(super) fn rows(&self) -> impl Iterator<Item = (usize, &[Option<f32>], &[f32])> {
         let scores = self.dense.chunks_exact(self.texts).zip(self.lexical.chunks_exact(self.texts));
         self.points.iter().zip(scores).map(|(point, (dense, lexical))| (*point, dense, lexical))

@@ -1,7 +1,7 @@
-//! Whether the disk has room for a generation.
+//! Checks disk space before a generation is built or loaded.
 //!
-//! The engine maps its files, and a page of a mapped file for which there is no room ends the process. So it is asked for before, with
-//! much to spare: others write there meanwhile.
+//! The engine maps its files, and writing to a mapped page without disk space kills the process. So space is checked
+//! beforehand, with a large margin for other writers.
 
 use std::io;
 use std::path::Path;
@@ -12,32 +12,31 @@ use super::contents::CanonicalContents;
 use super::generation::LARGE;
 
 const MIB: u64 = 1 << 20;
-/// What loading a complete generation writes: the heads of its log.
+/// Bytes written when loading a complete generation: the heads of its log.
 pub(super) const TO_LOAD: u64 = 4 * MIB;
-/// What is left to others.
+/// Bytes left for others.
 const SPARE: u64 = 16 * MIB;
-/// Of the files of an empty generation.
+/// Size of an empty generation.
 const EMPTY: u64 = 8 * MIB;
-/// A number of a vector in the log and in its place.
+/// Bytes per vector element, in the log and in storage.
 const NUMBER: u64 = 12;
-/// A term of a document, likewise.
+/// Bytes per term of a document, likewise.
 const TERM: u64 = 40;
-/// What a point has beside its vectors.
+/// Bytes per point besides its vectors.
 const POINT: u64 = 1 << 10;
 
-/// The most that a build takes at a time, in bytes. 2,000 tools of 384 dimensions take 8 MiB when they are there, and twice that while
-/// they are built.
+/// The peak disk usage of a build, in bytes. 2,000 tools of 384 dimensions take 8 MiB afterwards, and twice that during the
+/// build.
 pub(super) fn to_build(contents: &CanonicalContents) -> u64 {
     let length = |vectors: usize| (vectors * contents.dimension) as u64 * NUMBER;
     let documents = contents.documents.iter().map(|document| length(document.dense.len()) + document.sparse.indices.len() as u64 * TERM);
     let servers = contents.servers.iter().map(|server| length(server.dense.len()));
     let points = documents.chain(servers).sum::<u64>() + contents.points() as u64 * POINT;
-    // A graph is built beside what it is made of.
+    // A graph is built next to its input.
     EMPTY + if contents.points() > LARGE { 3 * points } else { points }
 }
-
 /// # Errors
-/// `StorageFull` where there is less room, and those of the file system.
+/// `StorageFull` without enough space, and those of the file system.
 pub(super) fn check(folder: &Path, needed: u64) -> io::Result<()> {
     let disk = statvfs(folder)?;
     let free = disk.blocks_available().saturating_mul(disk.fragment_size());

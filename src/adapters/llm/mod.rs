@@ -1,7 +1,8 @@
-//! Language models behind OpenAI-compatible endpoints: the port over `async-openai`.
+//! Language models behind OpenAI-compatible endpoints: the judge port over `async-openai`.
 //!
-//! A request has what every such endpoint takes: model and messages, nothing else. It is sent once. Absent on purpose:
-//! retries, which a message can't wait for; streams; the text of errors, which holds what was asked, and at worst the key.
+//! A request contains only what every such endpoint accepts: model and messages. It is sent once. Absent on purpose:
+//! retries, which a message can't wait for; streaming; and the text of errors, which contains the request and possibly the
+//! key.
 
 mod transport;
 
@@ -21,20 +22,20 @@ use crate::settings::llm::Endpoint;
 
 pub use self::transport::client_builder;
 
-/// The models of the settings, and those of the providers for which people bring keys.
+/// The configured models, and the providers for users' own keys.
 pub struct ChatModels {
     client: reqwest::Client,
     settings: LlmSettings,
 }
 
-/// Where a request goes and who pays for it.
+/// The endpoint and the key of a request.
 struct Account {
     base_url: String,
     key: SecretString,
 }
 
 impl ChatModels {
-    /// The client is made with [`client_builder`].
+    /// Create the client with [`client_builder`].
     #[must_use]
     pub fn new(client: reqwest::Client, settings: LlmSettings) -> Self {
         Self { client, settings }
@@ -47,7 +48,7 @@ impl ChatModels {
         }
     }
 
-    /// What a model answers, as it stands.
+    /// The model's answer, unparsed.
     async fn complete(&self, endpoint: &Endpoint, key: SecretString, system: String, user: String) -> Result<String, JudgeError> {
         let account = Account { base_url: endpoint.base_url.clone(), key };
         let api = Client::build(self.client.clone(), account).with_http_service(transport::once(self.client.clone()));
@@ -81,7 +82,7 @@ impl Enricher for ChatModels {
     }
 }
 
-/// What kind of failure it is. Its text is dropped.
+/// The kind of the failure. Its text is dropped.
 fn kind(error: &OpenAIError) -> JudgeError {
     match error {
         OpenAIError::Boxed(error) => error.downcast_ref().copied().unwrap_or(JudgeError::Unreachable),
@@ -91,7 +92,7 @@ fn kind(error: &OpenAIError) -> JudgeError {
     }
 }
 
-/// Unlike the library's own configuration it takes nothing from the environment, and no key makes it panic.
+/// Unlike the library's own configuration, it reads nothing from the environment, and an invalid key causes no panic.
 impl Config for Account {
     fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();

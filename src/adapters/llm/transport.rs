@@ -1,7 +1,7 @@
-//! One HTTP exchange with a model, under the library.
+//! One HTTP exchange with a model, below the library.
 //!
-//! The library's own transport repeats what failed, reads bodies of any length, and logs what it can't parse. This one
-//! turns a refusal into its kind without reading it, and hands on bodies that are JSON and not too long.
+//! The library's own transport retries failures, reads bodies of any length, and logs what it can't parse. This one maps
+//! error responses to kinds without reading them, and passes on only JSON bodies of limited length.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use tower::service_fn;
 use crate::domain::selection::judgement::AnswerProblem;
 use crate::service::ports::JudgeError;
 
-/// The longest completion, in bytes. Ours are a few hundred.
+/// The longest completion, in bytes. Usual ones have a few hundred.
 const LONGEST: usize = 1 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Settings of a client that suits a model: a redirect would carry key and message elsewhere, so none is followed.
+/// A client for language models. It follows no redirects, which would carry key and message elsewhere.
 pub fn client_builder() -> ClientBuilder {
     Client::builder()
         .user_agent(concat!("toolsieve/", env!("CARGO_PKG_VERSION")))
@@ -59,7 +59,7 @@ fn refusal(status: StatusCode) -> Option<JudgeError> {
     }
 }
 
-/// Reads the body to its end.
+/// Reads the whole body.
 async fn whole(mut response: Response) -> Result<Response, OpenAIError> {
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(OpenAIError::Reqwest)? {

@@ -1,7 +1,7 @@
-//! A bounded queue of lines in front of a thread that writes them.
+//! A bounded queue of lines in front of a writer thread.
 //!
-//! A reader that is slow, stuck or gone costs lines, which are counted, and holds up nobody. (`tracing-appender` has such a queue too, but
-//! reports its own trouble with `eprintln!`, which blocks or panics in just these cases.)
+//! A slow, stuck or missing reader costs lines, which are counted, but blocks nobody. (`tracing-appender` has such a queue
+//! too, but reports its own errors with `eprintln!`, which blocks or panics in exactly these cases.)
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Bytes that may wait to be written.
+/// Most bytes in the queue.
 const ROOM: usize = 1 << 20;
 
 pub(super) struct Lines {
@@ -25,7 +25,7 @@ pub(super) struct Lines {
 struct Queue {
     waiting: Vec<u8>,
     is_writing: bool,
-    /// Lines that found no room since the last one that did.
+    /// Dropped lines since the last one that was queued.
     unsaid: u64,
 }
 
@@ -33,12 +33,12 @@ impl Lines {
     pub(super) fn start(out: impl Write + Send + 'static) -> Arc<Self> {
         let lines = Arc::new(Self { queue: Mutex::default(), filled: Condvar::new(), emptied: Condvar::new(), dropped: AtomicU64::new(0) });
         let writer = Arc::clone(&lines);
-        // Without a thread all lines are dropped: still better than no service.
+        // Without the thread, all lines are dropped: still better than no service.
         let _ = thread::Builder::new().name("log".to_owned()).spawn(move || writer.write(out));
         lines
     }
 
-    /// Queues a line, or several at once; drops them where there is no room.
+    /// Queues one or several lines; drops them if the queue is full.
     pub(super) fn push(&self, text: &[u8]) {
         let mut queue = self.queue.lock();
         if queue.waiting.len() + text.len() <= ROOM {
@@ -54,7 +54,7 @@ impl Lines {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits until everything is written, at most so long.
+    /// Waits until everything is written, for at most `limit`.
     pub(super) fn flush(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         let mut queue = self.queue.lock();
@@ -74,12 +74,12 @@ impl Lines {
                 self.dropped.fetch_add(lines as u64, Ordering::Relaxed);
             }
             if unsaid > 0 {
-                tracing::warn!(lines = unsaid, "lines of the log were dropped: nobody read it");
+                tracing::warn!(lines = unsaid, "dropped log lines: the reader of the log is too slow");
             }
         }
     }
 
-    /// Waits for something to write. Returns how many lines were dropped before.
+    /// Waits for lines to write. Returns how many lines were dropped before them.
     fn take(&self, batch: &mut Vec<u8>) -> u64 {
         batch.clear();
         let mut queue = self.queue.lock();
@@ -94,7 +94,7 @@ impl Lines {
     }
 }
 
-/// What one line is written to.
+/// The writer of one log line.
 pub(super) struct Line<'a>(pub(super) Option<&'a Lines>);
 
 impl Write for Line<'_> {
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes what is written only when it is allowed to.
+    /// Reads only when allowed.
     struct Reader {
         allowed: mpsc::Receiver<bool>,
         seen: mpsc::Sender<Vec<u8>>,

@@ -1,6 +1,6 @@
-//! Where log lines go: standard error, as text or as JSON.
+//! Log output: standard error, as text or as JSON.
 //!
-//! Nothing here can fail, block or panic: whether somebody reads the log never decides whether the service works.
+//! Nothing here can fail, block or panic: the service never depends on the log's reader.
 
 mod lines;
 mod panics;
@@ -17,16 +17,16 @@ use tracing_subscriber::fmt;
 use self::lines::{Line, Lines};
 use crate::settings::{LogFormat, LoggingSettings};
 
-/// How long the end of the process waits until the last lines are written.
+/// How long the process waits at its end for the last lines.
 const FLUSHING: Duration = Duration::from_secs(1);
 
-/// The queue in front of standard error, once a command that runs for long has asked for it.
+/// The queue in front of standard error, once a long-running command has requested it.
 static LINES: OnceLock<Arc<Lines>> = OnceLock::new();
 
-/// From now on nothing that this process says waits for its reader.
+/// From now on, log lines never wait for the log's reader.
 pub fn begin() {
     LINES.get_or_init(|| {
-        // A descriptor of its own: the lock of `std::io::stderr` would be held as long as the reader is stuck.
+        // A separate descriptor, because a stuck reader would hold the lock of `std::io::stderr`.
         let stderr = io::stderr().as_fd().try_clone_to_owned().map(std::fs::File::from);
         match stderr {
             Ok(stderr) => Lines::start(stderr),
@@ -35,17 +35,17 @@ pub fn begin() {
     });
 }
 
-/// Starts to log as the settings say.
+/// Installs the logger with these settings.
 pub fn install(settings: &LoggingSettings) {
     begin();
     let builder = fmt()
         .with_env_filter(EnvFilter::new(directives(&settings.filter)))
         .with_writer(writer)
-        // A line that can't be written is dropped and counted; the default would panic over it.
+        // A line that can't be written is dropped and counted; the default would panic.
         .log_internal_errors(false)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false);
-    // A second installation in one process (tests) is no error.
+    // A second installation in one process (tests) is not an error.
     let _ = match settings.format {
         LogFormat::Text => builder.fmt_fields(text::fields()).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
@@ -53,12 +53,12 @@ pub fn install(settings: &LoggingSettings) {
     panics::log_them();
 }
 
-/// The same for a command that has no settings.
+/// The same for a command without settings.
 pub fn install_plain() {
     install(&LoggingSettings { filter: "info".to_owned(), format: LogFormat::Text });
 }
 
-/// Says something to a person beside the log. Commands that run for long don't wait for the reader.
+/// Prints a message for people, outside of the log. Long-running commands don't wait for the reader.
 pub fn say(text: &str) {
     match LINES.get() {
         Some(lines) => lines.push(format!("{text}\n").as_bytes()),
@@ -68,20 +68,20 @@ pub fn say(text: &str) {
     }
 }
 
-/// Gives the last lines a moment to be written.
+/// Waits a moment for the last lines to be written.
 pub fn flush() {
     if let Some(lines) = LINES.get() {
         lines.flush(FLUSHING);
     }
 }
 
-/// How many lines were lost since the start: nobody read them, or they could not be written.
+/// Lines lost since the start because they could not be written.
 #[must_use]
 pub fn dropped() -> u64 {
     LINES.get().map_or(0, |lines| lines.dropped())
 }
 
-/// How many panics there were since the start. Each one is a bug, and in the log.
+/// Panics since the start. Each one is a bug, and is logged.
 #[must_use]
 pub fn panics() -> u64 {
     panics::count()
@@ -91,7 +91,7 @@ fn writer() -> Line<'static> {
     Line(LINES.get().map(Arc::as_ref))
 }
 
-/// A level alone is meant for us and for the servers' own words; the libraries beneath are heard when they are named.
+/// A bare level applies to this crate and to the servers' output; libraries log only if they are named.
 fn directives(filter: &str) -> String {
     let is_level = filter.chars().all(char::is_alphabetic);
     if is_level { format!("off,toolsieve={filter},mcp_server={filter}") } else { filter.to_owned() }

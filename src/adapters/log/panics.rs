@@ -1,4 +1,4 @@
-//! Panics in the log, in place of the standard library's own words, which go straight to standard error.
+//! Logs panics, instead of the standard library's output directly to standard error.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -27,11 +27,11 @@ fn note(info: &PanicHookInfo<'_>) {
     tracing::error!(thread, place, backtrace, "panic (a bug, please report it): {}", words(info.payload()));
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn words(payload: &(dyn Any + Send)) -> &str {
     match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(words), _) => words,
         (None, Some(words)) => words,
-        (None, None) => "no words",
+        (None, None) => "no message",
     }
 }

@@ -1,6 +1,7 @@
-//! Fields and messages of the text format: what somebody else wrote stays inside its line.
+//! Fields and messages in the text format: foreign text can't break out of its line.
 //!
-//! Names of tools and users, paths and the words of servers come from outside. Escaped here, no place that logs can forget it.
+//! Names of tools and users, paths and output of servers come from outside. Escaping them here means that no log statement
+//! can forget it.
 
 use std::fmt::{self, Debug, Write};
 
@@ -29,7 +30,8 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt
     write!(Escaped(writer), "{value:?}")
 }
 
-/// Writes whatever could end the line, move the cursor or hide something as `\n`, `\u{1b}` and so on.
+/// Escapes everything that could end the line, move the cursor or hide text, as `
+/// `, `\u{1b}` etc.
 struct Escaped<'a, 'w>(&'a mut Writer<'w>);
 
 impl Write for Escaped<'_, '_> {
@@ -54,7 +56,7 @@ mod tests {
 
     use super::fields;
 
-    /// What is logged while `work` runs.
+    /// The log output of `work`.
     fn logged(is_colored: bool, work: impl FnOnce()) -> String {
         #[derive(Clone, Default)]
         struct Out(Arc<Mutex<Vec<u8>>>);

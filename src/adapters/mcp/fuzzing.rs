@@ -1,5 +1,5 @@
-//! What holds for any bytes that MCP servers write: functions that panic where it does not. For fuzz targets (`tests/fuzz`) and
-//! for tests, which feed them a corpus and mutations of it; nothing of the service calls them.
+//! Invariants over arbitrary output of MCP servers, as functions that panic on a violation. They are for fuzz targets
+//! (`tests/fuzz`) and for tests with a corpus and mutations of it; the service does not call them.
 
 use futures::executor::block_on;
 use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, ClientRequest, RequestId};
@@ -7,18 +7,18 @@ use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientJsonRpcMessage, 
 use crate::adapters::mcp::exchange::{Answer, Exchange, Inbound, Listeners, Purpose, Ticket};
 use crate::adapters::mcp::transport::lines::{Line, Lines};
 
-/// Largest message that is taken, in bytes.
+/// Largest accepted message, in bytes.
 const LIMIT: usize = 4_096;
-/// Longest text of an error that is kept, in bytes; hidden characters are written out.
+/// Longest error text, in bytes, with hidden characters escaped.
 const MAX_ERROR: usize = 20_000;
-/// The request that waits for an answer.
+/// The pending request.
 const ID: i64 = 7;
 
-/// What a server writes while a call waits for its answer: no byte is lost between lines, and whatever answers the call does so once,
-/// with a result as it was written or an error of bounded size.
+/// Output of a server while a call is pending: no byte is lost between lines, and the call is answered at most once, with
+/// the result as written or an error of bounded size.
 ///
 /// # Panics
-/// Where that does not hold.
+/// On a violation.
 pub fn exchange(bytes: &[u8]) {
     let exchange = Exchange::default();
     let ticket = waiting(&exchange);
@@ -46,7 +46,7 @@ pub fn exchange(bytes: &[u8]) {
             assert_eq!(id, RequestId::Number(ID));
             answers += 1;
             match ticket.take() {
-                // As it was written, unless a text that is not UTF-8 or not JSON had to be mended.
+                // As written, unless text that is not UTF-8 or not JSON had to be repaired.
                 Some(Answer::Result { result, bytes }) => assert!(!result.get().is_empty() && bytes <= LIMIT),
                 Some(Answer::Error { message, .. }) => assert!(message.len() <= MAX_ERROR),
                 Some(Answer::TooLarge { .. } | Answer::Malformed) => {}

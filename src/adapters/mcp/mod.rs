@@ -1,8 +1,7 @@
 //! The configured MCP servers over rmcp: connections, lists of tools, calls.
 //!
-//! Each server has a supervisor task of its own, so a server that is dead, slow or broken neither delays nor hides
-//! another. Calls read a shared link and never wait for a supervisor while the server is up. Absent on purpose: roots
-//! and tasks.
+//! Each server has its own supervisor task, so a dead, slow or broken server neither delays nor hides another. Calls read a
+//! shared link and never wait for a supervisor while the server is up. Absent on purpose: roots and tasks.
 
 mod text;
 mod timing;
@@ -54,30 +53,30 @@ use crate::service::ports::{
 use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
 
-/// Events on their way to who follows them.
+/// Queue size of events for followers.
 const EVENTS: usize = 64;
-/// The longest that ending all servers may take.
+/// The longest time for ending all servers.
 const SHUTDOWN: Duration = Duration::from_secs(8);
-/// How long a server with new settings waits for its former self to end: both may want the same file or port. Calls
-/// under way hold that up, and then the two run side by side.
+/// How long a server with new settings waits for its old instance to end: both may need the same file or port. If running
+/// calls take longer, both run side by side.
 const GIVE_WAY: Duration = Duration::from_secs(1);
-/// What a caller is told to wait after a server has dropped the connection in the middle of a call.
+/// Retry-After if a server dropped the connection during a call.
 const AFTER_LOSS: Duration = Duration::from_secs(1);
 const INTERNAL_ERROR: i64 = -32603;
 
-/// What all servers share.
+/// Shared options of all servers.
 #[derive(Clone)]
 pub struct Options {
-    /// Made with [`client_builder`].
+    /// Create it with [`client_builder`].
     pub client: reqwest::Client,
-    /// What the processes of servers are started with.
+    /// Options of server processes.
     pub processes: Arc<Processes>,
-    /// The folder for renewed OAuth tokens; without one they are forgotten.
+    /// The folder for renewed OAuth tokens; without one they are not stored.
     pub oauth: Option<PathBuf>,
     pub timing: Timing,
-    /// How many connections users may have.
+    /// Limits on connections per user.
     pub users: UserConnectionSettings,
-    /// What servers may ask who called.
+    /// The requests that servers may send to callers.
     pub questions: Questions,
 }
 
@@ -88,14 +87,14 @@ impl Options {
     }
 }
 
-/// The configured MCP servers. Dropping it ends their connections and processes too, without waiting for it.
+/// The configured MCP servers. Dropping it ends their connections and processes, without waiting.
 pub struct McpServers {
     options: Options,
     servers: ArcSwap<IndexMap<ServerName, Arc<Server>>>,
     tasks: Mutex<IndexMap<ServerName, Task>>,
-    /// Every task of a server, those too that are no longer configured and wait for their last calls.
+    /// Every server task, including those of removed servers that wait for their last calls.
     supervisors: TaskTracker,
-    /// Those that are made in the names of callers.
+    /// Connections of single users.
     users: Arc<UserConnections>,
     outlet: Arc<Outlet>,
     stop: CancellationToken,
@@ -108,7 +107,7 @@ struct Task {
 }
 
 impl McpServers {
-    /// Starts to connect to every server, in the background, and returns at once.
+    /// Starts connecting to every server in the background and returns at once.
     #[must_use]
     pub fn start(settings: Vec<ServerSettings>, options: Options) -> Arc<Self> {
         let stop = CancellationToken::new();
@@ -152,11 +151,11 @@ impl McpServers {
         Task { stop, done }
     }
 
-    /// Sends a request over the connection that is the caller's.
+    /// Sends a request over the caller's connection.
     async fn send(&self, name: &ServerName, request: Request<'_>, context: CallContext) -> Result<Box<RawValue>, CallError> {
         let start = Instant::now();
         let timing = self.options.timing;
-        // A request that can't have reached the server is made once more.
+        // Retries once if the request can't have reached the server.
         let (mut is_spare, mut failed) = (true, None);
         loop {
             let server = self.servers.load().get(name).cloned().ok_or(CallError::UnknownServer)?;
@@ -173,7 +172,7 @@ impl McpServers {
             };
             let held = match linked {
                 Ok(held) => held,
-                // It was configured anew in this moment: the call goes to what is there now.
+                // The server was reconfigured meanwhile: the call uses the new settings.
                 Err(NoLink::Retired) => continue,
                 Err(NoLink::Unavailable { reason, retry_after }) => return Err(CallError::Unavailable { reason, retry_after }),
                 Err(NoLink::NotLetIn { reason }) => return Err(CallError::NotLetIn { reason, retry_after: server::SHORT_RETRY }),
@@ -183,7 +182,7 @@ impl McpServers {
             };
             let forwarded = settings.remote.forwarding.as_ref().map(|rules| {
                 let mut headers = rules.select(&context.headers);
-                // What is filled in for a user is not theirs to choose.
+                // Per-user headers can't be overridden by forwarded ones.
                 for name in settings.per_user.templates.keys() {
                     headers.remove(name.to_lowercase());
                 }
@@ -201,7 +200,7 @@ impl McpServers {
                         held.link.doubt();
                     }
                     if !settings.per_user.is_empty() {
-                        // Nothing else would tell that such a connection is dead.
+                        // Nothing else would reveal that such a connection is dead.
                         held.link.exchange.suspect.notify_one();
                     }
                     return Err(CallError::Timeout(limit));
@@ -243,7 +242,7 @@ impl ToolServers for McpServers {
             *outlet = Some(queue);
         }
         drop(outlet);
-        // Between a supervisor and who follows it lies a queue without end, so that a slow follower holds up nobody.
+        // An unbounded queue lies between supervisors and followers, so that a slow follower blocks nobody.
         tokio::spawn(async move {
             while let Some(event) = queued.recv().await {
                 if sender.send(event).await.is_err() {
@@ -292,7 +291,7 @@ impl ToolServers for McpServers {
         }
         let gone: Vec<_> = present.iter().filter(|(name, _)| !next.contains_key(*name)).collect();
         changes.extend(gone.iter().map(|(name, _)| ServerChange { server: (*name).clone(), kind: ServerChangeKind::Removed }));
-        // In this order: who finds a server retired finds its successor, and no successor starts before that.
+        // In this order: a caller who finds a server retired finds its successor, and no successor starts earlier.
         self.servers.store(Arc::new(next));
         for (name, server) in gone {
             server.retire(true);
@@ -351,7 +350,7 @@ impl ToolServers for McpServers {
         self.supervisors.spawn(async move {
             let until = Instant::now() + server.settings().start_timeout;
             if let Err(error) = users.link(&server, &owner, &credentials, None, until).await {
-                tracing::info!(server = %server.name, ?error, "its tools could not be listed in the name of a user");
+                tracing::info!(server = %server.name, ?error, "could not list the server's tools over a user's connection");
             }
         });
     }
@@ -363,7 +362,7 @@ impl ToolServers for McpServers {
             tasks.clear();
         }
         self.supervisors.close();
-        // A supervisor that takes longer has its child killed when the runtime drops it.
+        // A slower supervisor has its child killed when the runtime drops it.
         let _ = timeout(SHUTDOWN, self.supervisors.wait()).await;
         *self.outlet.lock() = None;
         self.outlet.tell_news_to(None);

@@ -1,4 +1,4 @@
-//! Text that is not ours, made fit for logs, states and answers: plain, of a bounded length, without configured secrets.
+//! Sanitises foreign text for logs, status and responses: plain, bounded, without configured secrets.
 
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
@@ -6,17 +6,17 @@ use url::Url;
 use crate::domain::catalog::hidden_text::is_unseen;
 use crate::settings::servers::{ServerSettings, TransportSettings};
 
-/// Characters of a server's message that are kept.
+/// Longest server message, in characters.
 const FOREIGN_LIMIT: usize = 4000;
-/// Shorter values would blacken harmless text.
+/// Masking shorter values would destroy harmless text.
 const SHORTEST_SECRET: usize = 6;
-/// What the name of an argument holds whose value is a secret.
+/// Words in names of arguments with secret values.
 const SECRET_WORDS: [&str; 7] = ["token", "key", "passw", "secret", "auth", "credential", "header"];
 const MASK: &str = "***";
 
-/// What a server says in an error, as it may be shown.
+/// A server's error message, ready to show.
 pub(super) fn foreign(text: &str) -> String {
-    // Four bytes a character at most, and room for what is taken out.
+    // Up to four bytes per character, plus what is removed.
     let mut text = plain(cut(text, 8 * FOREIGN_LIMIT));
     if let Some((end, _)) = text.char_indices().nth(FOREIGN_LIMIT) {
         text.truncate(end);
@@ -24,7 +24,7 @@ pub(super) fn foreign(text: &str) -> String {
     text
 }
 
-/// In one line, without control characters, bidirectional marks and characters of no width.
+/// One line, without control characters, bidirectional marks and zero-width characters.
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.trim_end().chars().peekable();
@@ -47,7 +47,7 @@ pub(super) fn cut(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
-/// The configured values of one server that may be secret.
+/// The possibly secret configured values of one server.
 #[derive(Debug, Default)]
 pub(super) struct Secrets(Vec<SecretString>);
 
@@ -68,7 +68,7 @@ impl Secrets {
                 found.extend([url.username(), url.password().unwrap_or_default()].map(str::to_owned));
                 found.extend(credentials(url.as_str()));
                 found.extend(url.query().map(str::to_owned));
-                // As it is written and as it is meant.
+                // Both encoded and decoded.
                 found.extend(
                     url.query()
                         .into_iter()
@@ -78,10 +78,10 @@ impl Secrets {
                 found.extend(url.query_pairs().map(|(_, value)| value.into_owned()));
             }
         }
-        // Other processes write in lines.
+        // Other processes print line by line, so each line of a value is masked separately.
         let mut found: Vec<String> = found.iter().flat_map(|value| value.lines()).map(|line| plain(line.trim())).collect();
         found.retain(|value| value.chars().count() >= SHORTEST_SECRET);
-        // The longest first: one may be the beginning of another.
+        // Longest first: one value may be a prefix of another.
         found.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
         found.dedup();
         Self(found.into_iter().map(SecretString::from).collect())
@@ -92,7 +92,7 @@ impl Secrets {
         self.0.first().map_or(0, |secret| secret.expose_secret().len())
     }
 
-    /// The first `limit` bytes of a plain text with every secret masked, those too that reach over the limit.
+    /// The first `limit` bytes of a plain text with every secret masked, including those that cross the limit.
     pub(super) fn mask(&self, text: &str, limit: usize) -> String {
         let mut masked = String::with_capacity(text.len().min(limit));
         let mut position = 0;
@@ -112,7 +112,7 @@ impl Secrets {
     }
 }
 
-/// The values that belong to names such as `--token`, `--api-key=…` or `PASSWORD=…`.
+/// The values of arguments such as `--token`, `--api-key=…` or `PASSWORD=…`.
 fn secret_arguments(args: &[String]) -> impl Iterator<Item = &str> {
     let is_secret = |name: &str| {
         let name = name.to_lowercase();
@@ -126,12 +126,12 @@ fn secret_arguments(args: &[String]) -> impl Iterator<Item = &str> {
     assigned.chain(following)
 }
 
-/// `Bearer …` and `Name: …` are written about without what comes first.
+/// `Bearer …` and `Name: …` are also masked without their first word.
 fn with_last_word(value: &str) -> [String; 2] {
     [value.to_owned(), value.split_whitespace().next_back().unwrap_or_default().to_owned()]
 }
 
-/// The password of a URL, or the name that stands in its place; as written and as meant.
+/// The password of a URL, or its user name if that stands alone; encoded and decoded.
 fn credentials(text: &str) -> Vec<String> {
     let Ok(url) = Url::parse(text) else { return Vec::new() };
     let secret = url.password().unwrap_or(url.username());

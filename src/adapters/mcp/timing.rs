@@ -2,29 +2,29 @@
 
 use std::time::Duration;
 
-/// The clockwork of supervision. The default is for use, tests are quicker.
+/// The timing of supervision. The default is for production; tests use shorter times.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// The pause after a first failure. It doubles with each further one.
     pub first_retry: Duration,
     pub longest_retry: Duration,
-    /// After a connection of this length the next attempt comes at once and the pauses start over.
+    /// After a connection of this length, the next attempt is immediate and the pauses start over.
     pub stable_after: Duration,
-    /// How long changes are collected before the tools are listed again. It grows while there are ever more of them.
+    /// How long changes are collected before tools are listed again. It grows while changes continue.
     pub debounce: Duration,
-    /// How often a server over HTTP is listed unasked: nothing else may tell that it is gone or has changed.
+    /// How often a remote server is listed without a notification: nothing else may reveal that it is gone or has changed.
     pub refresh: Duration,
-    /// How long listing again may take. The first list belongs to the start.
+    /// Time limit for listing again. The first list belongs to the start.
     pub list_timeout: Duration,
-    /// How long a call waits for a server that is about to be back.
+    /// How long a call waits for a server that may be back soon.
     pub patience: Duration,
-    /// How long a call waits for a server in its first start.
+    /// How long a call waits for a server's first start.
     pub start_patience: Duration,
-    /// How long calls under way may go on after their server was taken out of the configuration or changed in it.
+    /// How long running calls may continue after their server was removed or reconfigured.
     pub drain: Duration,
-    /// How often a server over standard streams is asked whether it is still there; `None`: never.
+    /// Interval of pings to a stdio server; `None`: no pings.
     pub ping: Option<Duration>,
-    /// How long it may take over the answer.
+    /// Time limit of a ping.
     pub ping_timeout: Duration,
 }
 

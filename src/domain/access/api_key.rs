@@ -1,7 +1,7 @@
-//! API keys: how they look, what is kept of them, and whether one is good.
+//! API keys: their format, what is stored, and how they are verified.
 //!
-//! A key is `tsk_<id>_<secret>`. The id finds the record and is no secret; of the whole key only the SHA-256 is kept. The
-//! secret has 256 random bits, so a slow hash would protect nothing more.
+//! A key is `tsk_<id>_<secret>`. The id identifies the record and is not secret. Only the SHA-256 of the whole key is
+//! stored; the secret has 256 random bits, so a slow hash would add no protection.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,14 +17,14 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
 
-/// What every key begins with, so that people and scanners know one when they see it.
+/// Prefix of every key, so that people and secret scanners recognise one.
 pub const PREFIX: &str = "tsk_";
 pub const ID_BYTES: usize = 6;
 pub const SECRET_BYTES: usize = 32;
 /// Longest name of a key.
 const MAX_NAME: usize = 64;
 
-/// Names a key in lists and addresses. Not a secret.
+/// Identifies a key in lists and URLs. Not secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyId(Arc<str>);
 
@@ -38,7 +38,7 @@ impl KeyId {
     pub fn of_bytes(bytes: [u8; ID_BYTES]) -> Self {
         let mut text = String::with_capacity(2 * ID_BYTES);
         for byte in bytes {
-            // Writing to a string does not fail.
+            // Writing to a string can't fail.
             let _ = write!(text, "{byte:02x}");
         }
         Self::new(text)
@@ -50,11 +50,11 @@ impl KeyId {
     }
 }
 
-/// What is kept of a key.
+/// The stored part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
     pub id: KeyId,
-    /// The key is the principal `key:NAME`. Of keys that are not revoked no two have one name.
+    /// The key is the principal `key:NAME`. Unique among keys that are not revoked.
     pub name: String,
     /// SHA-256 of the whole key.
     pub hash: Fingerprint,
@@ -62,22 +62,22 @@ pub struct ApiKey {
     pub servers: Option<BTreeSet<ServerName>>,
     /// `None`: all tools, also those in no toolset.
     pub toolsets: Option<BTreeSet<ToolsetName>>,
-    /// The groups of whoever calls with this key; of users it speaks for, no others count. Empty: all of theirs.
+    /// The groups of callers with this key. For users behind a trusted key it limits their groups; empty: no limit.
     pub groups: BTreeSet<String>,
-    /// Whether it is believed on which user it calls for.
+    /// Whether it may state the user it acts for.
     pub trusted: bool,
     pub created_at: SystemTime,
     pub expires_at: Option<SystemTime>,
     pub revoked_at: Option<SystemTime>,
-    /// To the hour.
+    /// Rounded to the hour.
     pub last_used_at: Option<SystemTime>,
 }
 
-/// Which key let somebody in, and with which secret: it may have another one by now.
+/// The key that authenticated a caller, and its secret at that time: the key may have been rotated since.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Presented {
     pub id: KeyId,
-    /// As [`ApiKey::hash`].
+    /// Like [`ApiKey::hash`].
     pub hash: Fingerprint,
 }
 
@@ -111,7 +111,7 @@ impl ApiKey {
         }
     }
 
-    /// Whether this is the key, and still good. Compared in constant time.
+    /// Whether this is the key, and still valid. Compares in constant time.
     #[must_use]
     pub fn admits(&self, presented: Fingerprint, now: SystemTime) -> bool {
         let same: bool = presented.as_bytes().ct_eq(self.hash.as_bytes()).into();
@@ -119,7 +119,7 @@ impl ApiKey {
     }
 }
 
-/// A whole key. It is shown once and never kept.
+/// A whole key. It is shown once and never stored.
 #[must_use]
 pub fn compose(id: &KeyId, secret: &[u8; SECRET_BYTES]) -> SecretString {
     format!("{PREFIX}{}_{}", id.as_str(), URL_SAFE_NO_PAD.encode(secret)).into()
@@ -130,17 +130,17 @@ pub fn hash(key: &SecretString) -> Fingerprint {
     Fingerprint::of_text(key.expose_secret())
 }
 
-/// The id in what looks like a key of ours; `None` for everything else.
+/// The id inside a key in our format; `None` for everything else.
 #[must_use]
 pub fn id_of(presented: &str) -> Option<KeyId> {
     let rest = presented.strip_prefix(PREFIX)?;
     Some(KeyId::new(rest.split_once('_').map_or(rest, |(id, _)| id)))
 }
 
-/// Why a key can't have this name.
+/// Validates the name of a key.
 ///
 /// # Errors
-/// A sentence for whoever gave it.
+/// A message for the user.
 pub fn check_name(name: &str) -> Result<(), &'static str> {
     let is_fine = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.');
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_fine) {

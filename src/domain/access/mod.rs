@@ -1,4 +1,4 @@
-//! Who calls, and what they may see and do: principals, keys, secrets, toolsets, rules.
+//! Callers and their permissions: principals, keys, secrets, toolsets, rules.
 
 pub mod api_key;
 pub mod policy;

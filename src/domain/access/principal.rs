@@ -1,4 +1,4 @@
-//! Who calls.
+//! The caller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::Scope;
 use crate::domain::catalog::tool::ServerName;
 
-/// What the id of a user begins with, and that of a named key.
+/// Prefixes of the ids of users and named keys.
 const USER: &str = "user:";
 const KEY: &str = "key:";
-/// Ids of those of whom there is one.
+/// Ids of the unique principals.
 const ANYONE: &str = "anyone";
 const NOBODY: &str = "nobody";
 const SERVICE_KEY: &str = "service-key";
 const ADMIN: &str = "admin";
 
-/// Stable identity of a caller: keys the chat's set, limits and the record of use.
+/// Stable identity of a caller: the key for its chats, limits and records.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrincipalId(Arc<str>);
 
@@ -26,20 +26,20 @@ impl PrincipalId {
         Self(id.into())
     }
 
-    /// That of a named key.
+    /// The id of a named key.
     #[must_use]
     pub fn of_key(name: &str) -> Self {
         Self::new(format!("{KEY}{name}"))
     }
 
-    /// One of the forms that ids have; `None`: nobody can have this one.
+    /// Parses an id; `None` if no principal can have it.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let is_whole = matches!(text, ANYONE | NOBODY | SERVICE_KEY | ADMIN);
         (is_whole || Self::is_of_somebody(text)).then(|| Self::new(text))
     }
 
-    /// One that a user or a named key has: those who can keep something of their own.
+    /// Parses the id of a user or a named key: the principals that can own data.
     #[must_use]
     pub fn of_owner(text: &str) -> Option<Self> {
         Self::is_of_somebody(text).then(|| Self::new(text))
@@ -60,39 +60,39 @@ impl PrincipalId {
 pub struct Principal {
     pub id: PrincipalId,
     pub kind: PrincipalKind,
-    /// The named key that let it in, for itself or for a user.
+    /// The named key that authenticated it, for itself or for a user.
     pub key: Option<Presented>,
     pub groups: BTreeSet<String>,
     /// Of a user, in lower case.
     pub email: Option<String>,
-    /// Of a user, as people write it.
+    /// Of a user, as written.
     pub name: Option<String>,
-    /// The model that asks on the caller's behalf, where it is known.
+    /// The model behind the request, if known.
     pub model: Option<String>,
-    /// What the key reaches, whatever the policy says.
+    /// The servers that the key reaches, whatever the policy allows.
     pub servers: Scope<ServerName>,
-    /// What it is kept to, by its key and by the address of its request: a tool is there for it where it is in one toolset of
-    /// each set.
+    /// Limits from its key and from the URL of its request: a tool is visible only if it is in at least one toolset of each
+    /// set.
     pub within: Vec<BTreeSet<ToolsetName>>,
-    /// Whether its word is believed on which user it calls for.
+    /// May assert which end user it acts for.
     pub vouches: bool,
-    /// Whether the routes of administration are there for it.
+    /// Whether it may use the admin routes.
     pub administers: bool,
 }
 
-/// How the caller proved who it is.
+/// How the caller was authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PrincipalKind {
-    /// No key is configured: everybody who can reach the address.
+    /// No key is configured: anyone who can reach the address.
     Anyone,
-    /// Nobody who was let in: only what is public is for them.
+    /// Not authenticated: only public routes.
     Nobody,
     /// The service key.
     ServiceKey,
     AdminKey,
-    /// A key with a name.
+    /// A named key.
     ApiKey,
-    /// A person for whom a trusted key vouches.
+    /// A person asserted by a trusted key.
     User,
 }
 
@@ -154,11 +154,11 @@ impl Principal {
         }
     }
 
-    /// The user that this key calls for. Where the key has groups, no others of the user's count; its servers and toolsets stay
-    /// the limit.
+    /// The user that this key acts for. If the key has groups, the user's groups are limited to these; the key's servers
+    /// and toolsets limit the user too.
     #[must_use]
     pub fn on_behalf_of(&self, user: User, table: &GroupTable) -> Self {
-        // Rules take addresses and ids for the same person, so an address has to look like one.
+        // Rules treat addresses and ids as the same person, so an address has to look like one.
         let email = user.email.map(|email| email.to_lowercase()).filter(|email| email.contains('@'));
         let mut groups = user.groups;
         groups.extend(table.of(&user.id, email.as_deref()));
@@ -169,7 +169,7 @@ impl Principal {
         Self { key, groups, email, name: user.name, servers, within, ..Self::new(format!("{USER}{}", user.id), PrincipalKind::User) }
     }
 
-    /// The same caller, who sees only what is in a toolset, and administers nothing there.
+    /// The same caller, limited to a toolset and without admin rights.
     #[must_use]
     pub fn kept_to(&self, toolset: ToolsetName) -> Self {
         let mut principal = Self { administers: false, ..self.clone() };
@@ -177,13 +177,13 @@ impl Principal {
         principal
     }
 
-    /// Of a user, the id that the chat application knows them by.
+    /// A user's id in the chat application.
     #[must_use]
     pub fn user_id(&self) -> Option<&str> {
         if self.kind == PrincipalKind::User { self.id.as_str().strip_prefix(USER) } else { None }
     }
 
-    /// Whether it is one person or one program: what is kept for it is nobody else's. A key that calls for others is not.
+    /// Whether it is one person or one program, so that its data is private. A key that acts for others is not.
     #[must_use]
     pub fn is_somebody(&self) -> bool {
         match self.kind {
@@ -193,21 +193,21 @@ impl Principal {
         }
     }
 
-    /// The same caller, through this model.
+    /// The same caller with this model.
     #[must_use]
     pub fn with_model(&self, model: Option<String>) -> Self {
         Self { model: model.or_else(|| self.model.clone()), ..self.clone() }
     }
 }
 
-/// Who is in which group by configuration.
+/// Group members from the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupTable {
     groups: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl GroupTable {
-    /// Of each group the ids or e-mail addresses of its members.
+    /// Takes the ids or e-mail addresses of each group's members.
     pub fn new(groups: impl IntoIterator<Item = (String, Vec<String>)>) -> Self {
         let member = |text: String| if text.contains('@') { text.to_lowercase() } else { text };
         Self { groups: groups.into_iter().map(|(name, members)| (name, members.into_iter().map(member).collect())).collect() }
@@ -217,7 +217,7 @@ impl GroupTable {
         self.groups.keys().map(String::as_str)
     }
 
-    /// `email` in lower case.
+    /// `email` must be in lower case.
     fn of(&self, id: &str, email: Option<&str>) -> Vec<String> {
         let is_member = |members: &BTreeSet<String>| members.contains(id) || email.is_some_and(|email| members.contains(email));
         self.groups.iter().filter(|(_, members)| is_member(members)).map(|(name, _)| name.clone()).collect()

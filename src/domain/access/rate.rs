@@ -1,14 +1,14 @@
-//! How often something may happen: a pace, and who is ahead of it.
+//! Rate limiting: a pace, and the state of one caller.
 //!
-//! The generic cell rate algorithm (ITU-T I.371, annex A): one number says when the next one is due, so that a limit is one atomic
-//! value and never a list of times.
+//! Uses the generic cell rate algorithm (ITU-T I.371, annex A). Its state is the time at which the next request is due, so
+//! a limit is one atomic number instead of a list of times.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const MINUTE_NANOS: u64 = 60_000_000_000;
 
-/// So many in a minute, evenly, of which some may come at once.
+/// A number of requests per minute, evenly spread, some of which may arrive at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     per_minute: u32,
@@ -17,7 +17,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// `None` for 0 in a minute, which means no limit. A `burst` of 0 is a whole minute's.
+    /// `None` for 0 per minute, which means no limit. A `burst` of 0 allows a whole minute's requests at once.
     #[must_use]
     pub fn new(per_minute: u32, burst: u32) -> Option<Self> {
         let interval = MINUTE_NANOS.checked_div(u64::from(per_minute))?;
@@ -31,11 +31,11 @@ impl Pace {
     }
 }
 
-/// Somebody who keeps to a pace.
+/// The state of one caller.
 #[derive(Debug)]
 pub struct Pacer {
     pace: Pace,
-    /// When the next one is due, in nanoseconds of the clock of [`Pacer::take`].
+    /// When the next request is due, in nanoseconds on the clock of [`Pacer::take`].
     due: AtomicU64,
 }
 
@@ -50,10 +50,10 @@ impl Pacer {
         self.pace
     }
 
-    /// Takes one at this time since some fixed moment.
+    /// Takes one request at `now`, the time since a fixed moment.
     ///
     /// # Errors
-    /// How long it is until one may be taken. What was refused does not count.
+    /// The wait until the next request is allowed. Rejected requests don't count.
     pub fn take(&self, now: Duration) -> Result<(), Duration> {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let Pace { interval, tolerance, .. } = self.pace;
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(Pace::new(0, 5), None);
         let pacer = Pacer::new(Pace::new(10, 0).unwrap());
         assert_eq!((0..20).filter(|_| pacer.take(Duration::ZERO).is_ok()).count(), 10);
-        // Nobody gets more in the long run.
+        // The long-term rate is never exceeded.
         let taken = (0..600_000).filter(|at| pacer.take(milliseconds(*at)).is_ok()).count();
         assert!((99..=101).contains(&taken), "{taken}");
     }

@@ -1,8 +1,8 @@
-//! Secrets that users keep here, sealed with AES-256-GCM.
+//! Users' secrets, encrypted with AES-256-GCM.
 //!
-//! Whose secret it is, for which server and under which name is authenticated with it, so that a row that was moved does not
-//! open. A new random nonce for each; one key is good for 2^32 of them. Each names its key, so that a wrong key is told from
-//! a damaged row, and a former key opens what it has sealed.
+//! Owner, server and name are authenticated data, so a row that was moved to another place does not decrypt. Each secret
+//! has a new random nonce; one key is good for 2^32 secrets. Each secret stores the id of its key, which distinguishes a
+//! wrong key from a damaged row and selects the right former key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::domain::catalog::tool::ServerName;
 pub const KEY_BYTES: usize = 32;
 pub const NONCE_BYTES: usize = 12;
 const MAX_NAME: usize = 64;
-/// Says what is authenticated, and in which form.
+/// Versions the format of the authenticated data.
 const CONTEXT: &[u8] = b"toolsieve secret 1";
 const ID_CONTEXT: &[u8] = b"toolsieve secrets key id";
 
@@ -48,7 +48,7 @@ impl fmt::Display for SecretName {
     }
 }
 
-/// Whose secret, for what.
+/// The owner, server and name of a secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretPlace {
     pub owner: PrincipalId,
@@ -56,25 +56,25 @@ pub struct SecretPlace {
     pub name: SecretName,
 }
 
-/// A secret as it is kept.
+/// A secret as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealedSecret {
     pub place: SecretPlace,
-    /// Names the key.
+    /// The id of its key.
     pub key_id: Arc<str>,
     pub nonce: [u8; NONCE_BYTES],
     pub sealed: Vec<u8>,
     pub updated_at: SystemTime,
 }
 
-/// A key, prepared.
+/// A prepared key.
 #[derive(Clone)]
 pub struct SecretKey {
     id: Arc<str>,
     cipher: Aes256Gcm,
 }
 
-/// The key that seals, and those that once did.
+/// The current key and former ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretKeys {
     pub present: SecretKey,
@@ -83,38 +83,38 @@ pub struct SecretKeys {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    #[error("it was sealed with another key, {0}")]
+    #[error("it was encrypted with another key, {0}")]
     UnknownKey(Arc<str>),
-    #[error("it is damaged, or was moved from another place")]
+    #[error("it is damaged or was moved")]
     Damaged,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("it could not be sealed")]
+#[error("it could not be encrypted")]
 pub struct SealError;
 
 impl SecretKey {
-    /// Reads 32 bytes in base64, of whatever alphabet, with or without padding; `None` for anything else.
+    /// Parses 32 bytes in base64, of any alphabet, with or without padding; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let engines = [&STANDARD, &STANDARD_NO_PAD, &URL_SAFE, &URL_SAFE_NO_PAD];
         let bytes = engines.iter().find_map(|engine| engine.decode(text).ok()).map(|bytes| SecretBox::new(bytes.into_boxed_slice()))?;
         let bytes: &[u8] = bytes.expose_secret();
-        // Refuses every other length.
+        // Rejects every other length.
         let cipher = Aes256Gcm::new_from_slice(bytes).ok()?;
         let hash = Sha256::new().chain_update(ID_CONTEXT).chain_update(bytes).finalize();
         let id = hash.iter().take(8).fold(0_u64, |id, byte| id << 8 | u64::from(*byte));
         Some(Self { id: format!("{id:016x}").into(), cipher })
     }
 
-    /// A new key as people keep it.
+    /// A new key in text form.
     #[must_use]
     pub fn write(bytes: &[u8; KEY_BYTES]) -> SecretString {
         SecretString::from(STANDARD.encode(bytes))
     }
 
-    /// Says which key it is and nothing of it.
+    /// Identifies the key without revealing it.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
@@ -128,10 +128,10 @@ impl SecretKey {
 }
 
 impl SecretKeys {
-    /// `nonce` is random and never used again.
+    /// `nonce` must be random and must never be reused.
     ///
     /// # Errors
-    /// A value of many gigabytes.
+    /// The value has many gigabytes.
     pub fn seal(
         &self,
         place: SecretPlace,
@@ -153,7 +153,7 @@ impl SecretKeys {
         key.open(secret).ok_or(OpenError::Damaged)
     }
 
-    /// Whether it was sealed with a former key, or with one that is not known.
+    /// Whether it was encrypted with a former or unknown key.
     #[must_use]
     pub fn is_of_another_key(&self, secret: &SealedSecret) -> bool {
         secret.key_id != self.present.id
@@ -161,7 +161,7 @@ impl SecretKeys {
 }
 
 impl SecretPlace {
-    /// Each part with its length in front, so that no two places look alike.
+    /// Every part is preceded by its length, so that no two places have the same bytes.
     fn authenticated(&self) -> Vec<u8> {
         let mut out = CONTEXT.to_vec();
         for part in [self.owner.as_str(), self.server.as_str(), self.name.as_str()] {
@@ -216,7 +216,7 @@ mod tests {
         for moved in [place("user:bob", "git", "token"), place("user:anna", "hub", "token"), place("user:anna", "git", "other")] {
             assert_eq!(open(&keys_1, &SealedSecret { place: moved, ..secret.clone() }), Err(OpenError::Damaged));
         }
-        // The same letters, cut otherwise.
+        // The same letters, split differently.
         let one = sealed(&keys_1, place("user:a", "bc", "d"));
         assert_eq!(open(&keys_1, &SealedSecret { place: place("user:ab", "c", "d"), ..one }), Err(OpenError::Damaged));
         let mut damaged = secret;

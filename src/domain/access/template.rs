@@ -1,8 +1,8 @@
-//! Texts that hold what is known of a caller: `{{user.id}}`, `{{user.email}}`, `{{user.name}}`, `{{user.groups}}` and
+//! Texts with placeholders for the caller: `{{user.id}}`, `{{user.email}}`, `{{user.name}}`, `{{user.groups}}` and
 //! `{{secret.NAME}}`.
 //!
-//! What is filled in is a caller's word, so it can't leave its place: control characters are refused, and where a value must
-//! be told from another one, what could be mistaken is percent-encoded. Other `{{…}}` are plain text.
+//! The values come from callers, so they must not break out of their place. Control characters are rejected; characters
+//! that could make two values look the same are percent-encoded. Other `{{…}}` are plain text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -13,19 +13,19 @@ use crate::domain::access::principal::Principal;
 use crate::domain::access::secret::SecretName;
 use crate::domain::catalog::hidden_text::is_unseen;
 
-/// How each field is written.
+/// The spelling of each field.
 pub const FIELDS: [(&str, UserField); 4] =
     [("user.id", UserField::Id), ("user.email", UserField::Email), ("user.name", UserField::Name), ("user.groups", UserField::Groups)];
 const USER: &str = "user";
 const SECRET: &str = "secret";
 
-/// What is known of a user.
+/// The known fields of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UserField {
     Id,
     Email,
     Name,
-    /// In their order, with commas between them.
+    /// In order, separated by commas.
     Groups,
 }
 
@@ -35,60 +35,60 @@ pub struct Template(Vec<Part>);
 
 #[derive(Clone)]
 enum Part {
-    /// May have come out of a variable of the configuration.
+    /// Secret, because it may come from a variable of the configuration.
     Text(SecretString),
     User(UserField),
     Secret(SecretName),
 }
 
-/// Where a value is filled in.
+/// Where a value is inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A header of HTTP: ASCII alone.
+    /// An HTTP header: ASCII only.
     Header,
     /// An environment variable of a process.
     Variable,
 }
 
-/// What a text holds.
+/// The result of parsing a text.
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
-    /// `None` where there is no placeholder of ours.
+    /// `None` without any placeholder of ours.
     pub template: Option<Template>,
-    /// What stands between other double braces.
+    /// The content of other double braces.
     pub others: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    #[error("`{{{{{0}}}}}` is not known of a user")]
+    #[error("`{{{{{0}}}}}` is not a known field of a user")]
     UnknownField(String),
-    #[error("`{{{{{0}}}}}` holds no name of a secret")]
+    #[error("`{{{{{0}}}}}` does not contain the name of a secret")]
     NoSecretName(String),
     #[error("`{{{{user.…` or `{{{{secret.…` without `}}}}`")]
     Unclosed,
 }
 
-/// Why a text can't be filled in for this caller.
+/// Why a text can't be filled in for a caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FillError {
-    #[error("the request names no user")]
+    #[error("the request does not identify a user")]
     NoUser,
-    #[error("the e-mail address of the user is not known")]
+    #[error("the user's e-mail address is unknown")]
     NoEmail,
-    #[error("the name of the user is not known")]
+    #[error("the user's name is unknown")]
     NoName,
     #[error("the secret `{0}` is missing")]
     NoSecret(SecretName),
-    #[error("{0} holds a control character or an invisible one")]
+    #[error("{0} contains a control character or an invisible one")]
     Invisible(&'static str),
-    #[error("the secret `{0}` holds what a header can't carry: line breaks, control characters or other than ASCII")]
+    #[error("the secret `{0}` contains what a header can't carry: line breaks, control characters or non-ASCII characters")]
     Secret(SecretName),
 }
 
 impl Template {
     /// # Errors
-    /// [`TemplateError`] for what was meant as a placeholder of ours and is none.
+    /// [`TemplateError`] for a malformed placeholder of ours.
     pub fn parse(text: &str) -> Result<Parsed, TemplateError> {
         let (mut parts, mut others, mut plain, mut rest) = (Vec::new(), Vec::new(), String::new(), text);
         while let Some(start) = rest.find("{{") {
@@ -97,7 +97,7 @@ impl Template {
             let content = inside[..end.unwrap_or(inside.len())].trim();
             let head = content.split('.').next().unwrap_or_default();
             if head != USER && head != SECRET {
-                // `{{{user.id}}` begins one later.
+                // `{{{user.id}}` starts one character later.
                 let skipped = if inside.starts_with('{') { 1 } else { 2 };
                 if let Some(end) = end.filter(|_| skipped == 2) {
                     others.push(inside[..end].trim().to_owned());
@@ -124,22 +124,22 @@ impl Template {
         Ok(Parsed { template: Some(Self(parts)), others })
     }
 
-    /// The secrets that it takes.
+    /// The secrets that it uses.
     #[must_use]
     pub fn secrets(&self) -> BTreeSet<SecretName> {
         self.0.iter().filter_map(|part| if let Part::Secret(name) = part { Some(name.clone()) } else { None }).collect()
     }
 
-    /// Whether it takes something of a user.
+    /// Whether it uses a field of the user.
     #[must_use]
     pub fn names_user(&self) -> bool {
         self.0.iter().any(|part| matches!(part, Part::User(_)))
     }
 
-    /// The text for this caller.
+    /// Fills in the text for a caller.
     ///
     /// # Errors
-    /// Everything that is missing or can't be used.
+    /// Everything that is missing or unusable.
     pub fn fill(
         &self,
         place: Place,
@@ -177,7 +177,7 @@ fn part(content: &str) -> Result<Part, TemplateError> {
     }
 }
 
-/// Whether a secret can stand there as it is.
+/// Whether a secret can be inserted unchanged.
 #[must_use]
 pub fn fits(value: &SecretString, place: Place) -> bool {
     let value = value.expose_secret();
@@ -205,8 +205,8 @@ impl UserField {
     }
 }
 
-/// So that no two values come out alike: in a header every byte that is not ASCII, in a list its commas, and `%` wherever
-/// something may be encoded.
+/// Encodes a value injectively: in a header every non-ASCII byte, in a list the commas, and `%` wherever something may be
+/// encoded.
 fn encoded(text: &str, place: Place, is_list: bool) -> String {
     let in_header = place == Place::Header;
     let mut out = String::with_capacity(text.len());
@@ -215,14 +215,14 @@ fn encoded(text: &str, place: Place, is_list: bool) -> String {
         let is_encoded = match character {
             '%' => in_header || is_list,
             ',' => is_list,
-            // A receiver cuts it off.
+            // Receivers trim whitespace at the edges.
             ' ' => in_header && is_edge,
             character => in_header && !character.is_ascii(),
         };
         if is_encoded {
             let mut bytes = [0; 4];
             for byte in character.encode_utf8(&mut bytes).bytes() {
-                // Writing to a string does not fail.
+                // Writing to a string can't fail.
                 let _ = write!(out, "%{byte:02X}");
             }
         } else {

@@ -1,8 +1,7 @@
-//! What is known about tools beside what their servers say: tags, words by which they are found, other descriptions, and
-//! which are always offered.
+//! Metadata about tools beyond what servers report: tags, synonyms, descriptions, and pinned tools.
 //!
-//! An admin writes it by hand, and rules and the file of the servers give tags. It belongs to a server's name and a tool's
-//! name, so it stays over a tool's update and while its server is away. Laid over the tool it is one [`Overlay`].
+//! Admins write it; rules and the server file add tags. It is keyed by server and tool name, so it survives updates of the
+//! tool and outages of its server. Applied to a tool, it becomes an [`Overlay`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::domain::catalog::overlay::Overlay;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::analysis::Analyzer;
 
-/// Tags of one tool by hand, and of one server.
+/// Tags of one tool written by admins, and tags of one server.
 pub const MOST_TAGS: usize = 50;
 /// The longest tag, in characters.
 pub const TAG_CHARACTERS: usize = 64;
@@ -35,39 +34,39 @@ pub const DESCRIPTION_CHARACTERS: usize = 10_000;
 pub struct WrittenFacts {
     #[serde(default)]
     pub tags: Vec<String>,
-    /// Words and short phrases by which the tool is found, beside its own.
+    /// Words and short phrases that also find the tool.
     #[serde(default)]
     pub synonyms: Vec<String>,
-    /// In the place of the server's. `None`: the server's.
+    /// Replaces the server's description. `None`: no replacement.
     #[serde(default)]
     pub description: Option<String>,
-    /// Offered in every chat, as `selection.pinned`.
+    /// Offered in every chat, like `selection.pinned`.
     #[serde(default)]
     pub pinned: bool,
 }
 
-/// What can't be written about a tool.
+/// Why metadata is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FactsProblem {
     #[error("{0}: at most {1}")]
     TooMany(&'static str, usize),
-    #[error("{0}: \"{2}\" has not 1 to {1} characters")]
+    #[error("{0}: \"{2}\" must have 1 to {1} characters")]
     Length(&'static str, usize, String),
-    #[error("{0}: it holds characters that nobody sees: {1}. Write it without them")]
+    #[error("{0}: it contains invisible characters: {1}. Remove them")]
     Hidden(&'static str, String),
-    #[error("{0}: it holds a line break or a control character")]
+    #[error("{0}: it contains a line break or a control character")]
     Lines(&'static str),
-    #[error("synonyms: \"{0}\" has no word that can be searched for")]
+    #[error("synonyms: \"{0}\" contains no searchable word")]
     NoWord(String),
     #[error("description: it is empty. Leave it out to keep the server's")]
     NoDescription,
 }
 
 impl WrittenFacts {
-    /// Without blanks around texts and without repetitions.
+    /// Trims texts and removes repetitions.
     ///
     /// # Errors
-    /// The first thing about it that does not count.
+    /// The first problem.
     pub fn checked(self) -> Result<Self, FactsProblem> {
         let tags = texts("tags", self.tags, MOST_TAGS, TAG_CHARACTERS)?;
         let synonyms = texts("synonyms", self.synonyms, MOST_SYNONYMS, SYNONYM_CHARACTERS)?;
@@ -85,10 +84,10 @@ impl WrittenFacts {
     }
 }
 
-/// A tag that is fit to be one.
+/// Validates a tag.
 ///
 /// # Errors
-/// Why it is not.
+/// Why it is not valid.
 pub fn tag(text: &str) -> Result<String, FactsProblem> {
     line("tags", text, TAG_CHARACTERS)
 }
@@ -128,13 +127,13 @@ fn seen<'a>(what: &'static str, text: &'a str) -> Result<&'a str, FactsProblem> 
     }
 }
 
-/// Where a tag comes from.
+/// The source of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TagSource {
-    /// The tool as its server sent it.
+    /// The server's own definition of the tool.
     Tool,
-    /// `tags` of the server in the file of the servers.
+    /// `tags` of the server in the server file.
     ServerFile,
     /// `[[tag]]` of the settings.
     Rule,
@@ -142,17 +141,17 @@ pub enum TagSource {
     Admin,
 }
 
-/// Everything that is known about tools beside what their servers say.
+/// All metadata about tools beyond what servers report.
 #[derive(Clone, Debug, Default)]
 pub struct FactBook {
     pub tagging: Arc<Tagging>,
-    /// Tags of all tools of a server.
+    /// Tags for all tools of a server.
     pub servers: HashMap<ServerName, Vec<String>, RandomState>,
     pub written: HashMap<ToolId, WrittenFacts, RandomState>,
 }
 
 impl FactBook {
-    /// The tags of a tool that are not its server's own, each with where it comes from.
+    /// The tags of a tool from all sources except its server, with their sources.
     pub fn tags<'a>(
         &'a self,
         id: &'a ToolId,
@@ -165,7 +164,7 @@ impl FactBook {
         of_server.chain(of_rules).chain(of_admin)
     }
 
-    /// What is laid over a tool; `own` are the facts of the tool as its server sent it.
+    /// The overlay of a tool. `own` are the tool's annotations and tags as reported by its server.
     #[must_use]
     pub fn overlay(&self, id: &ToolId, published: &OperationId, own: &ToolFacts) -> Overlay {
         let mut facts = own.clone();

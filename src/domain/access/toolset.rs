@@ -1,5 +1,5 @@
-//! Toolsets: named lists of tools, by what is said of them. Which tools are in one is computed by
-//! [`Toolsets`](crate::domain::access::policy::Toolsets) for each catalog.
+//! Toolsets: named lists of tools, defined by conditions. [`Toolsets`](crate::domain::access::policy::Toolsets) computes
+//! their members for each catalog.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::domain::access::policy::{Effect, Rule};
 const MAX_NAME: usize = 64;
 const MAX_DESCRIPTION: usize = 2_000;
 
-/// The name of a toolset: it stands in addresses.
+/// The name of a toolset, usable in URLs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ToolsetName(Arc<str>);
@@ -29,10 +29,10 @@ impl ToolsetName {
         &self.0
     }
 
-    /// Why a toolset can't have this name.
+    /// Validates the name of a toolset.
     ///
     /// # Errors
-    /// A sentence for whoever gave it.
+    /// A message for the user.
     pub fn check(name: &str) -> Result<(), &'static str> {
         let is_fine = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_fine) {
@@ -60,29 +60,31 @@ impl From<&str> for ToolsetName {
     }
 }
 
-/// What a toolset is. A tool is in it where all conditions hold and no pattern excludes it, or where it is always on.
+/// The definition of a toolset. A tool is a member if all conditions hold and no pattern excludes it, or if it is always
+/// on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// What it is for, in the words of who made it.
+    /// Its purpose, in its author's words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// Patterns of servers' names.
+    /// Patterns of server names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
-    /// Patterns of tools' names, as their servers call them; with `__` in it, also as they are published.
+    /// Patterns of tool names as the server reports them; patterns with `__` also match published names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Patterns of tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// As in rules: `readOnlyHint` and the like, each also with `=false`.
+    /// As in rules: `readOnlyHint` etc., each optionally with `=false`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<String>,
-    /// Patterns of tools that are not in it all the same.
+    /// Patterns of tools to leave out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<String>,
-    /// Patterns of tools that are in it whatever else is said, and that no document of it and no selection leaves out.
+    /// Patterns of always-on tools: members regardless of the conditions, and part of every document and selection of the
+    /// toolset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub always: Vec<String>,
 }
@@ -95,10 +97,10 @@ pub struct Toolset {
 }
 
 impl Toolset {
-    /// Reads what somebody wrote.
+    /// Parses a definition.
     ///
     /// # Errors
-    /// Why it is no toolset, in words for its author.
+    /// Why it is invalid, in words for its author.
     pub fn read(name: &str, value: &Value) -> Result<Self, String> {
         ToolsetName::check(name)?;
         if !value.is_object() {
@@ -122,9 +124,9 @@ impl Definition {
         }
         let conditions = [&self.servers, &self.tools, &self.tags, &self.annotations, &self.always];
         if conditions.iter().all(|texts| texts.is_empty()) {
-            return Err("it says of no tool that it is in it: give servers, tools, tags, annotations or always".to_owned());
+            return Err("it selects no tool: give servers, tools, tags, annotations or always".to_owned());
         }
-        // The words are those of rules, so rules know what is wrong with them.
+        // The conditions are those of rules, so their check applies.
         self.conditions().check()?;
         for (name, texts) in [("exclude", &self.exclude), ("always", &self.always)] {
             let rule = Rule { tools: texts.clone(), ..Rule::default() };
@@ -133,7 +135,7 @@ impl Definition {
         Ok(())
     }
 
-    /// What has to hold, as the conditions of a rule.
+    /// The conditions as a rule.
     #[must_use]
     pub fn conditions(&self) -> Rule {
         Rule {
@@ -146,17 +148,17 @@ impl Definition {
         }
     }
 
-    /// Whether only what is always on is in it.
+    /// Whether it has members other than always-on tools.
     #[must_use]
     pub fn has_conditions(&self) -> bool {
         [&self.servers, &self.tools, &self.tags, &self.annotations].iter().any(|texts| !texts.is_empty())
     }
 }
 
-/// The toolsets whose tools alone the service shows, where it was started so.
+/// The toolsets to publish, if the service was started with such a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Published {
-    /// Empty: all tools, also those in no toolset.
+    /// Empty: all tools, including those in no toolset.
     pub toolsets: BTreeSet<ToolsetName>,
     pub exclude: BTreeSet<ToolsetName>,
 }
@@ -180,8 +182,8 @@ mod tests {
             ("a b", json!({"servers": ["mail"]}), "letters, digits"),
             ("", json!({"servers": ["mail"]}), "letters, digits"),
             ("mail", json!("mail"), "not a table"),
-            ("mail", json!({}), "of no tool"),
-            ("mail", json!({"description": "All of it", "exclude": ["x"]}), "of no tool"),
+            ("mail", json!({}), "selects no tool"),
+            ("mail", json!({"description": "All of it", "exclude": ["x"]}), "selects no tool"),
             ("mail", json!({"servers": []}), "servers is empty"),
             ("mail", json!({"server": ["mail"]}), "unknown field `server`, expected one of"),
             ("mail", json!({"servers": ["a["]}), "servers: `a[`"),

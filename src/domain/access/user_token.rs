@@ -1,7 +1,7 @@
-//! The token with which Open WebUI signs for which user it calls: a JWT with HS256 (RFC 7519, RFC 7515).
+//! The token with which Open WebUI signs the user it calls for: a JWT with HS256 (RFC 7519, RFC 7515).
 //!
-//! Read here, in a few lines, with the MAC that is in use anyway: the libraries for JWT bring every algorithm, and what has
-//! gone wrong with such tokens were algorithms that nobody wanted.
+//! Parsed here in a few lines, with a MAC that is a dependency anyway. JWT libraries support every algorithm, and unwanted
+//! algorithms were the cause of past vulnerabilities.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,11 +15,11 @@ use sha2::Sha256;
 
 use crate::domain::access::principal::User;
 
-/// Who signs (`FORWARD_USER_INFO_HEADER_JWT_SECRET` of Open WebUI).
+/// The issuer that Open WebUI sets.
 const ISSUER: &str = "open-webui";
-/// How far the two clocks may be apart.
+/// Allowed clock skew.
 const LEEWAY: Duration = Duration::from_secs(30);
-/// What 512 groups of 256 bytes take, encoded.
+/// The encoded size of 512 groups of 256 bytes.
 const MAX_BYTES: usize = 192 << 10;
 
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ struct Claims {
     nbf: Option<u64>,
 }
 
-/// The user that a token names; `None` for every token that is not exactly as it should be.
+/// The user in a token; `None` for every token that is not exactly valid.
 #[must_use]
 pub fn read(token: &str, secret: &SecretString, now: SystemTime) -> Option<User> {
     if token.len() > MAX_BYTES {
@@ -77,7 +77,7 @@ mod tests {
     use super::{Hmac, KeyInit, Mac, Sha256, URL_SAFE_NO_PAD, read};
     use base64::Engine as _;
 
-    /// Made with `PyJWT` 2.13.0, as Open WebUI makes it: secret `a-secret`, exp 2000000000.
+    /// Created with `PyJWT` 2.13.0, as Open WebUI does: secret `a-secret`, exp 2000000000.
     const TOKEN: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJ1LTEiLCJlbWFpbCI6ImFubmFAZXhhbXBsZS5vcmciLCJuYW1lIjoiQW5uYSIsInJvbGUiOiJ1c2VyIiwiaXNzIjoib3Blbi13ZWJ1aSIsImlhdCI6MTk5OTk5OTcwMCwiZXhwIjoyMDAwMDAwMDAwfQ.J6biRya3iAwzLtf9hGUSd0h1YreoJ8uHmXjlMaPMSBE";
 
     fn sign(header: &str, claims: &str, secret: &str) -> String {

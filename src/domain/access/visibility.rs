@@ -1,8 +1,9 @@
 //! What a caller may see.
 //!
-//! One value, [`Visibility`], goes into every use case (publish, search, select, describe, call) and into the index.
-//! Nothing else decides what a caller sees. It is made of a principal and the policy in
-//! [`CurrentCatalog::visibility`](crate::service::catalog::current::CurrentCatalog::visibility).
+//! One value, [`Visibility`], is passed to every use case (publish, search, select, describe, call) and to the index.
+//! Nothing else decides what a caller sees.
+//! [`CurrentCatalog::visibility`](crate::service::catalog::current::CurrentCatalog::visibility) derives it from a principal
+//! and the policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -13,12 +14,12 @@ use crate::domain::catalog::catalog::{Catalog, CatalogServer, Places};
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::{ServerName, Tool};
 
-/// Tools that all rules treat alike share a class, so that an index filters on a small number instead of ids. 0 is what no
-/// rule speaks of, where everything is allowed by default.
+/// Tools that all rules treat alike share a class, so that an index filters on a small number instead of ids. 0: everyone
+/// may use the tool, and it is in no toolset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VisibilityClass(pub u32);
 
-/// The class of every tool of one catalog under one policy. Equal versions are equal classes.
+/// The class of every tool of one catalog under one policy. Equal versions mean equal classes.
 #[derive(Debug, Default)]
 pub struct Classes {
     version: u64,
@@ -31,31 +32,31 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// `at`: the class of every tool of the catalog, in its order.
+    /// `at`: the class of every tool, in catalog order.
     #[must_use]
     pub fn new(version: u64, catalog: &Catalog, at: Vec<VisibilityClass>, toolsets: BTreeMap<ToolsetName, Members>) -> Self {
         Self { version, catalog: catalog.version(), at, places: Arc::clone(catalog.places()), toolsets }
     }
 
-    /// The members of a toolset, whoever may see them; `None` where there is no such toolset.
+    /// The members of a toolset, regardless of caller; `None` if there is no such toolset.
     #[must_use]
     pub fn toolset(&self, name: &ToolsetName) -> Option<&Members> {
         self.toolsets.get(name)
     }
 
-    /// The toolsets that a tool is in.
+    /// The toolsets of a tool.
     pub fn toolsets_of(&self, tool: &Tool) -> impl Iterator<Item = &ToolsetName> {
         let class = self.of(tool);
         self.toolsets.iter().filter(move |(_, members)| class.is_some_and(|class| members.classes.contains(&class))).map(|(name, _)| name)
     }
 
-    /// The toolsets that any of these tools is in.
+    /// The toolsets that contain any of these tools.
     pub fn toolsets_of_any<'a>(&self, tools: impl Iterator<Item = &'a Arc<Tool>>) -> impl Iterator<Item = &ToolsetName> {
         let classes: BTreeSet<VisibilityClass> = tools.filter_map(|tool| self.of(tool)).collect();
         self.toolsets.iter().filter(move |(_, members)| !members.classes.is_disjoint(&classes)).map(|(name, _)| name)
     }
 
-    /// Whether a tool is in a toolset.
+    /// Whether a tool is a member of a toolset.
     #[must_use]
     pub fn is_in(&self, name: &ToolsetName, tool: &Tool) -> bool {
         let members = self.toolsets.get(name);
@@ -67,7 +68,7 @@ impl Classes {
         self.places.of(tool.operation_id.as_str()).and_then(|place| self.at.get(place as usize)).copied()
     }
 
-    /// The classes by position, for a catalog of this version; `None` where they are those of another.
+    /// The classes by position for a catalog of this version; `None` if they belong to another catalog.
     #[must_use]
     pub fn by_position(&self, catalog: u64) -> Option<&[VisibilityClass]> {
         (self.catalog == catalog).then_some(&self.at)
@@ -88,20 +89,20 @@ impl Hash for Classes {
     }
 }
 
-/// What is in a toolset.
+/// The members of a toolset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     pub classes: BTreeSet<VisibilityClass>,
-    /// Tools that are always on, in the order of the catalog.
+    /// Always-on tools, in catalog order.
     pub always: Vec<OperationId>,
 }
 
-/// Which tools a caller may see: a scope over servers and one over classes, both must hold.
+/// Which tools a caller may see: a scope over servers and one over classes; both must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Visibility {
     pub servers: Scope<ServerName>,
     pub classes: Scope<VisibilityClass>,
-    /// Which tool is of which class. A tool that is not there is not seen, unless all classes are.
+    /// The class of each tool. An unassigned tool is hidden, unless all classes are visible.
     pub assigned: Arc<Classes>,
 }
 
@@ -115,7 +116,7 @@ impl Visibility {
         self.servers.contains(&tool.id.server) && class()
     }
 
-    /// Whether there is anything to see on a server. One of which everything is hidden is hidden itself.
+    /// Whether any part of a server is visible. A server with nothing visible is hidden itself.
     #[must_use]
     pub fn shows(&self, server: &CatalogServer) -> bool {
         self.servers.contains(&server.name)
@@ -146,7 +147,7 @@ impl Catalog {
         self.visible_positions(visibility).map(|position| &self.tools()[position as usize])
     }
 
-    /// Their positions. For all tools at once this is much faster than to ask of each.
+    /// Their positions. For all tools at once, this is much faster than checking each one.
     pub fn visible_positions(&self, visibility: &Visibility) -> impl Iterator<Item = u32> {
         let servers: Vec<bool> = self.servers().iter().map(|server| visibility.servers.contains(&server.name)).collect();
         let classes = match &visibility.classes {
@@ -158,7 +159,7 @@ impl Catalog {
                 && match &classes {
                     None => true,
                     Some((visible, Some(at))) => visible.contains(&at[position as usize]),
-                    // Made for another catalog, which happens while one follows the other.
+                    // Built for another catalog, which happens during a swap.
                     Some((_, None)) => visibility.allows(tool),
                 };
             is_visible.then_some(position)

@@ -1,4 +1,5 @@
-//! A snapshot of all known tools. Immutable: a change makes a new one, which is swapped in whole.
+//! A snapshot of all known tools. A change creates a new catalog, which replaces the old one as a whole. Only the text
+//! statistics are filled in later ([`Catalog::learn_texts`]).
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -20,7 +21,7 @@ use crate::domain::execution::arguments::ArgumentsValidator;
 use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::canonical::{self, Fingerprint};
 
-/// The answer of one server: who it is and its tools, raw, in the order in which it listed them.
+/// What one server listed: its identity and its raw tools, in the server's order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerListing {
     pub server: ServerName,
@@ -31,14 +32,14 @@ pub struct ServerListing {
     pub program: Option<String>,
     pub version: Option<String>,
     pub instructions: Option<String>,
-    /// Each one an object with a string `name` and an object `inputSchema`; anything else was reported and left out.
+    /// Each is an object with a string `name` and an object `inputSchema`; anything else was skipped and reported.
     pub tools: Vec<Arc<Value>>,
-    /// Tools that could not be taken, with the reason.
+    /// Tools that could not be used, with the reason.
     pub skipped: Vec<SkippedTool>,
 }
 
 impl ServerListing {
-    /// The tools, raw, without those that the user has disabled by name.
+    /// The raw tools, without those that the settings disable by name.
     pub fn enabled<'a>(&'a self, disabled: Option<&'a BTreeSet<String>>) -> impl Iterator<Item = &'a Arc<Value>> {
         self.tools.iter().filter(move |raw| {
             let name = raw.get("name").and_then(Value::as_str);
@@ -49,7 +50,7 @@ impl ServerListing {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedTool {
-    /// The tool's name, or its place in the list where it has none.
+    /// The tool's name, or its position in the list if it has none.
     pub tool: String,
     pub reason: String,
 }
@@ -59,16 +60,16 @@ pub struct SkippedTool {
 pub struct CatalogServer {
     pub name: ServerName,
     pub title: Option<String>,
-    /// What the server calls itself in `serverInfo.name`.
+    /// The server's own name from `serverInfo.name`.
     pub program: Option<String>,
     pub version: Option<String>,
     pub instructions: Option<String>,
-    /// In the order of their names, so that a server that shuffles its list changes nothing.
+    /// Ordered by name, so that a server that shuffles its list causes no change.
     pub tools: Vec<Arc<Tool>>,
 }
 
 impl CatalogServer {
-    /// A server with these tools. What models are shown of it is without hidden characters, which are told beside it.
+    /// A server with these tools. Hidden characters are removed from its texts for models and returned separately.
     #[must_use]
     pub fn of(listing: &ServerListing, tools: Vec<Arc<Tool>>) -> (Self, Vec<HiddenText>) {
         let mut hidden = Vec::new();
@@ -94,30 +95,30 @@ impl CatalogServer {
 pub struct Catalog {
     servers: Vec<CatalogServer>,
     tools: Vec<Arc<Tool>>,
-    /// For each of `tools` the place of its server in `servers`.
+    /// Per tool, the position of its server in `servers`.
     server_of: Vec<u32>,
     by_id: HashMap<ToolId, u32, RandomState>,
     by_operation: Arc<Places>,
     traits: TraitTable,
-    /// Places in `tools` of those that an admin pinned.
+    /// Positions of the pinned tools.
     pinned: Vec<u32>,
     version: u64,
     texts: OnceLock<TextFacts>,
 }
 
-/// Where the tools of a catalog are, by their published names.
+/// Positions of a catalog's tools by published name.
 #[derive(Debug, Default)]
 pub struct Places(HashMap<OperationId, u32, RandomState>);
 
 impl Places {
-    /// The place in [`Catalog::tools`].
+    /// The position in [`Catalog::tools`].
     #[must_use]
     pub fn of(&self, name: &str) -> Option<u32> {
         self.0.get(name).copied()
     }
 }
 
-/// What the texts of all tools say together.
+/// Statistics over the texts of all tools.
 #[derive(Debug, Default)]
 pub struct TextFacts {
     pub vocabulary: Vocabulary,
@@ -126,8 +127,8 @@ pub struct TextFacts {
 }
 
 impl Catalog {
-    /// Orders servers and tools by name. Of two tools with one flat name the first stays; the names are hashed where
-    /// they could clash, so this does not happen by accident.
+    /// Orders servers and tools by name. Of two tools with the same flat name, the first wins; possible clashes are hashed,
+    /// so this does not happen by accident.
     #[must_use]
     pub fn new(mut servers: Vec<CatalogServer>) -> Self {
         servers.sort_by(|one, other| one.name.cmp(&other.name));
@@ -164,7 +165,7 @@ impl Catalog {
         catalog
     }
 
-    /// Goes through the texts of all tools, which is work for the background.
+    /// Computes the text statistics. Slow; run it in the background.
     pub fn learn_texts(&self, analyzer: &Analyzer) {
         self.texts.get_or_init(|| {
             let texts = || self.tools.iter().map(|tool| tool.text());
@@ -172,7 +173,7 @@ impl Catalog {
         });
     }
 
-    /// What the texts of all tools say together; `None` until they have been gone through.
+    /// The text statistics; `None` until they are computed.
     #[must_use]
     pub fn texts(&self) -> Option<&TextFacts> {
         self.texts.get()
@@ -194,13 +195,13 @@ impl Catalog {
         self.server_position(name).map(|position| &self.servers[position])
     }
 
-    /// The place of a server in [`Catalog::servers`].
+    /// The position of a server in [`Catalog::servers`].
     #[must_use]
     pub fn server_position(&self, name: &str) -> Option<usize> {
         self.servers.binary_search_by(|server| server.name.as_str().cmp(name)).ok()
     }
 
-    /// The place in [`Catalog::servers`] of the server of the tool at this position.
+    /// The position in [`Catalog::servers`] of the server of a tool.
     #[must_use]
     pub fn server_of(&self, position: u32) -> Option<u32> {
         self.server_of.get(position as usize).copied()
@@ -212,19 +213,19 @@ impl Catalog {
         &self.server_of
     }
 
-    /// What rules ask of tools, in the order of [`Catalog::tools`].
+    /// The attributes that rules match, in the order of [`Catalog::tools`].
     #[must_use]
     pub fn traits(&self) -> &TraitTable {
         &self.traits
     }
 
-    /// All tools, servers in the order of their names.
+    /// All tools, ordered by server name.
     #[must_use]
     pub fn tools(&self) -> &[Arc<Tool>] {
         &self.tools
     }
 
-    /// The places in [`Catalog::tools`] of those that an admin pinned.
+    /// Positions of the pinned tools in [`Catalog::tools`].
     #[must_use]
     pub fn pinned(&self) -> &[u32] {
         &self.pinned
@@ -235,7 +236,7 @@ impl Catalog {
         self.by_id.get(id).map(|&position| &self.tools[position as usize])
     }
 
-    /// The place of a tool in [`Catalog::tools`].
+    /// The position of a tool in [`Catalog::tools`].
     #[must_use]
     pub fn position(&self, id: &ToolId) -> Option<u32> {
         self.by_id.get(id).copied()
@@ -246,20 +247,20 @@ impl Catalog {
         self.by_operation.of(name).map(|position| &self.tools[position as usize])
     }
 
-    /// The place of a tool in [`Catalog::tools`], by its published name.
+    /// The position of a tool in [`Catalog::tools`], by published name.
     #[must_use]
     pub fn operation_position(&self, name: &str) -> Option<u32> {
         self.by_operation.of(name)
     }
 
-    /// The places of all tools by their published names.
+    /// The positions of all tools by published name.
     #[must_use]
     pub fn places(&self) -> &Arc<Places> {
         &self.by_operation
     }
 }
 
-/// Makes a tool of what a server sent. What models are shown of it is without hidden characters.
+/// Builds a tool from a server's raw definition. Hidden characters are removed from its texts for models.
 ///
 /// # Errors
 /// Why it can't be published.
@@ -272,7 +273,7 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
         return Err(skipped(name, "its name begins with a control character"));
     }
     if matches!(name, "." | "..") {
-        return Err(skipped(name, "no address can hold its name"));
+        return Err(skipped(name, "its name can't be part of a URL"));
     }
     let Cleaned { value, found, identifiers } = hidden_text::clean(raw);
     let shown = value.as_ref().unwrap_or(raw);
@@ -350,7 +351,7 @@ mod tests {
         assert_eq!(make(json!({"name": "x", "inputSchema": {}})).unwrap().description, "x");
         assert_eq!(make(json!({"name": "x", "title": "The X", "description": " ", "inputSchema": {}})).unwrap().description, "The X");
         assert_eq!(make(json!({"name": "x", "inputSchema": true})).unwrap_err().tool, "x");
-        // Clients take such a segment out of a path before they send it.
-        assert_eq!(make(json!({"name": "..", "inputSchema": {}})).unwrap_err().reason, "no address can hold its name");
+        // HTTP clients normalise such a segment away before they send the path.
+        assert_eq!(make(json!({"name": "..", "inputSchema": {}})).unwrap_err().reason, "its name can't be part of a URL");
     }
 }

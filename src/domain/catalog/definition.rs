@@ -1,8 +1,7 @@
-//! What a tool claims to be: the part of what its server sends by which people and models decide to use it, and how two
-//! versions of it differ.
+//! Definitions and their changes: the part of a tool that people and models rely on, and how two versions differ.
 //!
-//! A server that was looked at once can say something else tomorrow. So the first definition of each tool is kept, and
-//! every later one is held against it.
+//! A server that was reviewed once can change its tools later (a "rug pull"). So the first definition of each tool is
+//! stored as a baseline, and later ones are compared with it.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -11,52 +10,52 @@ use unicode_security::confusable_detection;
 use crate::domain::catalog::hidden_text::{self, visible};
 use crate::domain::text::canonical::{self, Fingerprint};
 
-/// The members that count. Others, such as icons, change nothing about what a tool does or who may use it.
+/// The members that are compared. Others, such as icons, do not affect what a tool does or who may use it.
 const MEMBERS: [&str; 7] = ["title", "description", "inputSchema", "outputSchema", "annotations", "tags", "_meta"];
-/// Those of what a server says of itself.
+/// The compared members of a server itself.
 const SERVER_MEMBERS: [&str; 3] = ["title", "program", "instructions"];
-/// Those of a prompt.
+/// The compared members of a prompt.
 const PROMPT_MEMBERS: [&str; 3] = ["title", "description", "arguments"];
-/// What the key of anything but a tool begins with. No tool is published whose name begins so.
+/// Prefix of keys that are not tool names. No tool with this prefix is published.
 pub const NO_TOOL: char = '\u{1}';
-/// Stands among the names of a server's tools for what it says of itself.
+/// The key of a server's own definition, among the names of its tools.
 pub const SERVER_KEY: &str = "\u{1}server";
 const PROMPT: &str = "\u{1}prompt/";
-/// What the keys begin with that stand for no definition: they say what a server has listed once, even where that was nothing.
+/// Prefix of keys that record that a server has listed something once, even an empty list.
 pub const LISTED: &str = "\u{1}listed/";
 pub const TOOLS_LISTED: &str = "\u{1}listed/tools";
 pub const PROMPTS_LISTED: &str = "\u{1}listed/prompts";
-/// Of `_meta` only the tags that rules look at, there and in these members.
+/// Of `_meta` only tags are compared, because rules match them: there, and in these members.
 const TAG_HOLDERS: [&str; 2] = ["_fastmcp", "fastmcp"];
-/// Differences that are told apart.
+/// Most differences that are listed.
 const MOST_CHANGES: usize = 50;
-/// How much of a value is shown, in characters.
+/// Longest excerpt of a value, in characters.
 const SHOWN: usize = 300;
-/// How much of a text is shown before its first difference, in characters.
+/// Characters shown before the first difference.
 const BEFORE: usize = 60;
 /// Deeper values are compared as a whole.
 const DEEPEST: usize = 32;
 
-/// What differs between two definitions.
+/// The difference between two definitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Difference {
     pub changes: Vec<Change>,
-    /// How many more there are.
+    /// How many more changes there are.
     pub more: usize,
 }
 
-/// One value that differs.
+/// One changed value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// JSON Pointer (RFC 6901) into the definition.
     pub pointer: String,
-    /// A text as it is, anything else as JSON; shortened, with hidden characters as `\u{200b}`. `null`: it was not there.
+    /// Strings as they are, other values as JSON; shortened, with hidden characters as `\u{200b}`. `null`: absent before.
     pub before: Option<String>,
-    /// `null`: it is not there any more.
+    /// `null`: absent now.
     pub after: Option<String>,
 }
 
-/// The definition of a tool that a server sent.
+/// The compared part of a raw tool.
 #[must_use]
 pub fn definition(raw: &Value) -> Value {
     let mut members = Map::new();
@@ -76,25 +75,25 @@ pub fn definition(raw: &Value) -> Value {
     Value::Object(members)
 }
 
-/// What names a definition: equal ones share it.
+/// Identifies a definition: equal ones share it.
 #[must_use]
 pub fn fingerprint(raw: &Value) -> Fingerprint {
     canonical::fingerprint(&definition(raw))
 }
 
-/// Stands among the names of a server's tools for one of its prompts.
+/// The key of a prompt, among the names of its server's tools.
 #[must_use]
 pub fn prompt_key(name: &str) -> String {
     format!("{PROMPT}{name}")
 }
 
-/// The prompt for which a key stands.
+/// The name of the prompt with this key.
 #[must_use]
 pub fn prompt_of(key: &str) -> Option<&str> {
     key.strip_prefix(PROMPT)
 }
 
-/// The definition of what a key stands for: the name of a tool, [`SERVER_KEY`], or the key of a prompt.
+/// The compared part of whatever the key stands for: a tool name, [`SERVER_KEY`] or the key of a prompt.
 #[must_use]
 pub fn definition_of(key: &str, raw: &Value) -> Value {
     let members: &[&str] = match key {
@@ -106,7 +105,7 @@ pub fn definition_of(key: &str, raw: &Value) -> Value {
     Value::Object(members.iter().filter_map(of).collect())
 }
 
-/// What differs between two definitions, in the order of the later one.
+/// The difference between two definitions, in the order of the later one.
 #[must_use]
 pub fn difference(before: &Value, after: &Value) -> Difference {
     let mut difference = Difference::default();
@@ -126,7 +125,7 @@ impl Difference {
                     self.within(one.get(name), other.get(name), name, pointer, depth);
                 }
             }
-            // Lists of texts, such as the values of an enum, are read as a whole.
+            // Lists of scalars, such as an enum, are compared as a whole.
             (Value::Array(one), Value::Array(other))
                 if depth < DEEPEST && one.len() == other.len() && has_parts(one) && has_parts(other) =>
             {
@@ -169,7 +168,7 @@ fn has_parts(items: &[Value]) -> bool {
     items.iter().any(|item| item.is_object() || item.is_array())
 }
 
-/// A part of a value that begins shortly before its first difference, in characters from its start.
+/// An excerpt that starts shortly before the first difference, given in characters from the start.
 fn shown(value: &Value, difference: usize) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -182,7 +181,7 @@ fn shown(value: &Value, difference: usize) -> String {
     format!("{before}{}{after}", visible(&part))
 }
 
-/// The names that are read as the same one: by hidden characters, or by letters that look alike (Unicode Technical Standard 39,
+/// Maps names that look the same to one form: hidden characters and confusable letters (Unicode Technical Standard 39,
 /// section 4).
 #[must_use]
 pub fn skeleton(name: &str) -> String {

@@ -1,8 +1,8 @@
-//! What rules look at in a tool beside its names: its annotations and its tags.
+//! What rules match in a tool other than its names: annotations and tags.
 
 use serde_json::Value;
 
-/// What a server says of a tool's behaviour (MCP specification, `ToolAnnotations`). Servers may lie.
+/// Claims of a server about a tool's behaviour (MCP specification, `ToolAnnotations`). Servers may lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::domain) enum Hint {
     ReadOnly,
@@ -23,7 +23,7 @@ impl Hint {
         }
     }
 
-    /// `readOnlyHint` or `readOnlyHint=false`.
+    /// Parses `readOnlyHint` or `readOnlyHint=false`.
     pub(in crate::domain) fn read(text: &str) -> Option<(Self, bool)> {
         let (name, value) = text.split_once('=').unwrap_or((text, "true"));
         let hint = Self::ALL.into_iter().find(|hint| hint.name() == name.trim())?;
@@ -34,8 +34,8 @@ impl Hint {
         }
     }
 
-    /// What holds for a tool. A tool that says nothing is, as the specification has it, one that writes, destroys, does not
-    /// bear repetition and reaches out into the world; one that only reads destroys nothing.
+    /// The value of a hint for a tool. As in the specification, a tool without annotations writes, is destructive, is not
+    /// idempotent and reaches an open world. A read-only tool is never destructive.
     fn of(self, raw: &Value) -> bool {
         let stated = |hint: Self| raw.get("annotations")?.get(hint.name())?.as_bool();
         let reads = stated(Self::ReadOnly).unwrap_or(false);
@@ -48,10 +48,10 @@ impl Hint {
     }
 }
 
-/// How many combinations of hints there are.
+/// The number of combinations of hints.
 pub(in crate::domain) const COMBINATIONS: usize = 1 << Hint::ALL.len();
 
-/// Whether these annotations of a rule hold for a tool with such hints.
+/// Whether these annotations of a rule match a tool with such hints.
 pub(in crate::domain) fn hold(annotations: &[String], hints: usize) -> bool {
     annotations.iter().all(|text| {
         Hint::read(text).is_some_and(|(hint, stated)| {
@@ -61,16 +61,16 @@ pub(in crate::domain) fn hold(annotations: &[String], hints: usize) -> bool {
     })
 }
 
-/// What a tool says of itself beside its names. Read once, because rules ask for it again and again.
+/// A tool's annotations and tags. Parsed once, because rules match them often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolFacts {
-    /// The four hints, a bit each.
+    /// The four hints, one bit each.
     hints: u8,
     tags: Vec<Box<str>>,
 }
 
 impl ToolFacts {
-    /// Of a tool as its server sent it. Tags are a list of texts in `_meta.tags`, in `tags`, or where `FastMCP` has it.
+    /// From the raw tool. Tags are a list of texts in `_meta.tags`, in `tags`, or in `FastMCP`'s member of `_meta`.
     #[must_use]
     pub fn of(raw: &Value) -> Self {
         const PLACES: [&str; 4] = ["/_meta/tags", "/tags", "/_meta/_fastmcp/tags", "/_meta/fastmcp/tags"];
@@ -79,7 +79,7 @@ impl ToolFacts {
         Self { hints, tags: tags.map(Into::into).collect() }
     }
 
-    /// Tags that others than its server give it; each counts once.
+    /// Adds tags from other sources than the server, without duplicates.
     pub fn add_tags<'a>(&mut self, tags: impl IntoIterator<Item = &'a str>) {
         for tag in tags {
             if self.tags.iter().all(|known| **known != *tag) {
@@ -93,13 +93,13 @@ impl ToolFacts {
         self.hints.into()
     }
 
-    /// Whether the tool says that it changes nothing.
+    /// Whether the tool claims to be read-only.
     #[must_use]
     pub fn reads_only(&self) -> bool {
         self.has(Hint::ReadOnly)
     }
 
-    /// Whether the tool may destroy something: it does not say that it does not.
+    /// Whether the tool may be destructive: it does not claim otherwise.
     #[must_use]
     pub fn is_destructive(&self) -> bool {
         self.has(Hint::Destructive)
@@ -114,7 +114,7 @@ impl ToolFacts {
         &self.tags
     }
 
-    /// Those of its server first.
+    /// The server's own tags first.
     pub fn tags(&self) -> impl Iterator<Item = &str> {
         self.tags.iter().map(AsRef::as_ref)
     }

@@ -1,6 +1,6 @@
-//! The tools: what servers list, and what is made of it.
+//! Tools: what servers list, and what is derived from it.
 
-#[expect(clippy::module_inception, reason = "the room is named after what it is about")]
+#[expect(clippy::module_inception, reason = "the module is named after its subject")]
 pub mod catalog;
 pub mod definition;
 pub mod hidden_text;

@@ -1,4 +1,4 @@
-//! The flat name under which a tool is published, and the names that are ours.
+//! Published names of tools, and names reserved by the service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use serde::Serialize;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
 
-/// The longest function name that every provider takes.
+/// The longest function name that every provider accepts.
 const MAX_LENGTH: usize = 64;
 /// `_` and eight hexadecimal digits.
 const SUFFIX_LENGTH: usize = 9;
 const SEPARATOR: &str = "__";
 
-/// First path segments that the service itself answers: a server of such a name could not be reached.
+/// First path segments of the service's own routes: a server with such a name would be unreachable.
 pub const RESERVED_SERVER_NAMES: [&str; 10] = ["v1", "docs", "s", "mcp", "toolsets", "ui", "metrics", "healthz", "readyz", "openapi.json"];
 
 /// The published search tool.
 pub const FIND_TOOLS: &str = "find_tools";
-/// The published tool that gives the whole definitions of others.
+/// The published tool that returns full definitions.
 pub const DESCRIBE_TOOLS: &str = "describe_tools";
-/// The published tool that runs any other one by its name.
+/// The published tool that runs any other tool by name.
 pub const RUN_TOOL: &str = "run_tool";
-/// The published tool that has a language model choose tools for a task.
+/// The published tool that lets a language model choose tools for a task.
 pub const SMART_SELECT_TOOLS: &str = "smart_select_tools";
-/// The published tool that binds the tools of a toolset.
+/// The published tool that binds the tools of a toolset to a chat or session.
 pub const LOAD_TOOLSET: &str = "load_toolset";
-/// The published tool that takes them back.
+/// The published tool that removes them again.
 pub const UNLOAD_TOOLSET: &str = "unload_toolset";
-/// The published tool that says what can be loaded.
+/// The published tool that lists what can be loaded.
 pub const LIST_AVAILABLE_TOOLSETS: &str = "list_available_toolsets";
-/// The published tool that binds a toolset, a server's tools, or those with a tag.
+/// The published tool that adds a toolset, a server's tools, or the tools with a tag.
 pub const ENABLE_TOOL_GROUP: &str = "enable_tool_group";
 /// All meta-tools.
 pub const META_TOOLS: [&str; 8] =
     [FIND_TOOLS, DESCRIBE_TOOLS, LOAD_TOOLSET, UNLOAD_TOOLSET, LIST_AVAILABLE_TOOLSETS, ENABLE_TOOL_GROUP, RUN_TOOL, SMART_SELECT_TOOLS];
 
-/// The flat name of a tool: `^[a-zA-Z][a-zA-Z0-9_-]*$`, at most 64 characters, unique in a catalog.
+/// The published name of a tool: `^[a-zA-Z][a-zA-Z0-9_-]*$`, at most 64 characters, unique in a catalog.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct OperationId(Arc<str>);
@@ -45,9 +45,9 @@ pub struct OperationId(Arc<str>);
 impl OperationId {
     /// `<server>__<tool>`.
     ///
-    /// The name depends on nothing but the two names, so it is the same in every document, on every replica and
-    /// whatever other tools exist. Where the plain form would be ambiguous, too long or not allowed, a hash of both
-    /// names is added, so that no two tools share a name.
+    /// The name depends only on these two names, so it is the same in every document and on every replica, whatever other
+    /// tools exist. If the plain form would be ambiguous, too long or invalid, it gets a hash of both names as a suffix, so
+    /// that no two tools share a name.
     #[must_use]
     pub fn of(id: &ToolId) -> Self {
         let server = id.server.as_str();

@@ -1,11 +1,11 @@
-//! What is laid over a tool as its server sent it.
+//! Changes on top of a tool's own definition.
 
 use crate::domain::text::canonical::Fingerprint;
 
-/// What is laid over one tool.
+/// The changes on top of one tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Overlay {
-    /// Beside the server's own.
+    /// In addition to the server's own.
     pub tags: Vec<String>,
     pub synonyms: Vec<String>,
     pub description: Option<String>,
@@ -13,7 +13,7 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    /// What names a tool with this laid over it. Without anything, it is that of the tool alone.
+    /// A fingerprint of the tool with this overlay. An empty overlay keeps the tool's own.
     #[must_use]
     pub fn version(&self, tool: &Fingerprint) -> Fingerprint {
         if *self == Self::default() {

@@ -1,8 +1,8 @@
-//! Shorter definitions for tools that would cost a model too much: long lists of values and long descriptions are cut,
-//! step by step, until a definition is within the budget or nothing is left to cut.
+//! Shortens expensive definitions: long enums and long descriptions are cut, step by step, until the definition fits the
+//! budget or nothing is left to cut.
 //!
-//! What is published then says less and forbids less; the server's own schema still judges the arguments. What was cut
-//! is said in words and recorded as a loss.
+//! The published form then says less and forbids less; arguments are still validated against the server's own schema. Each
+//! cut is described in words and recorded as a loss.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use serde_json::{Map, Value};
 use crate::domain::catalog::schema::{InputSchema, LossReason, SchemaLoss};
 use crate::domain::catalog::tool::Tool;
 
-/// Losses that are told apart.
+/// Most losses that are recorded.
 const MAX_LOSSES: usize = 100;
-/// Values that a description names in place of a list.
+/// Values that a description names instead of the full list.
 const NAMED_VALUES: usize = 8;
 
-/// How much a definition keeps.
+/// How much of a definition is kept.
 #[derive(Clone, Copy)]
 struct Step {
-    /// Longest list of values.
+    /// Longest enum.
     values: usize,
     /// Longest description, in characters.
     characters: usize,
@@ -34,7 +34,7 @@ const STEPS: [Step; 6] = [
     Step { values: 5, characters: 60 },
 ];
 
-/// Shortens the tools that cost more than `budget` tokens. `count` counts the tokens of several texts.
+/// Shortens the tools that cost more than `budget` tokens. `count` returns the token count of each text.
 pub fn shorten(tools: &mut [Tool], budget: u32, count: &dyn Fn(&[String]) -> Vec<u32>) {
     let mut long: Vec<(&mut Tool, String, InputSchema)> = tools
         .iter_mut()
@@ -72,7 +72,7 @@ fn shortened(input: &InputSchema, step: Step) -> InputSchema {
     InputSchema { published: Arc::new(published), losses, ..input.clone() }
 }
 
-/// The description of the tool; what is said there of the arguments together stays.
+/// Cuts the description of a tool but keeps its hint about the arguments.
 fn described(description: &str, hint: Option<&str>, characters: usize) -> String {
     match hint.and_then(|hint| Some((hint, description.strip_suffix(hint)?))) {
         Some((hint, own)) => format!("{}\n\n{hint}", cut(own.trim_end(), characters)),
@@ -112,7 +112,7 @@ fn schema(value: &mut Value, step: Step, pointer: &mut String, losses: &mut Vec<
     inside(object, step, pointer, losses);
 }
 
-/// Conditions (`not`, `if`, `contains`) stay as they are: one that says less allows less.
+/// Conditions (`not`, `if`, `contains`) stay unchanged: a weaker condition would allow less.
 fn inside(object: &mut Map<String, Value>, step: Step, pointer: &mut String, losses: &mut Vec<SchemaLoss>) {
     for (keyword, value) in object {
         let length = pointer.len();
@@ -150,7 +150,7 @@ fn one_of(values: &[Value]) -> String {
     format!("One of {} values, such as {}.", values.len(), named.join(", "))
 }
 
-/// The beginning, up to a blank where there is one.
+/// The beginning, cut at a space if there is one.
 fn cut(text: &str, characters: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(characters) else { return text.to_owned() };
     let beginning = &text[..end];
@@ -169,7 +169,7 @@ mod tests {
     use crate::domain::catalog::schema::LossReason;
     use crate::domain::catalog::tool::{ServerName, Tool};
 
-    /// Four characters a token.
+    /// Four characters per token.
     fn count(texts: &[String]) -> Vec<u32> {
         texts.iter().map(|text| u32::try_from(text.len() / 4).unwrap()).collect()
     }

@@ -1,4 +1,4 @@
-//! A tool of an MCP server, as the server described it and as it is published.
+//! A tool of an MCP server: its raw definition and its published form.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -50,7 +50,7 @@ impl From<&str> for ServerName {
     }
 }
 
-/// Which tool of which server. The two names stay apart: a joined string can't be split again safely.
+/// Server and tool name. They are kept apart, because a joined string can't be split again safely.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ToolId {
     pub server: ServerName,
@@ -62,7 +62,7 @@ impl ToolId {
         Self { server: server.into(), name: name.into() }
     }
 
-    /// Its name without characters that nobody sees, as models and people read it.
+    /// Its name without invisible characters, for models and people.
     #[must_use]
     pub fn label(&self) -> Cow<'_, str> {
         hidden_text::strip(&self.name).map_or(Cow::Borrowed(&self.name), |(label, _)| label.into())
@@ -75,36 +75,36 @@ impl fmt::Display for ToolId {
     }
 }
 
-/// A tool that can be published. Built once when its server is listed, then shared.
+/// A publishable tool. Built once when its server is listed, then shared.
 #[derive(Debug)]
 pub struct Tool {
     pub id: ToolId,
     pub operation_id: OperationId,
-    /// Its name without characters that nobody sees, as models read it.
+    /// Its name without invisible characters, for models.
     pub label: Arc<str>,
     /// The tool object exactly as the server sent it (MCP specification, "Tool").
     pub raw: Arc<Value>,
     pub title: Option<String>,
-    /// Never empty: a tool without a description gets its name. An admin's words go before the server's.
+    /// Never empty: a tool without a description gets its name. An admin's description overrides the server's.
     pub description: String,
     pub input: InputSchema,
     /// The published form of the tool's output schema, if it declares one.
     pub output: Option<Arc<Value>>,
-    /// SHA-256 over the canonical form of [`Tool::raw`]: equal tools of two listings share it.
+    /// SHA-256 over the canonical form of [`Tool::raw`]: equal for equal tools of two listings.
     pub fingerprint: Fingerprint,
-    /// What people have to look at before they trust it, see [`crate::domain::catalog::definition`].
+    /// Fingerprint of the part that admins approve; see [`crate::domain::catalog::definition`].
     pub definition: Fingerprint,
-    /// Names the tool with what is laid over it: [`Tool::fingerprint`] where nothing is.
+    /// Fingerprint of the tool with its overlay; [`Tool::fingerprint`] without one.
     pub version: Fingerprint,
-    /// Hidden characters of the definition, which models are not shown.
+    /// Hidden characters that were removed from the definition.
     pub hidden: Vec<HiddenText>,
-    /// What the server calls the parameters and values that are shown without theirs.
+    /// Original spelling of parameters and values that are shown without hidden characters.
     pub identifiers: Identifiers,
-    /// Words by which it is found beside its own.
+    /// Additional words for search.
     pub synonyms: Vec<String>,
     /// Offered in every chat.
     pub pinned: bool,
-    /// What rules look at beside its names.
+    /// Annotations and tags, for rules.
     pub facts: ToolFacts,
     /// cl100k tokens of the minified function definition, see [`Tool::function`].
     pub tokens: u32,
@@ -112,7 +112,7 @@ pub struct Tool {
 }
 
 impl Tool {
-    /// The function definition that a model gets, in the shape that Open WebUI sends to providers.
+    /// The function definition for a model, in the format that Open WebUI sends to providers.
     #[must_use]
     pub fn function(operation_id: &OperationId, description: &str, input: &InputSchema) -> Value {
         let mut function = Map::new();
@@ -122,7 +122,7 @@ impl Tool {
         Value::Object(function)
     }
 
-    /// The tool with what is known about it beside what its server says. Its raw form stays raw.
+    /// Applies an overlay. The raw form stays unchanged.
     #[must_use]
     pub fn with(mut self, overlay: &Overlay) -> Self {
         self.version = overlay.version(&self.fingerprint);
@@ -135,7 +135,7 @@ impl Tool {
         self
     }
 
-    /// What it is found by.
+    /// The texts for search.
     #[must_use]
     pub fn text(&self) -> ToolText<'_> {
         ToolText {
@@ -155,7 +155,7 @@ impl Tool {
     }
 }
 
-/// A description with what is said of the arguments together.
+/// Appends the schema's hint about the arguments to a description.
 #[must_use]
 pub fn described(mut description: String, input: &InputSchema) -> String {
     if let Some(hint) = &input.hint {

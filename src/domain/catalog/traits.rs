@@ -1,4 +1,4 @@
-//! What rules and toolsets ask of a tool, beside its server.
+//! The attributes of tools that rules and toolsets match, except the server.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -24,13 +24,13 @@ impl<'a> Traits<'a> {
     }
 }
 
-/// Of all tools of a catalog, side by side: who goes from tool to tool waits for memory at each, several times.
+/// Struct-of-arrays copy of all tools' attributes: walking `Arc<Tool>`s would miss the cache several times per tool.
 #[derive(Debug, Default)]
 pub struct TraitTable {
-    /// The two names of each tool, one after the other.
+    /// The two names of each tool, concatenated.
     names: String,
     rows: Vec<Row>,
-    /// Each list once, as many tools have the same tags.
+    /// Distinct tag lists, because many tools share the same tags.
     tags: Vec<Box<[Box<str>]>>,
 }
 
@@ -45,7 +45,7 @@ struct Row {
 }
 
 impl TraitTable {
-    /// Of tools in the order of their catalog.
+    /// In catalog order.
     #[must_use]
     pub fn of(tools: &[Arc<Tool>]) -> Self {
         let (mut names, mut tags) = (String::new(), Vec::new());
@@ -67,7 +67,8 @@ impl TraitTable {
         Self { names, rows, tags }
     }
 
-    /// The tools at these places, each with its place and the number of its list of tags, which those with the same tags share.
+    /// The tools at these positions, each with its position and the number of its tag list. Tools with the same tags share
+    /// the number.
     pub(in crate::domain) fn at(&self, places: Range<usize>) -> impl Iterator<Item = (usize, Traits<'_>, usize)> {
         let rows = self.rows.get(places.clone()).unwrap_or_default();
         places.zip(rows).map(|(place, row)| {

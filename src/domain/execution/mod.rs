@@ -1,4 +1,4 @@
-//! A call: its arguments, and what comes back.
+//! Calls: arguments and results.
 
 pub mod arguments;
 pub mod outcome;

@@ -1,6 +1,6 @@
-//! OpenAPI 3.1 documents, composed of operations that were written once.
+//! OpenAPI 3.1 documents, composed of prebuilt operations.
 //!
-//! Everything is `serde_json::Value` or text: typed OpenAPI libraries lose keywords of tool schemas.
+//! Everything is `serde_json::Value` or text, because typed OpenAPI libraries lose keywords of tool schemas.
 
 pub mod loading;
 
@@ -17,11 +17,11 @@ use crate::domain::toolsets::mode::Mode;
 
 /// The schema of any result.
 const CONTENT: &str = "#/components/schemas/Content";
-/// Most queries of one search.
+/// Most queries per search.
 pub const MAX_QUERIES: usize = 16;
-/// Most tools that one search returns.
+/// Most tools per search.
 pub const MAX_FOUND: usize = 100;
-/// Most tools that are described at once.
+/// Most tools per describe request.
 pub const MAX_DESCRIBED: usize = 20;
 
 /// The fixed parts of a document.
@@ -30,9 +30,9 @@ pub struct Heading<'a> {
     pub title: &'a str,
     pub version: &'a str,
     pub description: &'a str,
-    /// Whether calls need the key.
+    /// Whether calls need a key.
     pub secured: bool,
-    /// The path that the document's paths are below; `None` for the address of the document's host.
+    /// The base path of the document's paths; `None` for the root of the document's host.
     pub base: Option<&'a str>,
 }
 
@@ -42,13 +42,13 @@ pub fn path_item(path: &str, operation: &Value) -> String {
     format!("{}:{{\"post\":{operation}}}", Value::from(path))
 }
 
-/// The path of a tool below the root of the service.
+/// The path of a tool below the service's root.
 #[must_use]
 pub fn tool_path(tool: &Tool) -> String {
     format!("/{}/{}", encoded(tool.id.server.as_str()), encoded(&tool.id.name))
 }
 
-/// The path of a tool below its own server.
+/// The path of a tool below its server.
 #[must_use]
 pub fn tool_path_on_server(tool: &Tool) -> String {
     format!("/{}", encoded(&tool.id.name))
@@ -59,7 +59,7 @@ pub fn tool_path_on_server(tool: &Tool) -> String {
 pub fn tool_operation(tool: &Tool) -> Value {
     let title = tool.title.clone().unwrap_or_else(|| title_case(&tool.label));
     let result = match &tool.output {
-        // What else a tool answers (an image beside it, a text in its place) must not make the document untrue.
+        // A tool may also return an image next to the declared output, or text instead of it. The document must stay true.
         Some(output) => json!({"anyOf": [output, {"$ref": CONTENT}]}),
         None => json!({"$ref": CONTENT}),
     };
@@ -82,7 +82,7 @@ fn operation(id: &str, title: &str, description: &str, tag: &str, schema: &Value
     })
 }
 
-/// The definition of a meta-tool as models get it, and the route that answers it.
+/// A meta-tool as models see it, and its route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetaTool {
     pub name: &'static str,
@@ -90,7 +90,7 @@ pub struct MetaTool {
     pub title: &'static str,
     pub description: String,
     pub parameters: Value,
-    /// Whether it changes nothing, whatever it is called with.
+    /// Whether it never changes anything.
     pub reads_only: bool,
 }
 
@@ -107,7 +107,7 @@ impl MetaTool {
     }
 }
 
-/// The meta-tools of a caller. Their descriptions say what is behind them, because models ignore generic ones.
+/// The meta-tools of a caller. Their descriptions name the servers behind them, because models ignore generic ones.
 #[must_use]
 pub fn meta_tools<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> Vec<MetaTool> {
     let behind = behind(servers);
@@ -165,7 +165,7 @@ pub fn meta_tools<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>)
     ]
 }
 
-/// The meta-tool that gives definitions. Where all tools are bound it would cost tokens for what the model has anyway.
+/// The meta-tool for definitions. Where all tools are bound already, it would only cost tokens.
 #[must_use]
 pub fn describe() -> MetaTool {
     let description = format!(
@@ -177,7 +177,7 @@ pub fn describe() -> MetaTool {
     tool
 }
 
-/// The same beside tools that are listed without their parameters, in as few words as possible.
+/// The same for tools that are listed without parameters, in as few words as possible.
 #[must_use]
 pub fn describe_listed() -> MetaTool {
     described_as("Get the parameters of tools, several at once, before you call them.".to_owned())
@@ -198,8 +198,8 @@ fn described_as(description: String) -> MetaTool {
     }
 }
 
-/// The meta-tool that chooses for a whole task. Only documents of meta-tools alone have it: where the filter chooses for
-/// every message, it would cost tokens in each of them and do the same.
+/// The meta-tool that chooses tools for a whole task. Only documents without other tools have it: where the filter chooses
+/// for every message, it would cost tokens and do the same.
 #[must_use]
 pub fn smart_select<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> MetaTool {
     let behind = behind(servers);
@@ -229,7 +229,7 @@ pub fn behind<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> 
     const NAMED: usize = 15;
     let servers: Vec<(&CatalogServer, usize)> = servers.filter(|(_, tools)| *tools > 0).collect();
     let tools: usize = servers.iter().map(|(_, tools)| tools).sum();
-    // Those with the most tools say the most, in the order of their names.
+    // The servers with the most tools, ordered by name.
     let mut largest: Vec<usize> = (0..servers.len()).collect();
     largest.sort_by_key(|&place| (std::cmp::Reverse(servers[place].1), place));
     largest.truncate(NAMED);
@@ -240,7 +240,7 @@ pub fn behind<'a>(servers: impl Iterator<Item = (&'a CatalogServer, usize)>) -> 
     if listed.is_empty() { counted } else { format!("{counted} of {listed}") }
 }
 
-/// "GitHub, Jira and 7 other servers": of so many some are named.
+/// "GitHub, Jira and 7 other servers": names some and counts the rest.
 fn listed(mut names: Vec<String>, all: usize, of_what: &str) -> String {
     match all - names.len() {
         0 => {}
@@ -254,7 +254,7 @@ fn listed(mut names: Vec<String>, all: usize, of_what: &str) -> String {
     }
 }
 
-/// A name that costs no more than a few words, whatever somebody called it.
+/// Shortens a name to a few words.
 fn short(name: &str) -> String {
     const LONGEST: usize = 40;
     match name.char_indices().nth(LONGEST) {
@@ -263,7 +263,7 @@ fn short(name: &str) -> String {
     }
 }
 
-/// Joins path items to a document. The text depends on nothing but the arguments.
+/// Joins path items to a document. Deterministic.
 #[must_use]
 pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a str>) -> String {
     let info = json!({"title": heading.title, "version": heading.version, "description": heading.description});
@@ -292,7 +292,7 @@ pub fn compose<'a>(heading: &Heading<'_>, path_items: impl Iterator<Item = &'a s
     out
 }
 
-/// What every operation refers to.
+/// The shared components of all operations.
 fn components() -> Value {
     let problem = |description: &str| {
         json!({
@@ -344,8 +344,8 @@ fn components() -> Value {
     })
 }
 
-/// A path segment: everything but unreserved characters (RFC 3986, section 2.3) is encoded, `{` above all, which
-/// OpenAPI takes for a parameter.
+/// Encodes a path segment: everything except unreserved characters (RFC 3986, section 2.3), in particular `{`, which
+/// OpenAPI reads as a parameter.
 pub fn encoded(segment: &str) -> String {
     let mut out = String::with_capacity(segment.len());
     for byte in segment.bytes() {
@@ -379,7 +379,7 @@ pub fn server_description(server: &CatalogServer) -> String {
 }
 
 impl Mode {
-    /// Whether a document of this mode has this meta-tool.
+    /// Whether documents of this mode contain this meta-tool.
     #[must_use]
     pub fn has(self, meta_tool: &str) -> bool {
         match meta_tool {

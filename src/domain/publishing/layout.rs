@@ -1,34 +1,34 @@
-//! Where the service's addresses begin, and under which names its tools are published there.
+//! Base paths of the service, and the naming of tools in its documents.
 
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::publishing::document::encoded;
 
-/// The addresses of documents and tools. The default is our own: everything below `/`.
+/// Paths of documents and tools. The default serves everything below `/`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The path under which a proxy shows the service, such as `/tools`; empty for none. Requests come with it or
-    /// without it, addresses that we write have it.
+    /// The path under which a proxy publishes the service, such as `/tools`; empty for none. Requests may or may not
+    /// contain it; URLs in responses always do.
     pub root_path: String,
-    /// What the servers' paths begin with, such as `/mcp-servers`; empty for none.
+    /// Prefix of the servers' paths, such as `/mcp-servers`; empty for none.
     pub prefix: String,
-    /// The one server that lives at `/` itself.
+    /// The single server that is served at `/` itself.
     pub single: Option<ServerName>,
     pub naming: Naming,
 }
 
-/// How the tools in the document of one server are named. The document of all tools needs names that tell servers
-/// apart, so there it is always [`Naming::Flat`].
+/// The naming of tools in the document of one server. The document of all tools must distinguish servers, so it always uses
+/// [`Naming::Flat`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Naming {
     /// `<server>__<tool>`, with the meta-tools.
     #[default]
     Flat,
-    /// As mcpo names them: `tool_<tool>_post`, and no tool beside the server's.
+    /// mcpo's names, `tool_<tool>_post`, without meta-tools.
     Mcpo,
 }
 
 impl Layout {
-    /// What the paths of a server's document are relative to.
+    /// The base path of a server's document.
     #[must_use]
     pub fn server(&self, server: &ServerName) -> String {
         if self.single.as_ref() == Some(server) {
@@ -52,7 +52,7 @@ impl Layout {
         path.strip_prefix(&self.root_path).filter(|rest| rest.starts_with('/'))
     }
 
-    /// Whether a path is that of a document or of the page that shows one.
+    /// Whether the path is that of a document or of its documentation page.
     #[must_use]
     pub fn is_document(&self, path: &str) -> bool {
         let is_page = |path: &str| matches!(path, "openapi.json" | "docs") || path.starts_with("docs/");

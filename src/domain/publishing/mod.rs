@@ -1,4 +1,4 @@
-//! The documents that clients read, and where things are in them.
+//! The published documents and their paths.
 
 pub mod document;
 pub mod layout;

@@ -1,21 +1,21 @@
-//! What belongs together for whoever asks: figures are kept by it.
+//! Key under which usage is aggregated: a chat, an address session or an MCP session.
 
 use std::sync::Arc;
 
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::toolsets::session::SessionId;
 
-/// Letters of a hash that stands for an id which is not for records.
+/// Length of the hash that replaces a confidential id.
 const SHORT: usize = 16;
 
 /// What kind of conversation it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConversationKind {
-    /// Of a chat application.
+    /// A chat in a chat application.
     Chat,
-    /// The session of an address.
+    /// An address session.
     Session,
-    /// The session of an MCP client.
+    /// A session of an MCP client.
     Client,
 }
 
@@ -30,11 +30,11 @@ impl ConversationKind {
     }
 }
 
-/// Names a conversation of a caller.
+/// Identifies a conversation of a caller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Conversation {
     pub kind: ConversationKind,
-    /// Of a chat its own id; of a session a hash, because whoever has the id has the session.
+    /// For a chat its own id; for a session a hash, because the id itself grants access.
     pub id: Arc<str>,
 }
 
@@ -49,7 +49,7 @@ impl Conversation {
         Self { kind: ConversationKind::Session, id: hashed(id.as_str()) }
     }
 
-    /// Of the id of an MCP session.
+    /// From the id of an MCP session.
     #[must_use]
     pub fn client(id: &str) -> Self {
         Self { kind: ConversationKind::Client, id: hashed(id) }

@@ -1,10 +1,10 @@
-//! What callers say of tools and selections.
+//! Feedback of callers on tools and selections.
 
 use std::time::SystemTime;
 
 use crate::domain::catalog::tool::ToolId;
 
-/// What a caller says of a tool and a selection.
+/// A caller's verdict on a tool in a selection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feedback {
     pub at: SystemTime,
@@ -18,9 +18,9 @@ pub struct Feedback {
 pub enum Verdict {
     /// The tool was right.
     Helpful,
-    /// The tool was not what the message needs.
+    /// The tool did not fit the message.
     Wrong,
-    /// The message needs the tool, and it was not offered.
+    /// The message needed the tool, but it was not offered.
     Missing,
 }
 

@@ -1,4 +1,4 @@
-//! What happened: usage, conversations and their figures, feedback.
+//! Records: usage, conversations and their metrics, feedback.
 
 pub mod conversation;
 pub mod feedback;

@@ -1,42 +1,42 @@
-//! What sessions cost and brought, as sums that can be compared.
+//! Cost and benefit of conversations, as sums that can be compared.
 //!
-//! A session is what belongs together for whoever asks: a chat, a session's address, or a session of an MCP client.
+//! A session here is a conversation: a chat, an address session or a session of an MCP client.
 
 use std::time::{Duration, SystemTime};
 
 use crate::domain::records::usage::Latencies;
 use crate::domain::selection::experiment::Arm;
 
-/// Which sessions are wanted: those that were used last in this time.
+/// Selects sessions by the time of their last use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionQuery {
     pub since: SystemTime,
     pub until: SystemTime,
-    /// How many of them one by one, the last used first.
+    /// How many sessions to list individually, most recently used first.
     pub limit: usize,
 }
 
-/// What happened in a session, or in several together.
+/// Sums over one or several sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionCounts {
-    /// Messages that tools were chosen for.
+    /// Messages with a selection.
     pub selections: u64,
-    /// Tools of ours that the first selection offered, or that were listed or bound first.
+    /// Our tools that the first selection offered, or that were first listed or bound.
     pub initial_tools: u64,
-    /// And the last one.
+    /// The same for the last selection.
     pub final_tools: u64,
-    /// Tokens of our definitions on offer (cl100k), over all selections.
+    /// cl100k tokens of our definitions before selection, over all messages.
     pub tokens_before: u64,
-    /// The same, of what was offered.
+    /// The same after selection.
     pub tokens_after: u64,
     pub searches: u64,
-    /// Searches whose best tool the last selection had not offered.
+    /// Searches whose best tool was missing from the last selection.
     pub recovered_searches: u64,
     pub loads: u64,
     pub unloads: u64,
     pub calls: u64,
     pub succeeded: u64,
-    /// Answers that were errors of the tool's own.
+    /// Errors returned by tools.
     pub tool_errors: u64,
 }
 
@@ -57,24 +57,24 @@ impl SessionCounts {
     }
 }
 
-/// All sessions of one arm. Sums, to be divided by `sessions`.
+/// All sessions of one arm. Divide the sums by `sessions` for averages.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ArmFigures {
-    /// `None`: sessions that were not a part of a comparison.
+    /// `None`: sessions outside of any comparison.
     pub arm: Option<Arm>,
     pub sessions: u64,
     pub counts: SessionCounts,
     pub load_times: Latencies,
 }
 
-/// One session. It has no name: whose it was is nobody's business here.
+/// One session. Anonymous on purpose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SessionFigures {
     pub arm: Option<Arm>,
     pub first_at: SystemTime,
     pub last_at: SystemTime,
     pub counts: SessionCounts,
-    /// Over its loads; `None` without one.
+    /// Over its loads; `None` without any.
     pub longest_load: Option<Duration>,
 }
 
@@ -82,6 +82,6 @@ pub struct SessionFigures {
 pub struct SessionReport {
     /// Only arms with sessions, in no defined order.
     pub arms: Vec<ArmFigures>,
-    /// The last used first.
+    /// Most recently used first.
     pub latest: Vec<SessionFigures>,
 }

@@ -1,28 +1,27 @@
-//! What was used, as sums that can be added up. How long calls took is among them: as counts of ranges of times, which is the form
-//! in which times are kept where each one would be too many.
+//! Usage as sums that can be merged. Latencies are included as histograms, because single values would be too many.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use crate::domain::catalog::tool::ToolId;
 
-/// Which sums are wanted.
+/// Selects the sums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageQuery {
     pub since: SystemTime,
     pub until: SystemTime,
     /// `None`: all.
     pub server: Option<String>,
-    /// As its server calls it; `None`: all.
+    /// By its server's name for it; `None`: all.
     pub tool: Option<String>,
 }
 
-/// Sums over a time, in no defined order.
+/// Sums over a period, in no defined order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
     /// Tools that were offered, called or judged.
     pub tools: Vec<ToolUsage>,
-    /// Days of universal time on which something happened.
+    /// Days (UTC) with any activity.
     pub days: Vec<DayUsage>,
 }
 
@@ -32,7 +31,7 @@ pub struct ToolUsage {
     pub counts: ToolCounts,
     /// Calls that the server answered.
     pub latencies: Latencies,
-    /// When it was called last.
+    /// The time of its last call.
     pub called_at: Option<SystemTime>,
     pub helpful: u64,
     pub wrong: u64,
@@ -41,12 +40,12 @@ pub struct ToolUsage {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolCounts {
-    /// Selections that left the tool on offer.
+    /// Selections that kept the tool.
     pub offered: u64,
     pub called: u64,
     pub succeeded: u64,
     pub tool_errors: u64,
-    /// Calls though the chat's last selection had not offered it.
+    /// Calls of a tool that was missing from the chat's last selection.
     pub recovered: u64,
 }
 
@@ -60,22 +59,22 @@ impl ToolCounts {
     }
 }
 
-/// One day of universal time.
+/// One day (UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DayUsage {
-    /// Its beginning.
+    /// Its start.
     pub day: SystemTime,
     pub messages: MessageCounts,
-    /// Of the tools that were asked for.
+    /// Of the requested tools.
     pub tools: ToolCounts,
 }
 
-/// What happened to messages, whatever the tools.
+/// Counts per message, independent of tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MessageCounts {
     pub selections: u64,
     pub searches: u64,
-    /// Searches whose best tool the chat's last selection had not offered.
+    /// Searches whose best tool was missing from the chat's last selection.
     pub recovered_searches: u64,
     pub tokens_before: u64,
     pub tokens_after: u64,
@@ -91,10 +90,10 @@ impl MessageCounts {
     }
 }
 
-/// Steps in which times double: two neighbours differ by 19 %, so a time is known to a tenth.
+/// Buckets per doubling of the time: neighbours differ by 19 %, so a time is known to 10 %.
 const STEPS: f64 = 4.0;
 
-/// A range of times. Grows with the time.
+/// A histogram bucket. Grows with the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LatencyBucket(pub u8);
 
@@ -106,14 +105,14 @@ impl LatencyBucket {
         Self((micros.log2() * STEPS) as u8)
     }
 
-    /// The middle of the range.
+    /// The middle of the bucket.
     #[must_use]
     pub fn middle(self) -> Duration {
         Duration::from_secs_f64(((f64::from(self.0) + 0.5) / STEPS).exp2() / 1e6)
     }
 }
 
-/// Times by their ranges.
+/// A histogram of latencies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latencies(BTreeMap<LatencyBucket, u64>);
 
@@ -132,7 +131,7 @@ impl Latencies {
         self.0.iter().map(|(bucket, count)| (*bucket, *count))
     }
 
-    /// The time that this share (0 to 1) did not exceed, to a tenth; `None` where nothing was measured.
+    /// The quantile `share` (0 to 1), accurate to 10 %; `None` without data.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let total: u64 = self.0.values().sum();

@@ -1,8 +1,8 @@
-//! The chat's set: what a chat was offered stays offered.
+//! The chat's set: tools offered to a chat stay offered.
 //!
-//! A provider's prompt cache lives as long as the tools array keeps its prefix, so tools are appended in stable
-//! order, and only where the message asks for something that the set does not have. Over the budget the oldest that were never
-//! called go first, several at once: each time that any goes, the cache is lost.
+//! A provider's prompt cache remains valid as long as the tools array keeps its prefix. So tools are appended in stable
+//! order, and only if the message needs something that the set lacks. Over the budget, the oldest tools that were never
+//! called are removed, several at once, because every removal invalidates the cache.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 
-/// How many tools a chat keeps.
+/// Default number of tools that a chat keeps.
 pub const DEFAULT_CHAT_BUDGET: usize = 24;
 
 /// A chat belongs to a principal: the same id under another key is another chat.
@@ -34,14 +34,14 @@ pub struct ChatTool {
     pub called: bool,
 }
 
-/// What a message wants of a chat's set.
+/// What a message needs from a chat's set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted<'a> {
-    /// What the set gets where it does not serve yet, best first.
+    /// Added if the set does not serve yet, best first.
     pub offered: &'a [ToolId],
-    /// One of these is enough: they fit the message about as well as the best. Empty: nothing of the kind is asked for.
+    /// Any one of these is enough: they match the message about as well as the best tool. Empty: no such need.
     pub one_of: &'a [ToolId],
-    /// Without each of these the message can't be served.
+    /// The message needs each of these.
     pub all_of: &'a [ToolId],
 }
 
@@ -56,18 +56,18 @@ impl ChatSet {
         self.tools.iter().any(|entry| entry.tool == *tool)
     }
 
-    /// Whether a message that wants this has what it needs.
+    /// Whether the set already contains what the message needs.
     #[must_use]
     pub fn serves(&self, wanted: &Wanted<'_>) -> bool {
         let any = wanted.one_of.is_empty() || wanted.one_of.iter().any(|tool| self.contains(tool));
         any && wanted.all_of.iter().all(|tool| self.contains(tool))
     }
 
-    /// Appends what was called and what is newly offered, and drops down to two thirds of the budget once it is over. Returns
-    /// the dropped tools.
+    /// Appends called and newly offered tools. Over the budget, shrinks the set to two thirds of it. Returns the removed
+    /// tools.
     ///
-    /// Calls come in the order of the conversation. Dropped are the oldest that were neither called nor offered by this
-    /// very update: called tools stay, and so does what the message at hand asks for, even over the budget.
+    /// Calls are in conversation order. It removes the oldest tools that were neither called nor offered by this update.
+    /// Called tools stay, and so do those that the current message needs, even over the budget.
     pub fn update(&mut self, offered: &[ToolId], called: &[ToolId], budget: usize) -> Vec<ToolId> {
         for tool in called {
             match self.tools.iter_mut().find(|entry| entry.tool == *tool) {
@@ -94,7 +94,7 @@ impl ChatSet {
         dropped
     }
 
-    /// Takes over what another process stored meanwhile: its tools first, in its order, then those that only we know.
+    /// Merges the set that another process stored meanwhile: its tools first, in its order, then those that only we know.
     pub fn merge_into(&mut self, stored: Self) {
         let ours = std::mem::replace(self, stored);
         for entry in ours.tools {
@@ -142,7 +142,8 @@ mod tests {
         assert_eq!(dropped, ids(&["b", "c"]));
     }
 
-    /// From its 24th tool on a chat lost tools, and with them the provider's prompt cache, with nearly every message.
+    /// Regression: from its 24th tool on, a chat lost tools, and with them the provider's prompt cache, with nearly every
+    /// message.
     #[test]
     fn several_go_at_once_so_that_the_next_messages_have_room() {
         let mut set = ChatSet::default();

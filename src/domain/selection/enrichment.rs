@@ -1,8 +1,8 @@
-//! What is written about a tool beside what its server says, to find it by: a sentence, and messages that would need it.
+//! Enrichment: additional texts by which a tool is found: a sentence, and sample messages that need the tool.
 //!
-//! A language model writes it from the tool's definition, or an admin does. The definition comes from a server: it is
-//! quoted, cut and announced as data, and an answer counts as a whole or not at all. So the worst that a definition which
-//! gives orders can bring about is what its own description could do as well: that its tool is found for other messages.
+//! A language model writes them from the tool's definition, or an admin does. The definition comes from a server, so the
+//! prompt quotes it, cuts it and marks it as data. An invalid answer is rejected as a whole. The worst that a malicious
+//! definition can achieve is what its own description could do as well: its tool is found for other messages.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,47 +16,47 @@ use crate::domain::text::canonical::Fingerprint;
 pub const CONTEXT_CHARACTERS: usize = 300;
 /// The longest query, in characters.
 pub const QUERY_CHARACTERS: usize = 200;
-/// Each is one more vector that a search looks at.
+/// Each query adds one vector to the search.
 pub const MOST_QUERIES: usize = 20;
-/// How much of a description a model reads, in characters.
+/// Longest description in the prompt, in characters.
 const DESCRIPTION_CHARACTERS: usize = 2_000;
-/// How many names of parameters a model reads.
+/// Most parameter names in the prompt.
 const PARAMETERS: usize = 50;
-/// How much of every name a model reads, in characters.
+/// Longest name in the prompt, in characters.
 const NAME_CHARACTERS: usize = 200;
 
-/// The texts themselves. With none of them the tool is found by what its server says alone.
+/// The texts. If both are empty, only the server's own texts are searched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Enrichment {
-    /// What the tool is for, in a sentence. Empty: none.
+    /// The purpose of the tool, in a sentence. Empty: none.
     pub context: String,
-    /// Messages that would need the tool.
+    /// Messages that need the tool.
     pub queries: Vec<String>,
 }
 
-/// Who wrote it.
+/// The author.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Author {
     Admin,
-    /// The language model of this name.
+    /// A language model, by name.
     Model(String),
 }
 
-/// What was written, and by whom.
+/// An enrichment with its author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     pub author: Author,
     pub enrichment: Enrichment,
 }
 
-/// Why a text does not count.
+/// Why a text is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnrichmentProblem {
-    #[error("prose in place of JSON")]
+    #[error("prose instead of JSON")]
     Prose,
     #[error("JSON in a code fence")]
     Fence,
-    #[error("JSON of another form")]
+    #[error("JSON of a different form")]
     Form,
     #[error("no context")]
     NoContext,
@@ -70,14 +70,14 @@ pub enum EnrichmentProblem {
     EmptyQuery,
     #[error("a query of more than {} characters", QUERY_CHARACTERS)]
     LongQuery,
-    #[error("a query twice")]
+    #[error("a duplicate query")]
     RepeatedQuery,
     #[error("a line break, a control character or an invisible one")]
     Unprintable,
 }
 
-/// Under which something is kept that is written about a tool: any change of the tool is another key, and so is another
-/// server, whose name is a part of what is asked.
+/// The key of a tool's enrichment. Any change of the tool changes it, and so does another server name, which is part of the
+/// prompt.
 #[must_use]
 pub fn key(tool: &Tool) -> Fingerprint {
     let mut bytes = tool.id.server.as_str().as_bytes().to_vec();
@@ -87,10 +87,10 @@ pub fn key(tool: &Tool) -> Fingerprint {
 }
 
 impl Enrichment {
-    /// Checks texts, without the blanks around them.
+    /// Trims and validates texts.
     ///
     /// # Errors
-    /// The first thing about them that does not count.
+    /// The first problem.
     pub fn new(context: &str, queries: &[String], most_queries: usize) -> Result<Self, EnrichmentProblem> {
         let context = text(context, CONTEXT_CHARACTERS, EnrichmentProblem::LongContext)?;
         if queries.len() > most_queries {
@@ -110,7 +110,7 @@ impl Enrichment {
         Ok(Self { context, queries: checked })
     }
 
-    /// What is embedded of it, beside the passages of the tool itself.
+    /// The texts to embed, in addition to the tool's own passages.
     pub fn passages(&self, tool: &Tool) -> impl Iterator<Item = String> {
         let context = Some(self.context.as_str()).filter(|context| !context.is_empty());
         context.map(|context| context_passage(&tool.text(), context)).into_iter().chain(self.queries.clone())
@@ -125,7 +125,7 @@ fn text(text: &str, longest: usize, too_long: EnrichmentProblem) -> Result<Strin
     if text.chars().count() > longest { Err(too_long) } else { Ok(text.to_owned()) }
 }
 
-/// What a language model is asked about one tool.
+/// The prompt about one tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Brief {
     definition: Value,
@@ -140,7 +140,7 @@ struct Answer {
 }
 
 impl Brief {
-    /// Asks for a sentence and at most so many queries, at least one.
+    /// Asks for a sentence and for 1 to `queries` queries.
     #[must_use]
     pub fn new(tool: &Tool, queries: usize) -> Self {
         let text = tool.text();
@@ -155,7 +155,7 @@ impl Brief {
         Self { definition, queries: queries.clamp(1, MOST_QUERIES) }
     }
 
-    /// What the model is told to do.
+    /// The system prompt.
     #[must_use]
     pub fn system(&self) -> String {
         format!(
@@ -175,10 +175,10 @@ impl Brief {
         self.definition.to_string()
     }
 
-    /// What an answer says.
+    /// Parses an answer.
     ///
     /// # Errors
-    /// Everything but the object that was asked for.
+    /// Anything but the requested object.
     pub fn read(&self, answer: &str) -> Result<Enrichment, EnrichmentProblem> {
         let answer = answer.trim();
         let no_json = || if answer.starts_with("```") { EnrichmentProblem::Fence } else { EnrichmentProblem::Prose };

@@ -1,21 +1,21 @@
-//! A comparison of two ways to offer tools: some sessions get all of them in every message, the others what is chosen.
+//! A/B comparison: some sessions get all tools with every message, the others a selection.
 
 use crate::domain::text::canonical::Fingerprint;
 
-/// What a session gets for its whole life, so that the figures of both kinds can be compared.
+/// The arm of a session, fixed for its whole life, so that metrics of both arms can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arm {
-    /// All tools, in every message.
+    /// All tools, with every message.
     Static,
-    /// What is chosen, found or loaded.
+    /// Selected, found or loaded tools.
     Dynamic,
 }
 
 impl Arm {
     pub const ALL: [Self; 2] = [Self::Static, Self::Dynamic];
 
-    /// That of a session, by a hash of its name: the same on every replica and after every restart. `static_share` (0 to 1) of
-    /// all sessions are static. `None` where nothing is compared, which is a share of 0.
+    /// Assigns a session to an arm by a hash of its name: the same on every replica and after every restart. A share of
+    /// `static_share` (0 to 1) of all sessions is static. `None` without a comparison, which is a share of 0.
     #[must_use]
     pub fn of(session: &str, static_share: f64) -> Option<Self> {
         if static_share <= 0.0 {

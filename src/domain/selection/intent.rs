@@ -1,7 +1,7 @@
-//! What a search is for, as a hint: tools of that kind go before others.
+//! The intent of a search: a hint that ranks matching tools first.
 //!
-//! The words of an intent are compared with tags, toolsets and servers; `read-only` and `destructive` with what servers say of their
-//! tools. It is a hint and no wall: where nothing is of that kind, everything is searched.
+//! The words of an intent are compared with tags, toolsets and servers; `read-only` and `destructive` with the tools'
+//! annotations. It is only a hint: other tools are still found.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use crate::domain::catalog::catalog::CatalogServer;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::analysis::Analyzer;
 
-/// An intent, ready to be compared with tools.
+/// An intent, prepared for comparison with tools.
 pub struct Intent {
     analyzer: Analyzer,
     terms: Vec<u32>,
     reads_only: bool,
     destroys: bool,
-    /// Names that were compared before: many tools share them.
+    /// A cache of compared names: many tools share them.
     known: HashMap<Box<str>, bool>,
 }
 
@@ -40,13 +40,13 @@ impl Intent {
         Self { analyzer, terms, reads_only, destroys, known: HashMap::new() }
     }
 
-    /// Whether it says anything.
+    /// Whether the intent has any effect.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty() && !self.reads_only && !self.destroys
     }
 
-    /// Whether a tool is of the kind.
+    /// Whether a tool matches the intent.
     pub fn fits(&mut self, tool: &Tool, server: Option<&CatalogServer>, classes: &Classes) -> bool {
         (!self.reads_only || tool.facts.reads_only())
             && (!self.destroys || tool.facts.is_destructive())

@@ -1,4 +1,4 @@
-//! Which tools a message gets.
+//! Selects tools for a message.
 
 pub mod chat;
 pub mod experiment;
@@ -6,5 +6,5 @@ pub mod intent;
 pub mod judgement;
 pub mod relevance;
 pub mod enrichment;
-#[expect(clippy::module_inception, reason = "the room is named after what it is about")]
+#[expect(clippy::module_inception, reason = "the module is named after its subject")]
 pub mod selection;

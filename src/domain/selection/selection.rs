@@ -1,4 +1,4 @@
-//! What was chosen for a message, and why.
+//! The selection for a message, with reasons.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,84 +7,84 @@ use serde_json::Value;
 
 use crate::domain::catalog::tool::{Tool, ToolId};
 
-/// The answer to "which tools matter for this message".
+/// The selected tools for a message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selection {
-    /// Names this selection in signals that follow it.
+    /// Identifies this selection in later signals.
     pub id: String,
-    /// The tool ids to keep, in the order in which they came; `None` when none came.
+    /// The tool ids to keep, in request order; `None` if the request had none.
     pub tool_ids: Option<Vec<String>>,
-    /// Whether everything stays, whatever the message says: the static part of a comparison.
+    /// Whether all tools stay, whatever the message: the static arm of a comparison.
     pub keeps_all: bool,
-    /// Whether more may fit once all tools are embedded.
+    /// Whether more tools may match once all are embedded.
     pub is_partial: bool,
     pub tools: Vec<Selected>,
-    /// Of [`Selection::tools`] those that were not on offer, where they were asked for.
+    /// The selected tools that the request did not offer, if the caller asked for them.
     pub disclosed: Vec<Disclosed>,
-    /// cl100k tokens of our definitions on offer, as far as the caller may use them.
+    /// cl100k tokens of our definitions in the request that the caller may use.
     pub tokens_before: u64,
-    /// The same, of those that are kept.
+    /// The same after selection.
     pub tokens_after: u64,
     pub warnings: Vec<String>,
     pub took: Duration,
 }
 
-/// A function that stays on offer.
+/// A function that stays offered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Selected {
     pub name: String,
-    /// `None` for meta-tools and for functions that are not ours.
+    /// `None` for meta-tools and foreign functions.
     pub id: Option<ToolId>,
-    /// 0 to 1, how well it fits the message; `None` where the message was not what decided.
+    /// Match with the message, 0 to 1; `None` if the message did not decide.
     pub score: Option<f32>,
     pub reason: Reason,
 }
 
 impl Selected {
-    /// A tool that somebody named.
+    /// A tool that was requested by name.
     #[must_use]
     pub fn named(tool: &Tool) -> Self {
         Self { name: tool.operation_id.to_string(), id: Some(tool.id.clone()), score: None, reason: Reason::Named }
     }
 }
 
-/// A tool that is not on offer yet, with all that a model needs to call it.
+/// A tool that is not offered yet, with its full definition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disclosed {
-    /// The connection that runs it; `None` where none were named.
+    /// The connection that runs it; `None` if the request named none.
     pub tool_id: Option<String>,
     /// See [`Tool::function`].
     pub function: Value,
 }
 
-/// Why a function stays on offer.
+/// Why a function stays offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It fits the message; its place in the ranking, from 1.
+    /// It matches the message; 1-based rank.
     Relevant { rank: usize },
-    /// A language model chose it for the message; its place in the choice, from 1.
+    /// A language model chose it for the message; 1-based position in its answer.
     Judged { rank: usize },
-    /// The chat was offered it before.
+    /// It was offered to the chat before.
     OfferedBefore,
     /// The chat called it before.
     Called,
-    /// The configuration pins it.
+    /// It is pinned in the configuration.
     Pinned,
-    /// It is always on in the toolset.
+    /// It is always on in its toolset.
     AlwaysOn,
-    /// It was asked for.
+    /// It was requested by name.
     Named,
-    /// Whoever asked keeps it.
+    /// The caller keeps it.
     Kept,
-    /// The model searched and found it.
+    /// The model found it by a search.
     Found,
     /// It finds the tools that the selection left out.
     SearchTool,
-    /// It is how a found tool runs that is not among the functions on offer.
+    /// It runs found tools that are not among the offered functions.
     RunTool,
-    /// All stay: the chat is in the static half of a comparison.
+    /// All tools stay: the chat is in the static arm of a comparison.
     StaticArm,
-    /// It is not ours.
+    /// It is foreign.
     Foreign,
 }
 
@@ -98,12 +98,12 @@ impl fmt::Display for Reason {
             Self::Pinned => formatter.write_str("pinned"),
             Self::AlwaysOn => formatter.write_str("always on in its toolset"),
             Self::Kept => formatter.write_str("kept by the caller"),
-            Self::Named => formatter.write_str("asked for"),
+            Self::Named => formatter.write_str("requested by name"),
             Self::Found => formatter.write_str("found by the model"),
             Self::SearchTool => formatter.write_str("search tool"),
-            Self::RunTool => formatter.write_str("runs what was found"),
-            Self::StaticArm => formatter.write_str("all tools stay: the chat is in the static part of a comparison"),
-            Self::Foreign => formatter.write_str("not ours, kept"),
+            Self::RunTool => formatter.write_str("runs found tools"),
+            Self::StaticArm => formatter.write_str("all tools stay: the chat is in the static arm of a comparison"),
+            Self::Foreign => formatter.write_str("foreign, kept"),
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Text to terms: what the lexical half of the search compares.
+//! Text to terms for the lexical half of the search.
 //!
-//! Words are split where identifiers join them (`snake_case`, `kebab-case`, `camelCase`, `HTTPServer`, letters next to
-//! digits), normalised (NFKC, accents folded, lowercase), freed of English stop words and stemmed. Scripts that write
-//! no spaces (Han, Kana, Hangul, Thai and their neighbours) become overlapping bigrams.
+//! Words are split at identifier boundaries (`snake_case`, `kebab-case`, `camelCase`, `HTTPServer`, letters next to
+//! digits), normalised (NFKC, accents folded, lower case), filtered for English stop words, and stemmed. Scripts without
+//! spaces (Han, Kana, Hangul, Thai and their neighbours) become overlapping bigrams.
 //!
-//! A term is a `u32`: the 64-bit FNV-1a hash of its UTF-8 form, folded to 32 bits by exclusive or. The hash is written
-//! out here because terms are stored in indexes and must be the same in every build. Two words may share a term (with
-//! 20,000 different words the chance that any two do is 5 %), and then one counts as the other; that is accepted.
+//! A term is a `u32`: the 64-bit FNV-1a hash of its UTF-8 form, folded to 32 bits by exclusive or. The hash is implemented
+//! here because terms are stored in indexes and must be the same in every build. Two words may share a term (with 20,000
+//! different words, the chance of any collision is 5 %); they then count as the same word, which is acceptable.
 //!
-//! Absent on purpose: synonyms and spelling correction, which are the message's side alone (see `lexical`).
+//! Synonyms and spelling correction are absent on purpose: they apply only to messages (see `lexical`).
 
 use std::borrow::Cow;
 
@@ -17,8 +17,8 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 
 use super::words::{Segment, segments};
 
-/// The language whose endings are cut off. Stop words are English in every case: tools are described in English, and
-/// what an English list removes carries little in the other languages.
+/// The language of the stemmer. Stop words are always English: tools are described in English, and words on an English list
+/// carry little in other languages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Language {
     #[default]
@@ -29,11 +29,11 @@ pub enum Language {
     Portuguese,
     Russian,
     Spanish,
-    /// Words are compared as they are written.
+    /// Words are compared unchanged.
     Unstemmed,
 }
 
-/// Turns text into terms. Cheap to make, stateless, shareable between threads.
+/// Turns text into terms. Cheap to create, stateless, shareable between threads.
 pub struct Analyzer {
     stemmer: Option<Stemmer>,
 }
@@ -53,12 +53,12 @@ impl Analyzer {
         Self { stemmer: algorithm.map(Stemmer::create) }
     }
 
-    /// Calls `emit` with every term of `text`, in order, repetitions included.
+    /// Calls `emit` with every term of `text`, in order, with repetitions.
     pub fn for_each_term(&self, text: &str, mut emit: impl FnMut(u32)) {
         self.for_each_word(text, |_, term| emit(term));
     }
 
-    /// Calls `emit` with every term of `text` and the lowercase word that it was made of; bigrams are of no word.
+    /// Calls `emit` with every term of `text` and its lowercase word; `None` for bigrams.
     pub fn for_each_word(&self, text: &str, mut emit: impl FnMut(Option<&str>, u32)) {
         let text = normalise(text);
         let mut word = String::new();
@@ -82,7 +82,7 @@ impl Analyzer {
         }
     }
 
-    /// The terms of `text`, in order, repetitions included.
+    /// The terms of `text`, in order, with repetitions.
     pub fn terms(&self, text: &str) -> Vec<u32> {
         let mut terms = Vec::new();
         self.for_each_term(text, |term| terms.push(term));
@@ -96,7 +96,7 @@ impl Default for Analyzer {
     }
 }
 
-/// Longer words are identifiers or data, not words of a language, and are compared as they are.
+/// Longer words are identifiers or data and are not stemmed.
 const LONGEST_STEMMED: usize = 64;
 
 fn lowercase_into(text: &str, word: &mut String) {
@@ -123,7 +123,7 @@ fn bigrams(run: &str, emit: &mut impl FnMut(u32)) {
     }
 }
 
-/// NFKC with the accents of Latin, Greek and Cyrillic letters folded, so that `Café` and `cafe` are one word.
+/// NFKC with folded accents of Latin, Greek and Cyrillic letters, so that `Café` and `cafe` are one word.
 fn normalise(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         return Cow::Borrowed(text);
@@ -142,8 +142,8 @@ fn term(word: &str) -> u32 {
     u32::try_from(folded).unwrap_or(u32::MAX)
 }
 
-/// English function words and the courtesies of requests. Sorted, for the binary search. Words that some tool is named
-/// after (`time`, `now`, `next`, `all`, `list`) stay out.
+/// English function words and polite words of requests. Sorted for binary search. Words in tool names (`time`, `now`,
+/// `next`, `all`, `list`) are absent.
 #[rustfmt::skip]
 const STOP_WORDS: &[&str] = &[
     "a", "about", "after", "again", "also", "am", "an", "and", "any", "are", "aren", "as", "at", "be", "because",

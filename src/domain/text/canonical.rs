@@ -1,7 +1,7 @@
-//! One byte form for equal JSON values, and the hash of it.
+//! Canonical byte form of JSON values, and its hash.
 //!
-//! Servers emit the keys of one and the same tool in different orders (by protocol era, by release), and a hash
-//! over what they sent would call the tool changed.
+//! Servers emit the keys of the same tool in different orders (depending on protocol version or release). A hash over the
+//! original bytes would report a changed tool.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl Fingerprint {
         &self.0
     }
 
-    /// The first eight bytes as a number: an identifier where 64 bits are enough.
+    /// The first eight bytes as a number: an identifier if 64 bits are enough.
     #[must_use]
     pub fn prefix(&self) -> u64 {
         let mut bytes = [0; 8];
@@ -54,7 +54,7 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// The hash of a JSON value, independent of the order of its keys.
+/// The hash of a JSON value, independent of key order.
 #[must_use]
 pub fn fingerprint(value: &Value) -> Fingerprint {
     let mut bytes = Vec::with_capacity(1024);
@@ -93,7 +93,7 @@ fn write_canonical(value: &Value, out: &mut Vec<u8>) {
 }
 
 fn write_scalar(value: &Value, out: &mut Vec<u8>) {
-    // Writing a scalar into a Vec can't fail; the text form is the fallback that keeps this free of panics.
+    // Writing a scalar into a Vec can't fail; the fallback avoids a panic.
     if serde_json::to_writer(&mut *out, value).is_err() {
         out.extend_from_slice(value.to_string().as_bytes());
     }

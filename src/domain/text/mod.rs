@@ -1,4 +1,4 @@
-//! Words, JSON as text, fingerprints: what everything else is made of.
+//! Text utilities: words, JSON as text, fingerprints.
 
 pub mod canonical;
 pub mod json;

@@ -1,15 +1,15 @@
-//! What a wrong name was most likely meant to be. Only ever said, never done.
+//! Suggestions for misspelt names. They are only shown, never applied.
 
-/// Names longer than this are not compared: nobody misspells them.
+/// Longer names are not compared.
 const LONGEST: usize = 128;
 
-/// The known name that is nearest to a wrong one, if any is near.
+/// The known name most similar to a wrong one, if any is similar enough.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     best(wrong, known, strsim::jaro_winkler, 0.8)
 }
 
-/// As [`nearest`], for names that share long beginnings, where a common beginning says nothing.
+/// Like [`nearest`], for names with long common prefixes, which are ignored.
 #[must_use]
 pub fn nearest_of_family<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     best(wrong, known, strsim::normalized_damerau_levenshtein, 0.7)
@@ -23,7 +23,7 @@ fn best<'a>(wrong: &str, known: impl Iterator<Item = &'a str>, similarity: impl 
     known
         .filter(|name| name.len() <= LONGEST)
         .map(|name| (similarity(&wrong, &name.to_lowercase()), name))
-        // The first of those that are equally near.
+        // On a tie, the first.
         .fold(None, |best: Option<(f64, &str)>, next| if best.is_none_or(|best| next.0 > best.0) { Some(next) } else { best })
         .and_then(|(similarity, name)| (similarity >= least).then_some(name))
 }

@@ -1,7 +1,7 @@
-//! What can be loaded by one name, and what is loaded somewhere.
+//! Groups that can be loaded by name, and what is loaded in a session.
 //!
-//! A group is a toolset, a server or a tag. A server can be loaded by its own name, so that loading works where nobody has
-//! configured a toolset; where a toolset has the name of a server, the name means the toolset.
+//! A group is a toolset, a server or a tag. A server can be loaded by its own name, so that loading works without
+//! configured toolsets. If a toolset has the name of a server, the name means the toolset.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,7 +23,7 @@ pub enum Group {
     Tag(Arc<str>),
 }
 
-/// What a group is.
+/// The kind of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GroupKind {
@@ -78,7 +78,7 @@ impl Group {
         }
     }
 
-    /// Whether a tool is in it. `classes` knows what is in the toolsets now.
+    /// Whether the group contains a tool. `classes` provides the current members of toolsets.
     #[must_use]
     pub fn has(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
@@ -88,7 +88,7 @@ impl Group {
         }
     }
 
-    /// The tools of it that somebody sees, in the order of the catalog.
+    /// The visible tools of the group, in catalog order.
     #[must_use]
     pub fn members<'a>(&self, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
         match self {
@@ -107,7 +107,7 @@ impl fmt::Display for Group {
     }
 }
 
-/// What is loaded somewhere: groups in the order in which they came, and single tools, where those are what is kept.
+/// What is loaded: groups in loading order, and single tools if the owner stores those.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     pub groups: Vec<Group>,
@@ -115,7 +115,7 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// The tools in the order in which they were loaded, as far as somebody sees them.
+    /// The visible loaded tools, in loading order.
     #[must_use]
     pub fn tools<'a>(&self, catalog: &'a Catalog, visibility: &Visibility) -> Vec<&'a Arc<Tool>> {
         let mut seen = BTreeSet::new();
@@ -134,12 +134,12 @@ impl Loaded {
     }
 }
 
-/// The groups in which a caller sees a tool.
+/// The groups with visible tools for a caller.
 #[derive(Clone, Debug, Default)]
 pub struct Groups {
-    /// Toolsets first, then the servers that no toolset takes the name from; each by name.
+    /// Toolsets first, then the servers whose names no toolset has; each ordered by name.
     known: Vec<Group>,
-    /// Tags whose names are not taken.
+    /// Tags whose names are not taken by these.
     tags: Vec<Group>,
 }
 
@@ -167,7 +167,7 @@ impl Groups {
         &self.known
     }
 
-    /// The group of this name; tags too, where they are wanted. Models write names in whatever case.
+    /// The group with this name, optionally including tags. Case-insensitive, because models write names in any case.
     #[must_use]
     pub fn find(&self, name: &str, with_tags: bool) -> Option<&Group> {
         let name = name.trim();
@@ -175,7 +175,7 @@ impl Groups {
         all().find(|group| group.name() == name).or_else(|| all().find(|group| group.name().eq_ignore_ascii_case(name)))
     }
 
-    /// What a wrong name was probably meant to be.
+    /// The group most similar to a wrong name.
     #[must_use]
     pub fn nearest(&self, name: &str, with_tags: bool) -> Option<&str> {
         nearest_of_family(name.trim(), self.all(with_tags).map(Group::name))

@@ -1,4 +1,4 @@
-//! Which toolsets a session, a chat or a client has loaded.
+//! The toolsets loaded in a session, a chat or an MCP client.
 
 pub mod loading;
 pub mod mode;

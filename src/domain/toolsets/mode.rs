@@ -1,16 +1,16 @@
-//! Which tools a document shows.
+//! The tools in a document.
 
-/// Which tools a document shows beside the meta-tools.
+/// The tools in a document, in addition to meta-tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Every tool that the caller may see.
     #[default]
     Full,
-    /// The meta-tools alone: find, describe, run.
+    /// Only the meta-tools: find, describe, run.
     Meta,
-    /// The same with the one that chooses for a whole task.
+    /// The same plus the one that chooses for a whole task.
     Smart,
-    /// Those that find, load, unload and run, and what is loaded.
+    /// The meta-tools to find, load, unload and run, plus the loaded tools.
     Dynamic,
 }
 

@@ -1,6 +1,6 @@
-//! Sessions: what somebody chose to have published at an address of its own.
+//! Address sessions: a published set of tools at a URL of its own.
 //!
-//! A session says what is published there, and nothing of what its owner may use: that is asked with every request.
+//! A session defines what is published there, not what its owner may use: permissions are checked with every request.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,11 +18,11 @@ use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::toolsets::loading::Group;
 use crate::domain::toolsets::mode::Mode;
 
-/// 192 bits, so that none is ever guessed.
+/// 192 random bits, which can't be guessed.
 pub const ID_BYTES: usize = 24;
 const ID_LETTERS: usize = ID_BYTES / 3 * 4;
 
-/// Names a session in its address.
+/// Identifies a session in its URL.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(Arc<str>);
 
@@ -32,7 +32,7 @@ impl SessionId {
         Self(URL_SAFE_NO_PAD.encode(bytes).into())
     }
 
-    /// What looks like an id; `None` for everything else.
+    /// Parses an id; `None` for everything else.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -45,14 +45,14 @@ impl SessionId {
     }
 }
 
-/// Where no key is configured, whoever knows the id is the owner: so it is not for logs.
+/// Without a configured key, the id alone grants access, so it must not appear in logs.
 impl fmt::Debug for SessionId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("SessionId")
     }
 }
 
-/// What is published: a tool that any of these names.
+/// What is published: every tool named directly or by a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SessionContents {
     #[serde(default)]
@@ -64,7 +64,7 @@ pub struct SessionContents {
 }
 
 impl SessionContents {
-    /// Whether a tool is among them. `classes` knows what is in the toolsets now.
+    /// Whether it contains a tool. `classes` provides the current members of toolsets.
     #[must_use]
     pub fn contain(&self, tool: &Tool, classes: &Classes) -> bool {
         self.tools.contains(&tool.id)
@@ -72,7 +72,7 @@ impl SessionContents {
             || self.toolsets.iter().any(|name| classes.is_in(name, tool))
     }
 
-    /// Whether all of a group is among them by its name.
+    /// Whether it names a whole group.
     #[must_use]
     pub fn name(&self, group: &Group) -> bool {
         match group {
@@ -83,21 +83,21 @@ impl SessionContents {
     }
 }
 
-/// A session as it was made. It does not change (what is loaded into it is kept beside it), but for one case: what was chosen
-/// for a task before all tools were embedded is chosen once more when they are.
+/// A session as created. It is immutable, with one exception: a choice for a task that was made before all tools were
+/// embedded is made again afterwards. Loaded tools are stored separately.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session {
     pub id: SessionId,
     pub owner: PrincipalId,
     pub contents: SessionContents,
-    /// Of its documents, where a request names no other.
+    /// The default mode of its documents.
     pub mode: Mode,
     pub created_at: SystemTime,
     pub expires_at: SystemTime,
 }
 
 impl Session {
-    /// Whether it is there for this caller at this time.
+    /// Whether it exists for this caller at this time.
     #[must_use]
     pub fn is_for(&self, caller: &PrincipalId, now: SystemTime) -> bool {
         self.owner == *caller && now < self.expires_at

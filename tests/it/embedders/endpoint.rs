@@ -129,16 +129,16 @@ async fn every_bad_answer_is_an_error_that_says_what_it_is_and_not_the_key() {
     };
     let cases = [
         (Reply::Raw(answer(&good()[..1]).to_string()), "1 vectors for 2 texts"),
-        (Reply::Raw(twice.to_string()), "in an order that its own numbers contradict"),
-        (Reply::Raw(answer(&[vector("a", 8), vector("b", 8)]).to_string()), "vectors of 8 values where 64 are expected"),
-        (Reply::Raw(answer(&[vec![0.0; DIMENSION], vector("b", DIMENSION)]).to_string()), "without a direction"),
-        (Reply::Raw("<html>a-secret-key</html>".into()), "no list of embeddings"),
-        (Reply::Raw(format!("\"{}\"", "x".repeat(4 << 20))), "longer than vectors are"),
-        (Reply::Status(400), "refused the request with HTTP status 400"),
-        (Reply::Status(401), "refused the key"),
+        (Reply::Raw(twice.to_string()), "inconsistent: the order contradicts the index numbers"),
+        (Reply::Raw(answer(&[vector("a", 8), vector("b", 8)]).to_string()), "vectors of 8 values instead of 64"),
+        (Reply::Raw(answer(&[vec![0.0; DIMENSION], vector("b", DIMENSION)]).to_string()), "a vector of zeros"),
+        (Reply::Raw("<html>a-secret-key</html>".into()), "not a list of embeddings"),
+        (Reply::Raw(format!("\"{}\"", "x".repeat(4 << 20))), "too long"),
+        (Reply::Status(400), "rejected the request with HTTP status 400"),
+        (Reply::Status(401), "rejected the key"),
         (Reply::Status(404), "no such model"),
-        (Reply::Status(307), "refused the request with HTTP status 307"),
-        (Reply::Status(429), "too many requests"),
+        (Reply::Status(307), "rejected the request with HTTP status 307"),
+        (Reply::Status(429), "rate limit was exceeded"),
         (Reply::Status(503), "failed with HTTP status 503"),
     ];
     for (reply, expected) in cases {

@@ -60,7 +60,7 @@ async fn limit_budget_and_offer_hold_for_the_model_too() {
     body["limit"] = json!(1);
     let answer = filter(&service, body).await;
     assert!(model.last().said("system").contains("at most 1,"));
-    assert!(names(&answer).contains(&"mail__send_email") && warnings(&answer)[0].contains("more tools than were asked for"), "{answer}");
+    assert!(names(&answer).contains(&"mail__send_email") && warnings(&answer)[0].contains("more tools than requested"), "{answer}");
 
     let mut body = message("send an email to Anna", "always");
     body["connections"] = json!({"t": "/time", "m": "/mail"});
@@ -82,14 +82,14 @@ async fn every_bad_answer_leaves_the_heuristic_choice_and_a_warning() {
     let raw = |body: String| Box::new(move || Reply::Raw(body.clone())) as Box<dyn Fn() -> Reply + Send + Sync>;
     let good = r#"{"tools": ["files__read_file"]}"#;
     let cases = [
-        (says("You should use files__read_file."), "prose in place of JSON"),
+        (says("You should use files__read_file."), "prose instead of JSON"),
         (says(&format!("```json\n{good}\n```")), "JSON in a code fence"),
-        (says(&format!("{good}\nIt reads files.")), "prose in place of JSON"),
+        (says(&format!("{good}\nIt reads files.")), "prose instead of JSON"),
         (says(r#"{"tools": ["files__delete_everything"]}"#), "a tool that was not in the catalogue"),
-        (says(r#"{"tools": ["files__read_file", "files__read_file"]}"#), "a tool twice"),
+        (says(r#"{"tools": ["files__read_file", "files__read_file"]}"#), "a duplicate tool"),
         (says(r#"{"tools": []}"#), "no tool at all"),
-        (says(r#"{"choice": "files__read_file"}"#), "JSON of another form"),
-        (says(""), "prose in place of JSON"),
+        (says(r#"{"choice": "files__read_file"}"#), "JSON of a different form"),
+        (says(""), "prose instead of JSON"),
         (
             status(401, r#"{"error": {"message": "Incorrect API key provided: configured-key", "code": "invalid_api_key"}}"#),
             "refused the key",
@@ -98,9 +98,9 @@ async fn every_bad_answer_leaves_the_heuristic_choice_and_a_warning() {
         (status(429, r#"{"error": {"message": "slow down"}}"#), "too many requests"),
         (status(500, "<html>configured-key</html>"), "HTTP status 500"),
         (status(307, ""), "HTTP status 307"),
-        (raw("<html>".to_owned()), "no chat completion"),
-        (raw(r#"{"choices": []}"#.to_owned()), "no chat completion"),
-        (raw(format!("{{\"choices\": \"{}\"}}", "x".repeat(2 << 20))), "more than was asked for"),
+        (raw("<html>".to_owned()), "not a chat completion"),
+        (raw(r#"{"choices": []}"#.to_owned()), "not a chat completion"),
+        (raw(format!("{{\"choices\": \"{}\"}}", "x".repeat(2 << 20))), "too long"),
     ];
     let model = model(|_| chooses(&["files__read_file"]));
     let service = service(configured(&model)).await;
@@ -285,7 +285,7 @@ async fn no_key_and_no_message_is_ever_logged() {
             let filtered =
                 post("/v1/filter", message("tell Anna about the zebrafish by email", "always")).await.unwrap().text().await.unwrap();
             assert!(!filtered.contains(OWN) && !filtered.contains(CONFIGURED), "{filtered}");
-            when(filtered, |filtered| filtered.contains("no chat completion"))
+            when(filtered, |filtered| filtered.contains("not a chat completion"))
         })
         .await;
         let chosen = post("/v1/tools/smart_select", json!({"task": "tell Anna about the zebrafish"})).await.unwrap().text().await.unwrap();

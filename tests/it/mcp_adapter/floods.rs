@@ -23,13 +23,13 @@ async fn ended_by(with: &str, words: &str) {
 /// Seen before: a processor at work for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_without_an_end_ends_the_server() {
-    ended_by("a_line", "a line on its standard output has more than 128 MiB and no end").await;
+    ended_by("a_line", "a line on its standard output exceeds 128 MiB").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lines_that_are_no_messages_end_the_server() {
     for with in ["junk", "blanks"] {
-        ended_by(with, "its standard output is full of lines that are no messages").await;
+        ended_by(with, "its standard output contains too many lines that are not messages").await;
     }
 }
 
@@ -52,7 +52,7 @@ async fn a_server_that_hangs_is_started_anew() {
     let before = server.number("process", "pid").await;
     send(Pid::from_raw(i32::try_from(before).unwrap()), Signal::SIGSTOP).unwrap();
     let reason = server.failed("test").await;
-    assert!(reason.contains("it hangs: 3 pings in a row had no answer within 0.3 s"), "{reason}");
+    assert!(reason.contains("it hangs: 3 consecutive pings were not answered within 0.3 s"), "{reason}");
     server.listed("test").await;
     assert_ne!(server.number("process", "pid").await, before);
     eventually("its end", async || !is_alive(before)).await;

@@ -36,7 +36,7 @@ async fn messages_go_to_no_other_origin() {
     let http = HttpServer::sse(&[&format!("endpoint=http://{}/messages", elsewhere.local_addr().unwrap())]);
     let server = start(vec![http.sse_settings("test", &[("Authorization", "Bearer hunter22")])]);
     let reason = error_of(&server, "test").await;
-    assert_eq!(reason, "the stream of events names an address for messages at another origin");
+    assert_eq!(reason, "the event stream names a message endpoint at another origin");
     assert_eq!(elsewhere.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "nobody came");
 
     let http = HttpServer::sse(&["endpoint=messages"]);
@@ -50,7 +50,7 @@ async fn a_stream_that_names_no_address_is_given_up() {
     settings.start_timeout = Duration::from_secs(1);
     let server = start(vec![settings]);
     let reason = error_of(&server, "test").await;
-    assert_eq!(reason, "neither over SSE (no address for messages within 0.5 s) nor over streamable HTTP (HTTP 405 Method Not Allowed)");
+    assert_eq!(reason, "neither over SSE (no message endpoint within 0.5 s) nor over streamable HTTP (HTTP 405 Method Not Allowed)");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

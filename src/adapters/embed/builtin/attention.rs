@@ -1,5 +1,5 @@
-//! Scaled dot-product attention in float32 (Vaswani et al., "Attention Is All You Need", 2017). The factor
-//! `1/√d` is already in the query weights.
+//! Scaled dot-product attention in float32 (Vaswani et al., "Attention Is All You Need", 2017). The query weights already
+//! contain the factor `1/√d`.
 
 use super::float::{Arithmetic, soften};
 
@@ -8,7 +8,7 @@ pub(super) const COLUMNS: usize = 16;
 /// Rows that it keeps in registers.
 const ROWS: usize = 6;
 
-/// Memory that a call needs and the next one uses again.
+/// Buffers, reused by the next call.
 #[derive(Default)]
 pub(super) struct AttentionScratch {
     /// One head's keys, transposed: `[head size, tokens rounded up to 16]`.
@@ -17,16 +17,16 @@ pub(super) struct AttentionScratch {
     scores: Vec<f32>,
 }
 
-/// How a row is divided.
+/// The layout of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Heads {
     pub(super) count: usize,
-    /// Values of one head, a multiple of 16.
+    /// Values per head, a multiple of 16.
     pub(super) size: usize,
 }
 
-/// The attention of one text. `projected` is `[tokens, 3 × width]`, queries, keys and values side by side;
-/// `output` is `[tokens, width]`. In each `width` the heads follow one another; what is left behind them is not touched.
+/// The attention of one text. `projected` is `[tokens, 3 × width]`: queries, keys and values side by side; `output` is
+/// `[tokens, width]`. Within `width` the heads are adjacent; padding after them is not touched.
 #[inline(always)]
 pub(super) fn attend<A: Arithmetic>(
     arithmetic: A,
@@ -52,7 +52,7 @@ pub(super) fn attend<A: Arithmetic>(
             let queries = &queries[first * stride..];
             let output = &mut output[first * width + head * size..];
             let head = Head { queries, keys: &scratch.keys, values, stride, size, tokens, padded, width };
-            // Each count of rows is a function of its own, so that its sums stay in registers.
+            // Each number of rows is a separate function, so that its sums stay in registers.
             match rows {
                 1 => head.rows::<A, 1>(arithmetic, &mut scratch.scores, output),
                 2 => head.rows::<A, 2>(arithmetic, &mut scratch.scores, output),
@@ -66,7 +66,7 @@ pub(super) fn attend<A: Arithmetic>(
     }
 }
 
-/// `keys[d][token]` from rows `stride` apart; columns from `tokens` on keep what they held.
+/// `keys[d][token]` from rows that are `stride` apart; columns from `tokens` on keep their values.
 #[inline(always)]
 fn transpose(rows: &[f32], stride: usize, tokens: usize, padded: usize, keys: &mut [f32]) {
     for (token, row) in rows.chunks(stride).take(tokens).enumerate() {

@@ -1,17 +1,17 @@
 //! The float32 parts, written once for all instruction sets.
 //!
-//! Everything here is `#[inline(always)]` and has no branches in its loops, so that it is compiled anew,
-//! and vectorised, inside each caller in `kernels.rs` that enables an instruction set.
+//! Everything here is `#[inline(always)]` and without branches in loops. So it is compiled and vectorised separately in
+//! each caller in `kernels.rs` that enables an instruction set.
 
 use super::quantize::PANEL;
 
 const LANES: usize = 16;
 
-/// A set of instructions; a value of such a type is the proof that the processor has them.
+/// An instruction set. A value of such a type proves that the processor supports it.
 pub(super) trait Arithmetic: Copy {
-    /// Whether multiply-add is one instruction (otherwise it would be a slow library call).
+    /// Whether multiply-add is one instruction; otherwise it would be a slow library call.
     const FUSED: bool;
-    /// Rows of activations that a kernel takes at most at once.
+    /// Most rows of activations per kernel call.
     const TILE: usize;
     /// The largest quantised activation.
     const LEVELS: f32;
@@ -70,11 +70,11 @@ pub(super) fn sum(row: &[f32]) -> f32 {
     fold(row, 0.0, |a, b| a + b, |a, b| a + b)
 }
 
-/// The exponential of `x ≤ 0`, within 2e-7 relatively: `2^n` from the exponent bits, the rest by a
-/// polynomial (the Taylor series of `e^(f ln 2)`, |f| ≤ ½). Below -87 it stays at `e^-87`.
+/// The exponential of `x ≤ 0`, with a relative error of at most 2e-7: `2^n` from the exponent bits, the rest by a
+/// polynomial (the Taylor series of `e^(f ln 2)`, |f| ≤ ½). Below -87 the result stays at `e^-87`.
 #[inline(always)]
 pub(super) fn exponential<A: Arithmetic>(x: f32) -> f32 {
-    /// Adding it leaves the nearest integer in the lowest bits of the sum.
+    /// Adding it rounds to the nearest integer, in the lowest bits of the sum.
     const ROUND: f32 = 12_582_912.0;
     const TERMS: [f32; 6] = [1.540_353e-4, 1.333_355_8e-3, 9.618_13e-3, 5.550_411e-2, 0.240_226_5, std::f32::consts::LN_2];
     let power = larger(x, -87.0) * std::f32::consts::LOG2_E;
@@ -88,8 +88,8 @@ pub(super) fn exponential<A: Arithmetic>(x: f32) -> f32 {
     f32::from_bits(value.to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 
-/// GELU, `x Φ(x)` (Hendrycks and Gimpel, 2016), within 4e-5: `Φ(x) - ½` is an odd polynomial on ±4.5, fitted
-/// for the least largest error of the product. The result is quantised to steps of about 0.02 anyway.
+/// GELU, `x Φ(x)` (Hendrycks and Gimpel, 2016), with an error of at most 4e-5: `Φ(x) - ½` is an odd polynomial on ±4.5,
+/// fitted to minimise the largest error of the product. The result is quantised to steps of about 0.02 anyway.
 #[inline(always)]
 pub(super) fn gelu<A: Arithmetic>(x: f32) -> f32 {
     const TERMS: [f32; 9] = [
@@ -112,9 +112,8 @@ pub(super) fn gelu<A: Arithmetic>(x: f32) -> f32 {
     x * smaller(larger(multiply_add::<A>(value, bounded, 0.5), 0.0), 1.0)
 }
 
-/// Replaces every row of `values` by the layer norm (Ba et al., 2016) of the sum of it and the same row of
-/// `added`; `values` may also stand alone with `added` empty. Rows are `stride` apart and as wide as `factors`; what
-/// stands between them stays as it is.
+/// Replaces every row of `values` by the layer norm (Ba et al., 2016) of its sum with the same row of `added`; `added` may
+/// be empty. Rows are `stride` apart and as wide as `factors`; the gaps between them stay unchanged.
 #[inline(always)]
 pub(super) fn normalize_rows<A: Arithmetic>(
     _: A,
@@ -146,7 +145,7 @@ pub(super) fn normalize_rows<A: Arithmetic>(
     }
 }
 
-/// Turns scores into weights that aren't yet divided by their sum; returns one over the sum.
+/// Turns scores into unnormalised weights; returns the reciprocal of their sum.
 #[inline(always)]
 pub(super) fn soften<A: Arithmetic>(scores: &mut [f32]) -> f32 {
     let highest = maximum(scores);

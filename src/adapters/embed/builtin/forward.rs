@@ -1,4 +1,4 @@
-//! The encoder's layers on concatenated texts, and the memory they work in.
+//! The encoder's layers over concatenated texts, and their buffers.
 
 use super::{
     attention::AttentionScratch,
@@ -8,10 +8,10 @@ use super::{
     weights::{MatrixLayout, NormLayout, Pooling, Weights, Widths},
 };
 
-/// Rows that the wide part of a layer takes at once, so that its values stay in the second-level cache.
+/// Rows per block in the wide part of a layer, so that its values fit in the L2 cache.
 const BLOCK: usize = 96;
 
-/// The vectors beside a matrix, aligned for the kernels.
+/// The vectors of a matrix, aligned for the kernels.
 struct MatrixVectors {
     scales: Vec<f32>,
     sums: Vec<f32>,
@@ -39,7 +39,7 @@ pub(super) struct Model {
     layers: Vec<LayerVectors>,
 }
 
-/// Memory for one pass, used again by the next; about 2.6 MB after a text of 256 tokens.
+/// Buffers of one pass, reused by the next; about 2.6 MB after a text of 256 tokens.
 #[derive(Default)]
 pub(super) struct Scratch {
     rows: Vec<f32>,
@@ -70,8 +70,8 @@ impl Model {
         Self { layers: layers.collect(), embedding_norm: norm(&weights.layout.embedding_norm), weights }
     }
 
-    /// Encodes texts that follow one another in `ids`, `lengths` tokens each; appends one unit vector per
-    /// text to `output`. No value depends on a neighbouring text.
+    /// Encodes the texts in `ids`, one after another, `lengths` tokens each; appends one unit vector per text to `output`.
+    /// No value depends on a neighbouring text.
     pub(super) fn forward(&self, processor: Processor, ids: &[u32], lengths: &[usize], scratch: &mut Scratch, output: &mut Vec<Vec<f32>>) {
         let config = &self.weights.config;
         let epsilon = config.epsilon;
@@ -94,7 +94,7 @@ impl Model {
                 processor.attend(text, mixed_width, heads, attention, mixed);
                 start += length;
             }
-            // The projected values are spent, so that their memory takes the next results.
+            // The projected values are no longer needed, so their memory is reused.
             let result = &mut projected[..rows.len()];
             processor.quantize_rows(mixed, mixed_width, quantized);
             processor.linear(quantized, self.matrix(&layout.project, &layer.project), Activation::None, result);
@@ -134,7 +134,7 @@ impl Model {
         rows.clear();
         let places = lengths.iter().flat_map(|length| 0..*length);
         for (id, place) in ids.iter().zip(places) {
-            // Ids come from a table in the file, which may be damaged where it wasn't verified.
+            // Ids come from a table in the file, which may be damaged if it wasn't verified.
             let id = (*id as usize).min(scales.len() - 1);
             let scale = f32::from_le_bytes(scales[id]);
             let word = &words[id * width..(id + 1) * width];
@@ -155,7 +155,7 @@ fn pool(rows: &[f32], width: usize, hidden: usize, pooling: Pooling) -> Vec<f32>
         }
     };
     match pooling {
-        // The norm is taken afterwards, so that the sum does as well as the mean.
+        // The vector is normalised afterwards, so the sum works as well as the mean.
         Pooling::Mean => fold(|sum, value| *sum += value),
         Pooling::Max => fold(|largest, value| *largest = largest.max(value)),
         Pooling::First => {}

@@ -1,9 +1,8 @@
-//! The instruction sets: which there are, the inner products on each, and the way into them.
+//! Instruction sets: detection, inner products, and the way into them.
 //!
-//! This is the one module with `unsafe`. It has two kinds: entering a function compiled for an instruction
-//! set, which a token type proves to be there, and vector loads and stores, which go through arrays of the
-//! right size. Absent: NEON's dot product, whose intrinsic isn't stable in Rust 1.95; `AArch64` takes the
-//! portable path.
+//! This is the only module with `unsafe`, of two kinds. One is calling a function compiled for an instruction set; a token
+//! type proves its presence. The other is vector loads and stores, which go through arrays of the right size. Absent:
+//! NEON's dot product, whose intrinsic isn't stable in Rust 1.95; `AArch64` takes the portable path.
 #![expect(unsafe_code, reason = "SIMD loads, stores and calls into functions compiled for an instruction set")]
 
 #[cfg(target_arch = "x86_64")]
@@ -26,9 +25,9 @@ use super::{
 pub enum Kernel {
     /// AVX-512 with `vpdpbusd`: 8-bit activations.
     Vnni,
-    /// AVX2 and FMA: 7-bit activations, since `vpmaddubsw` would saturate with 8.
+    /// AVX2 and FMA: 7-bit activations, because `vpmaddubsw` would saturate with 8.
     Avx2,
-    /// Plain Rust, any processor: 8-bit activations.
+    /// Plain Rust for any processor: 8-bit activations.
     Portable,
 }
 
@@ -39,7 +38,7 @@ impl Kernel {
         Self::available()[0]
     }
 
-    /// All code paths that this processor can take, the fastest first; never empty.
+    /// All code paths that this processor supports, the fastest first; never empty.
     #[must_use]
     pub fn available() -> Vec<Self> {
         let all = [Self::Vnni, Self::Avx2, Self::Portable];
@@ -78,11 +77,11 @@ impl Kernel {
     }
 }
 
-/// Proof that the processor has AVX-512 with VNNI; made only by [`Processor::new`].
+/// Proof that the processor has AVX-512 with VNNI; only [`Processor::new`] creates it.
 #[derive(Clone, Copy)]
 struct Vnni(());
 
-/// Proof that the processor has AVX2 and FMA; made only by [`Processor::new`].
+/// Proof that the processor has AVX2 and FMA; only [`Processor::new`] creates it.
 #[derive(Clone, Copy)]
 struct Avx2(());
 
@@ -90,7 +89,7 @@ struct Avx2(());
 #[derive(Clone, Copy)]
 struct Portable;
 
-/// A code path that this processor has been found to support.
+/// A code path that this processor supports.
 #[derive(Clone, Copy)]
 pub(super) struct Processor(Path);
 
@@ -102,7 +101,7 @@ enum Path {
 }
 
 impl Processor {
-    /// Checks that `kernel` can run here.
+    /// Checks that this processor supports `kernel`.
     pub(super) fn new(kernel: Kernel) -> Result<Self, ModelError> {
         if !kernel.is_available() {
             return Err(ModelError::Kernel(kernel.name()));
@@ -123,7 +122,7 @@ impl Processor {
     }
 }
 
-/// Compiles a generic function once per instruction set and chooses among the copies.
+/// Compiles a generic function once per instruction set and dispatches among the copies.
 macro_rules! dispatched {
     ($($(#[$comment:meta])* fn $name:ident = $module:ident($($argument:ident: $type:ty),+ $(,)?);)+) => {
         impl Processor {
@@ -224,11 +223,11 @@ impl Arithmetic for Avx2 {
     }
 }
 
-/// A function of its own, since inlined into the loops around it it isn't vectorised.
+/// A separate function, because it isn't vectorised when inlined into its loops.
 #[inline(never)]
 fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
-    // Pairs of products of 16-bit numbers, over plain arrays: the form that compilers turn into the
-    // multiply-add instruction that most vector units have. Two sums per output are joined at the end.
+    // Pairs of 16-bit products over plain arrays: compilers turn this form into the multiply-add instruction of most vector
+    // units. The two sums per output are joined at the end.
     let mut pairs = [[0i32; PANEL * 2]; R];
     for (weights, rows) in panel.iter().zip(rows.as_chunks::<R>().0) {
         let mut wide = [0i16; 128];
@@ -251,7 +250,7 @@ fn multiply_portable<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [
     pairs.map(|pairs| std::array::from_fn(|output| pairs[output * 2] + pairs[output * 2 + 1]))
 }
 
-/// 12 rows × 32 outputs are 24 of the 32 registers; two more hold weights, one an activation.
+/// 12 rows × 32 outputs use 24 of the 32 registers; two more hold weights, one an activation.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
@@ -277,7 +276,7 @@ fn multiply_vnni<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32
     output
 }
 
-/// 4 rows × 16 outputs are 8 of the 16 registers, so that a panel is read in two halves.
+/// 4 rows × 16 outputs use 8 of the 16 registers, so a panel is read in two halves.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn multiply_avx2<const R: usize>(panel: &[[u8; 128]], rows: &[[u8; 4]]) -> [[i32; PANEL]; R] {
@@ -315,7 +314,7 @@ fn load_512(bytes: &[u8; 64]) -> __m512i {
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-/// Brings in the weights that come later: the processor's own prefetching stops at the end of every page.
+/// Prefetches later weights: the hardware prefetcher stops at page boundaries.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn prefetch(weights: &[u8; 64]) {
@@ -346,7 +345,7 @@ fn product_portable<const R: usize>(left: &[f32], left_stride: usize, right: &[f
     sums
 }
 
-/// 6 rows are 6 sums in registers, one more holds the columns.
+/// 6 rows use 6 registers for sums; one more holds the columns.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn product_512<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {
@@ -369,7 +368,7 @@ fn product_512<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], 
     output
 }
 
-/// 6 rows x 16 columns are 12 of the 16 registers, two more hold the columns, one a factor.
+/// 6 rows × 16 columns use 12 of the 16 registers; two more hold the columns, one a factor.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn product_256<const R: usize>(left: &[f32], left_stride: usize, right: &[f32], right_stride: usize, depth: usize) -> [[f32; 16]; R] {

@@ -1,4 +1,4 @@
-//! A linear layer on quantised rows: all panels over all tiles, then back to floats.
+//! A linear layer over quantised rows: all panels over all tiles, then back to floats.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::{
     quantize::{GROUP, PANEL, Quantized},
 };
 
-/// A packed matrix with the vectors beside it; `panels` is borrowed from the weights file.
+/// A packed matrix with its vectors; `panels` is borrowed from the weights file.
 #[derive(Clone, Copy)]
 pub(super) struct Matrix<'a> {
     pub(super) panels: &'a [u8],
@@ -16,7 +16,7 @@ pub(super) struct Matrix<'a> {
     pub(super) bias: &'a [f32],
 }
 
-/// What follows the layer.
+/// The activation function after the layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Activation {
@@ -26,8 +26,8 @@ pub(super) enum Activation {
     Relu,
 }
 
-/// Cuts `rows` into tiles of at most `tile` rows whose sizes differ by one at most, since a tile of one row
-/// would waste most of what it loads.
+/// Splits `rows` into tiles of at most `tile` rows with nearly equal sizes, because a tile of one row would waste most of
+/// its loads.
 pub(super) fn tile_bounds(rows: usize, tile: usize) -> impl Iterator<Item = Range<usize>> {
     let count = rows.div_ceil(tile).max(1);
     let bound = move |index: usize| index * (rows / count) + index.min(rows % count);
@@ -77,7 +77,7 @@ pub(super) fn linear<A: Arithmetic>(arithmetic: A, input: &Quantized, matrix: Ma
     }
 }
 
-/// From integer sums of one panel to floats.
+/// Converts the integer sums of one panel to floats.
 struct Epilogue<'a> {
     scales: &'a [f32],
     sums: &'a [f32],

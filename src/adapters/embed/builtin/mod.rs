@@ -1,11 +1,10 @@
-//! A BERT encoder of our own on int8 weights: the built-in models, and those of a folder.
+//! A BERT encoder on int8 weights, for the built-in models and those of a folder.
 //!
-//! It is on the path of every message, which is why it exists: no runtime measured was as fast, and it needs
-//! neither a native library nor a download. `weights` is the file, `import` makes it from a model folder,
-//! `tokenize` and `vocabulary` turn text into ids, `forward` runs the layers with `quantize`, `linear`,
-//! `attention` and `float`, and `kernels` holds the instruction sets. Deliberately absent: any other
-//! architecture, training, GPUs; other models come over an OpenAI-compatible endpoint. Sizes that the kernels do not take
-//! are rounded up with zeros at import.
+//! It is on the path of every message. No measured runtime was as fast, and it needs neither a native library nor a
+//! download. `weights` is the file, `import` creates it from a model folder, `tokenize` and `vocabulary` turn text into
+//! ids, `forward` runs the layers with `quantize`, `linear`, `attention` and `float`, and `kernels` contains the
+//! instruction sets. Deliberately absent: other architectures, training, GPUs. Use an OpenAI-compatible endpoint for other
+//! models. Unsupported sizes are padded with zeros at import.
 
 #![expect(clippy::inline_always, reason = "the generic parts must be compiled anew inside each instruction set's function")]
 
@@ -46,12 +45,12 @@ use weights::Weights;
 
 use crate::settings::BuiltinModel;
 
-/// Tokens that one pass takes at most, unless a single text is longer.
+/// Most tokens per pass, unless a single text is longer.
 const PASS: usize = 128;
-/// Above so many texts the passes are spread over the cores: that is indexing, not a message.
+/// With more texts than this, the passes are spread over the cores: that is indexing, not a message.
 const ALONE: usize = 32;
 
-/// Bytes on the boundary of a cache line, so that no load of a kernel touches two.
+/// Bytes aligned to a cache line, so that no kernel load crosses two.
 #[repr(C, align(64))]
 struct Aligned<T: ?Sized>(T);
 
@@ -60,24 +59,24 @@ static TOOLSIEVE_MINILM: &Aligned<[u8]> =
 static ALL_MINILM_L6_V2: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/all-MiniLM-L6-v2.int8.bin")));
 
-/// A sentence encoder. Cheap to share behind an `Arc`; all methods take `&self`.
+/// A sentence encoder. Cheap to share in an `Arc`; all methods take `&self`.
 pub struct Encoder {
     model: Model,
     processor: Processor,
     model_id: String,
-    /// At most one scratch memory per core is kept.
+    /// At most one set of buffers per core.
     spare: Mutex<Vec<Scratch>>,
     cores: usize,
 }
 
 impl Encoder {
-    /// An encoder compiled into this program: six layers, 384 dimensions, 256 tokens.
+    /// A compiled-in encoder: six layers, 384 dimensions, 256 tokens.
     ///
-    /// Its weights stay mapped from the program file, and those of the other model are never read. Their checksums are
-    /// held by a test, not at every start.
+    /// Its weights stay mapped from the program file, and those of the other model are never read. A test verifies their
+    /// checksums instead of every start.
     ///
     /// # Errors
-    /// When the program was built with weights of another version.
+    /// The program was built with weights of another version.
     pub fn built_in(model: BuiltinModel) -> Result<Self, ModelError> {
         let weights = match model {
             BuiltinModel::ToolsieveMinilm => TOOLSIEVE_MINILM,
@@ -86,10 +85,10 @@ impl Encoder {
         Self::new(Weights::read(Cow::Borrowed(&weights.0), false)?)
     }
 
-    /// An encoder from the bytes of a weights file, as made by [`import()`]; verifies the checksum.
+    /// An encoder from the bytes of a weights file, as created by [`import()`]; verifies the checksum.
     ///
     /// # Errors
-    /// When the bytes aren't a whole, undamaged weights file of this version.
+    /// The bytes aren't a complete, undamaged weights file of this version.
     pub fn from_bytes(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Self, ModelError> {
         Self::new(Weights::read(bytes.into(), true)?)
     }
@@ -97,7 +96,7 @@ impl Encoder {
     /// An encoder from a sentence-transformers folder; `name` becomes the start of the model's id.
     ///
     /// # Errors
-    /// As [`import()`].
+    /// Like [`import()`].
     pub fn from_folder(folder: &Path, name: &str, prompts: &PromptOverrides) -> Result<Self, ImportError> {
         let bytes = import::import_prompted(folder, name, prompts)?;
         Ok(Self::new(Weights::read(bytes.into(), false)?)?)
@@ -116,7 +115,7 @@ impl Encoder {
     /// The same encoder on a given code path, for tests and comparisons.
     ///
     /// # Errors
-    /// When this processor lacks the instructions.
+    /// This processor lacks the instructions.
     pub fn with_kernel(mut self, kernel: Kernel) -> Result<Self, ModelError> {
         self.processor = Processor::new(kernel)?;
         Ok(self)
@@ -128,7 +127,7 @@ impl Encoder {
         self.processor.kernel()
     }
 
-    /// Name and weights of the model: changes whenever its vectors do, so that it can be a cache key.
+    /// Name and weights of the model. Changes whenever its vectors do, so it can be a cache key.
     #[must_use]
     pub fn model_id(&self) -> &str {
         &self.model_id
@@ -140,13 +139,13 @@ impl Encoder {
         self.model.weights.config.hidden
     }
 
-    /// The number of tokens of a text that count, `[CLS]` and `[SEP]` included; what follows is cut off.
+    /// The most tokens of a text, including `[CLS]` and `[SEP]`; the rest is cut off.
     #[must_use]
     pub fn maximum_tokens(&self) -> usize {
         self.model.weights.config.positions
     }
 
-    /// What the model wants in front of a text; the caller puts it there.
+    /// The model's prefixes for texts; the caller adds them.
     #[must_use]
     pub fn prompts(&self) -> &Prompts {
         &self.model.weights.config.prompts
@@ -160,16 +159,16 @@ impl Encoder {
         ids
     }
 
-    /// The tokens of the vocabulary in the order of their ids.
+    /// The vocabulary, ordered by id.
     pub fn vocabulary(&self) -> impl Iterator<Item = &str> {
         let Weights { bytes, config, layout, .. } = &self.model.weights;
         Vocabulary::new(bytes, layout, config.longest_token).tokens()
     }
 
-    /// One vector of [`Self::dimension`] values and length 1 per text, in the order of the texts.
+    /// One unit vector of [`Self::dimension`] values per text, in order.
     ///
-    /// A text's vector is the same, to the bit, whatever stands beside it. Up to 32 texts are encoded on the
-    /// calling thread; more are spread over the cores.
+    /// A text's vector is bit-identical in every batch. Up to 32 texts are encoded on the calling thread; more are spread
+    /// over the cores.
     #[must_use]
     pub fn encode(&self, texts: &[&str]) -> Vec<Vec<f32>> {
         let mut ids = Vec::new();
@@ -225,7 +224,7 @@ impl Encoder {
     }
 
     fn spare(&self) -> std::sync::MutexGuard<'_, Vec<Scratch>> {
-        // The list is whole at every moment, so that a panic elsewhere doesn't spoil it.
+        // The list is always complete, so a panic elsewhere doesn't corrupt it.
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -242,7 +241,7 @@ struct Pass<'a> {
     lengths: &'a [usize],
 }
 
-/// Cuts texts that follow one another into passes of at most [`PASS`] tokens, one text at least.
+/// Splits adjacent texts into passes of at most [`PASS`] tokens, with at least one text each.
 fn passes<'a>(mut ids: &'a [u32], mut lengths: &'a [usize]) -> Vec<Pass<'a>> {
     let mut passes = Vec::new();
     while let Some(first) = lengths.first() {

@@ -1,10 +1,9 @@
-//! Floats to bytes: weights once at import, activations at every matrix.
+//! Quantises floats to bytes: weights once at import, activations at every matrix.
 //!
-//! Weights are symmetric int8 with one factor per output; activations are asymmetric u8 with one factor and
-//! one minimum per row, so that `x ≈ minimum + scale × q`. Then
-//! `Σ x·w ≈ scale × Σ q·w + minimum × Σ w`, and the last sum is known at import. The scheme is the one of
-//! Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
-//! Inference" (2018), with the rows' ranges found as they come.
+//! Weights are symmetric int8 with one factor per output. Activations are asymmetric u8 with one factor and one minimum per
+//! row, so that `x ≈ minimum + scale × q`. Then `Σ x·w ≈ scale × Σ q·w + minimum × Σ w`, and the last sum is known at
+//! import. The scheme is that of Jacob et al., "Quantization and Training of Neural Networks for Efficient
+//! Integer-Arithmetic-Only Inference" (2018), with row ranges computed at run time.
 
 use super::{
     float::{Arithmetic, maximum, minimum},
@@ -13,11 +12,10 @@ use super::{
 
 /// Outputs in a panel of packed weights.
 pub(super) const PANEL: usize = 32;
-/// Inputs that a kernel multiplies and adds at once.
+/// Inputs that a kernel multiplies and adds in one step.
 pub(super) const GROUP: usize = 4;
 
-/// Rows of activations as the kernels read them: tile by tile, within a tile group by group of four inputs,
-/// within a group row by row.
+/// Activation rows in kernel order: by tile, then by group of four inputs, then by row.
 #[derive(Default)]
 pub(super) struct Quantized {
     pub(super) bytes: Vec<u8>,
@@ -74,10 +72,10 @@ fn quantize_row<A: Arithmetic>(_: A, row: &[f32], output: &mut [u8]) -> (f32, f3
 
 /// A matrix ready to be written.
 pub(super) struct PackedMatrix {
-    /// Panels of 32 outputs, in each of them group by group of four inputs, in a group output by output.
+    /// Panels of 32 outputs; within a panel by group of four inputs, then by output.
     pub(super) panels: Vec<u8>,
     pub(super) scales: Vec<f32>,
-    /// For each output the sum of its dequantised weights.
+    /// Per output, the sum of its dequantised weights.
     pub(super) sums: Vec<f32>,
 }
 

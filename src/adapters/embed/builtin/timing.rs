@@ -1,4 +1,4 @@
-//! Times of single texts and of a batch, for `toolsieve bench embed` and the comparison with other runtimes.
+//! Timings of single texts and of a batch, for `toolsieve bench embed` and comparisons with other runtimes.
 
 use std::time::Instant;
 
@@ -6,20 +6,20 @@ use serde::Serialize;
 
 use super::Encoder;
 
-/// What was measured; times are wall-clock.
+/// The measurements; wall-clock times.
 #[derive(Clone, Debug, Serialize)]
 pub struct TextTimes {
     /// The model's id.
     pub model: String,
     /// The code path.
     pub kernel: &'static str,
-    /// For each text its tokens, `[CLS]` and `[SEP]` included.
+    /// Tokens per text, including `[CLS]` and `[SEP]`.
     pub tokens: Vec<usize>,
-    /// For each round the milliseconds of each text, encoded alone on one thread.
+    /// Per round, the milliseconds of each text, encoded alone on one thread.
     pub milliseconds: Vec<Vec<f64>>,
 }
 
-/// Encodes every text alone on the calling thread, `rounds` times after one round that isn't counted.
+/// Encodes every text alone on the calling thread, for `rounds` rounds after an unmeasured warm-up.
 #[must_use]
 pub fn time_texts(encoder: &Encoder, texts: &[&str], rounds: usize) -> TextTimes {
     let round = || {

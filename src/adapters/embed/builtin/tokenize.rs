@@ -1,20 +1,19 @@
-//! `WordPiece` as BERT does it, straight from the vocabulary tables of the weights file.
+//! BERT's `WordPiece` tokenizer, directly on the vocabulary tables of the weights file.
 //!
-//! Sources: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), and Wu et al.,
-//! "Google's Neural Machine Translation System" (2016) for `WordPiece`. Our own because the `tokenizers` crate
-//! keeps several MB of maps and takes tens of microseconds a query; a test holds the two equal.
-//! Deliberately absent: special tokens written out in a text (`[SEP]`) are ordinary characters here, so that
-//! no text can steer the model with them.
+//! Sources: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers" (2019), and Wu et al., "Google's Neural
+//! Machine Translation System" (2016) for `WordPiece`. A custom implementation, because the `tokenizers` crate keeps
+//! several MB of maps and takes tens of microseconds per query. A test checks that both are equal. Deliberately absent:
+//! special tokens in a text (`[SEP]`) are ordinary characters, so that no text can control the model with them.
 
 use unicode_categories::UnicodeCategories;
 use unicode_normalization::UnicodeNormalization;
 
 use super::vocabulary::{LONGEST_TOKEN, PrefixHash, Vocabulary};
 
-/// A word of more characters than this is unknown, as in BERT.
+/// A longer word, in characters, is unknown, as in BERT.
 pub(super) const LONGEST_WORD: usize = 100;
 
-/// The ids that frame a text or stand for an unknown word.
+/// The ids that frame a text or replace an unknown word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct SpecialTokens {
     pub(super) classify: u32,
@@ -22,19 +21,19 @@ pub(super) struct SpecialTokens {
     pub(super) unknown: u32,
 }
 
-/// What is done to a text before it is cut; the default is that of uncased BERT.
+/// Normalisation before splitting; the default is that of uncased BERT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Normalization {
-    /// Capital letters stay.
+    /// Keep upper case.
     pub(super) keep_case: bool,
-    /// Accents stay, and so do composed characters.
+    /// Keep accents and composed characters.
     pub(super) keep_accents: bool,
-    /// Chinese characters that follow one another are one word.
+    /// Treat consecutive Chinese characters as one word.
     pub(super) join_ideographs: bool,
 }
 
-/// Appends the ids of `text` to `ids`, framed by `[CLS]` and `[SEP]`, at most `limit` with both. What does
-/// not fit is cut off unread. Returns how many ids were added, at least 2.
+/// Appends the ids of `text` to `ids`, framed by `[CLS]` and `[SEP]`, at most `limit` including both. The rest of the text
+/// is not read. Returns the number of added ids, at least 2.
 pub(super) fn tokenize(
     text: &str,
     vocabulary: Vocabulary<'_>,
@@ -76,7 +75,7 @@ struct Words<'a, 'b> {
     vocabulary: Vocabulary<'a>,
     special: SpecialTokens,
     ids: &'b mut Vec<u32>,
-    /// `ids` may grow to this length.
+    /// The maximum length of `ids`.
     end: usize,
     word: Vec<u8>,
     characters: usize,
@@ -108,7 +107,7 @@ impl Words<'_, '_> {
         }
     }
 
-    /// Cuts the word greedily into the longest pieces of the vocabulary.
+    /// Splits the word greedily into the longest pieces of the vocabulary.
     fn finish_word(&mut self) {
         if self.characters == 0 {
             return;
@@ -135,7 +134,7 @@ impl Words<'_, '_> {
     }
 }
 
-/// The longest token that `rest` begins with, and its length in bytes.
+/// The longest token at the start of `rest`, and its length in bytes.
 fn longest_piece(vocabulary: Vocabulary<'_>, rest: &[u8], continuation: bool) -> Option<(u32, usize)> {
     let mut hashes = [PrefixHash::start(continuation); LONGEST_TOKEN];
     let mut hash = PrefixHash::start(continuation);
@@ -144,7 +143,7 @@ fn longest_piece(vocabulary: Vocabulary<'_>, rest: &[u8], continuation: bool) ->
         hash = hash.push(*byte);
         *slot = hash;
     }
-    // A prefix that ends inside a character can't equal a token, which is whole text.
+    // A prefix that ends inside a character can't equal a token, because tokens are valid text.
     (1..=longest).rev().find_map(|length| {
         let id = vocabulary.find(&rest[..length], continuation, hashes[length - 1])?;
         Some((id, length))
@@ -169,7 +168,7 @@ fn is_punctuation(character: char) -> bool {
     if character.is_ascii() { character.is_ascii_punctuation() } else { !character.is_alphanumeric() && character.is_punctuation() }
 }
 
-/// Chinese characters stand alone; kana and hangul don't.
+/// Chinese characters are separate words; kana and hangul aren't.
 fn is_ideograph(character: char) -> bool {
     matches!(character,
         '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}'

@@ -1,13 +1,13 @@
-//! The vocabulary as it lies in the weights file: text, offsets and a hash table, all read in place.
+//! The vocabulary in the weights file: text, offsets and a hash table, all read in place.
 //!
-//! A `HashMap` of 30,522 strings costs about 3 MB of memory of our own; a table written at import time
-//! costs none and needs no building at start.
+//! A `HashMap` of 30,522 strings would take about 3 MB of heap. A table written at import takes none and needs no
+//! construction at startup.
 
 use std::ops::Range;
 
 use super::weights::Layout;
 
-/// Bits of a slot that hold the token's id plus one; the bits above hold a tag of its hash.
+/// Low bits of a slot: the token's id plus one. The high bits hold a tag of its hash.
 const ID_BITS: u32 = 20;
 const ID_MASK: u32 = (1 << ID_BITS) - 1;
 /// The largest vocabulary whose ids fit in a slot.
@@ -19,12 +19,12 @@ pub(super) const LONGEST_TOKEN: usize = 64;
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// A hash of a growing prefix: FNV-1a, so that all prefixes of a word are hashed in one pass.
+/// A hash of a growing prefix: FNV-1a, so that one pass hashes all prefixes of a word.
 #[derive(Clone, Copy)]
 pub(super) struct PrefixHash(u64);
 
 impl PrefixHash {
-    /// The hash before the first byte; a continuation is looked up with its `##` in front.
+    /// The hash before the first byte; continuations are looked up with their `##`.
     pub(super) fn start(continuation: bool) -> Self {
         let empty = Self(START);
         if continuation { empty.push(b'#').push(b'#') } else { empty }
@@ -61,16 +61,16 @@ impl<'a> Vocabulary<'a> {
         Self { text: &bytes[layout.token_text.clone()], offsets: words(&layout.token_offsets), slots: words(&layout.token_slots), longest }
     }
 
-    /// The length in bytes of the longest token, `##` included.
+    /// Length in bytes of the longest token, including `##`.
     pub(super) fn longest(&self) -> usize {
         self.longest
     }
 
-    /// The id of the token `piece` (of `##piece` for a continuation), whose hash is `hash`.
+    /// The id of the token `piece` (or `##piece` for a continuation) with this hash.
     pub(super) fn find(&self, piece: &[u8], continuation: bool, hash: PrefixHash) -> Option<u32> {
         let mask = self.slots.len().checked_sub(1)?;
         let mut slot = hash.slot(mask);
-        // A damaged table may have no empty slot, so that the search is bounded by its size.
+        // A damaged table may have no empty slot, so the search is bounded by its size.
         for _ in 0..self.slots.len() {
             let entry = u32::from_le_bytes(self.slots[slot]);
             if entry == 0 {
@@ -87,7 +87,7 @@ impl<'a> Vocabulary<'a> {
         None
     }
 
-    /// All tokens in the order of their ids.
+    /// All tokens, ordered by id.
     pub(super) fn tokens(self) -> impl Iterator<Item = &'a str> {
         (0..).map_while(move |id| self.token(id)).map(|token| str::from_utf8(token).unwrap_or_default())
     }
@@ -114,13 +114,13 @@ pub(super) struct Tables {
     pub(super) longest: usize,
 }
 
-/// The number of slots for so many tokens: at most half of them are taken.
+/// The number of slots for so many tokens: at most half of them are used.
 pub(super) fn slot_count(tokens: usize) -> usize {
     (tokens * 2).next_power_of_two()
 }
 
-/// Builds the tables for `tokens` in the order of their ids. Of two equal tokens the later one is found, as
-/// in other implementations. Expects at most [`MAXIMUM_TOKENS`] tokens.
+/// Builds the tables for `tokens`, ordered by id. Of two equal tokens, the later one is found, as in other implementations.
+/// Expects at most [`MAXIMUM_TOKENS`] tokens.
 pub(super) fn build(tokens: &[&str]) -> Tables {
     let mask = slot_count(tokens.len()) - 1;
     let mut slots = vec![0u32; mask + 1];

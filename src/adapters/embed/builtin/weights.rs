@@ -1,4 +1,4 @@
-//! The weights file: a header, then sections that are used where they lie.
+//! The weights file: a header, then sections that are used in place.
 //!
 //! ```text
 //! 0    8   magic "toolsive"
@@ -9,10 +9,9 @@
 //! …        sections, each on a multiple of 64 bytes, in the order of `Layout`
 //! ```
 //!
-//! The matrices are stored as the kernels read them (panels of 32 outputs × 4 inputs, int8), the vocabulary
-//! as a hash table. A file compiled into the binary thus stays mapped from it; what is copied to the heap at
-//! load is only the vectors beside the matrices, about 0.3 MB for MiniLM-L6. Lengths follow from the
-//! configuration, so that there is no table of offsets to distrust.
+//! The matrices are stored in kernel order (panels of 32 outputs × 4 inputs, int8), the vocabulary as a hash table. So a
+//! file compiled into the binary stays mapped from it; only the vectors of the matrices are copied to the heap, about
+//! 0.3 MB for MiniLM-L6. All lengths follow from the configuration, so there is no table of offsets to validate.
 
 use std::{borrow::Cow, ops::Range};
 
@@ -29,7 +28,7 @@ use super::{
 
 pub(super) const MAGIC: &[u8; 8] = b"toolsive";
 pub(super) const VERSION: u32 = 1;
-/// Where the hashed part begins.
+/// Start of the hashed part.
 const HASHED_FROM: usize = 48;
 const ALIGNMENT: usize = 64;
 
@@ -37,27 +36,27 @@ const ALIGNMENT: usize = 64;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The file doesn't begin as a weights file does.
+    /// The file doesn't start like a weights file.
     #[error("not a weights file of this service; make one with `toolsieve model import`")]
     NotWeights,
     /// The file was written by another version of the importer.
     #[error("weights file has version {0}, this program reads version {VERSION}; import the model again")]
     Version(u32),
-    /// The file is shorter or longer than its configuration says.
+    /// The file's length differs from that in its configuration.
     #[error("weights file has {found} bytes, {expected} expected")]
     Length {
-        /// Bytes that the configuration asks for.
+        /// Bytes according to the configuration.
         expected: usize,
-        /// Bytes there are.
+        /// Actual bytes.
         found: usize,
     },
-    /// The bytes are not those that were written.
+    /// The checksum doesn't match.
     #[error("weights file is damaged: its checksum does not match")]
     Checksum,
     /// The configuration can't be read.
     #[error("weights file has an unreadable configuration")]
     Configuration(#[source] serde_json::Error),
-    /// The configuration holds a value out of range.
+    /// The configuration contains a value out of range.
     #[error("weights file has an impossible {0}")]
     Shape(&'static str),
     /// The requested code path needs instructions that this CPU lacks.
@@ -73,20 +72,20 @@ pub enum Pooling {
     Mean,
     /// The vector of the first token.
     First,
-    /// The largest value of all tokens' vectors, place by place.
+    /// The element-wise maximum over all tokens' vectors.
     Max,
 }
 
-/// What some models want in front of a text (`query: `), empty for most. The length of a text counts with it.
+/// Prefixes that some models need (`query: `), empty for most. They count towards the length of a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompts {
-    /// In front of what a user says.
+    /// Prefix of queries.
     pub query: String,
-    /// In front of what is searched.
+    /// Prefix of documents.
     pub document: String,
 }
 
-/// The shape of a model and what belongs to it, as stored in the file.
+/// The shape of a model and its metadata, as stored in the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Config {
     pub(super) name: String,
@@ -114,12 +113,12 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The sizes in the file: those of the model, rounded up with zeros to what the kernels take.
+/// The sizes in the file: those of the model, padded to those of the kernels.
 #[derive(Clone, Copy)]
 pub(super) struct Widths {
     /// A token's vector.
     pub(super) row: usize,
-    /// The heads of a token.
+    /// All heads of a token.
     pub(super) mixed: usize,
     pub(super) heads: Heads,
     /// The wide part of a layer.
@@ -137,7 +136,7 @@ impl Config {
         }
     }
 
-    /// Checks every size, so that no later arithmetic can overflow and no kernel meets a width it can't do.
+    /// Checks every size, so that later arithmetic can't overflow and every width suits the kernels.
     pub(super) fn check(&self) -> Result<(), ModelError> {
         let checks = [
             ("hidden size", (1..=4096).contains(&self.hidden)),
@@ -157,7 +156,7 @@ impl Config {
     }
 }
 
-/// Where a matrix and the vectors beside it lie.
+/// The location of a matrix and its vectors.
 #[derive(Clone, Debug)]
 pub(super) struct MatrixLayout {
     pub(super) inputs: usize,
@@ -167,14 +166,14 @@ pub(super) struct MatrixLayout {
     pub(super) bias: Range<usize>,
 }
 
-/// Where a layer norm's factors and offsets lie.
+/// The location of a layer norm's factors and offsets.
 #[derive(Clone, Debug)]
 pub(super) struct NormLayout {
     pub(super) factors: Range<usize>,
     pub(super) offsets: Range<usize>,
 }
 
-/// Where a transformer layer lies.
+/// The location of a transformer layer.
 #[derive(Clone, Debug)]
 pub(super) struct LayerLayout {
     pub(super) attend: MatrixLayout,
@@ -185,7 +184,7 @@ pub(super) struct LayerLayout {
     pub(super) output_norm: NormLayout,
 }
 
-/// Where everything lies, in bytes from the start of the file.
+/// The location of every section, in bytes from the start of the file.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) token_offsets: Range<usize>,
@@ -231,7 +230,7 @@ impl Cursor {
 }
 
 impl Layout {
-    /// The sections of a file whose configuration, checked before, takes `header` bytes.
+    /// The sections of a file with a validated configuration of `header` bytes.
     pub(super) fn new(config: &Config, header: usize) -> Self {
         let mut cursor = Cursor(HASHED_FROM + header);
         let hidden = config.hidden;
@@ -267,8 +266,8 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// Reads the header; with `verify` the whole file is hashed, which takes about 15 ms for MiniLM-L6 and
-    /// brings all of it into memory.
+    /// Reads the header. `verify` hashes the whole file, which takes about 15 ms for MiniLM-L6 and loads all of it into
+    /// memory.
     pub(super) fn read(bytes: Cow<'static, [u8]>, verify: bool) -> Result<Self, ModelError> {
         let Some((head, rest)) = bytes.split_first_chunk::<HASHED_FROM>() else {
             return Err(ModelError::NotWeights);
@@ -306,7 +305,7 @@ impl Weights {
     }
 }
 
-/// Writes the header in front of `sections`, which `fill` places according to the layout.
+/// Writes the header and the sections, which `fill` writes according to the layout.
 pub(super) fn assemble<E: From<ModelError>>(config: &Config, fill: impl FnOnce(&Layout, &mut [u8]) -> Result<(), E>) -> Result<Vec<u8>, E> {
     config.check()?;
     let text = serde_json::to_vec(config).map_err(ModelError::Configuration)?;

@@ -1,5 +1,5 @@
-//! One HTTP exchange with an endpoint. Not over `async-openai`, whose errors lose `Retry-After` and whose answers know
-//! neither base64 nor a missing `index`.
+//! One HTTP exchange with an endpoint. It does not use `async-openai`, whose errors lose `Retry-After` and whose response
+//! types support neither base64 nor a missing `index`.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use super::fault::{AnswerFault, Fault};
 use super::wire::{self, Role};
 use crate::settings::EndpointSettings;
 
-/// Bytes of a vector of 8,192 numbers as JSON, and of what stands around the vectors.
+/// Size of a vector of 8,192 numbers as JSON, and of everything around the vectors.
 const LONGEST_VECTOR: usize = 256 << 10;
 const LONGEST_FRAME: usize = 1 << 20;
 
-/// Asks for the vectors of these texts, once.
+/// Requests the vectors of these texts, once.
 pub(super) async fn ask(
     client: &Client,
     settings: &EndpointSettings,
@@ -44,7 +44,7 @@ fn headers(settings: &EndpointSettings) -> HeaderMap {
     headers
 }
 
-/// The text of the error is dropped: it holds the address.
+/// The error's text is dropped, because it contains the address.
 fn kind(error: &reqwest::Error) -> Fault {
     if error.is_timeout() { Fault::Timeout } else { Fault::Unreachable }
 }
@@ -62,7 +62,7 @@ fn refusal(response: &Response) -> Option<Fault> {
     }
 }
 
-/// Only seconds: the other form, a date, is not what these endpoints send.
+/// Only seconds: these endpoints don't send the date form.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds: f64 = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Duration::try_from_secs_f64(seconds).ok()

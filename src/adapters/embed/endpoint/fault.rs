@@ -1,4 +1,4 @@
-//! Why an endpoint brought no vectors. Holds nothing of what was sent or answered: at worst that is the key.
+//! Why an endpoint returned no vectors. Contains nothing of the request or response, which might include the key.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ pub(super) enum Fault {
     Unreachable,
     #[error("the endpoint did not answer in time")]
     Timeout,
-    #[error("the endpoint refused the key")]
+    #[error("the endpoint rejected the key")]
     Unauthorized,
-    #[error("the endpoint had too many requests")]
+    #[error("the endpoint's rate limit was exceeded")]
     RateLimited(Option<Duration>),
     #[error("the endpoint failed with HTTP status {0}")]
     Server(u16, Option<Duration>),
-    #[error("the endpoint has no such model, or it is another kind of address (HTTP status 404)")]
+    #[error("the endpoint has no such model, or the URL is wrong (HTTP status 404)")]
     NotFound,
-    #[error("the endpoint refused the request with HTTP status {0}")]
+    #[error("the endpoint rejected the request with HTTP status {0}")]
     Refused(u16),
     #[error("the endpoint's answer was {0}")]
     Answer(#[from] AnswerFault),
@@ -24,22 +24,22 @@ pub(super) enum Fault {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AnswerFault {
-    #[error("no list of embeddings")]
+    #[error("not a list of embeddings")]
     NoEmbeddings,
-    #[error("longer than vectors are")]
+    #[error("too long")]
     TooLong,
     #[error("{found} vectors for {expected} texts")]
     Count { expected: usize, found: usize },
-    #[error("in an order that its own numbers contradict")]
+    #[error("inconsistent: the order contradicts the index numbers")]
     Order,
-    #[error("vectors of {found} values where {expected} are expected; if its model was changed, restart the service")]
+    #[error("vectors of {found} values instead of {expected}; if its model has changed, restart the service")]
     Dimension { expected: usize, found: usize },
-    #[error("a vector without a direction: all zeros, or not finite")]
+    #[error("a vector of zeros or with non-finite values")]
     NoDirection,
 }
 
 impl Fault {
-    /// Whether the same request may succeed later.
+    /// Whether a retry may succeed.
     pub(super) fn may_pass(self) -> bool {
         matches!(self, Self::Unreachable | Self::Timeout | Self::RateLimited(_) | Self::Server(..))
     }
@@ -49,7 +49,7 @@ impl Fault {
         self.may_pass() || matches!(self, Self::Unauthorized | Self::NotFound)
     }
 
-    /// How long the endpoint wants to be left alone.
+    /// The pause that the endpoint asked for.
     pub(super) fn retry_after(self) -> Option<Duration> {
         match self {
             Self::RateLimited(wait) | Self::Server(_, wait) => wait,

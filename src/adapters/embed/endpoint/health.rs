@@ -1,4 +1,4 @@
-//! Whether an endpoint answers, as it was last seen, and who wants to know.
+//! The last known health of an endpoint, with notifications.
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -7,7 +7,7 @@ use super::fault::Fault;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Not asked yet.
+    /// No request yet.
     Unknown,
     Answers,
     Fails(Fault),
@@ -15,9 +15,9 @@ enum State {
 
 pub(super) struct Health {
     state: Mutex<State>,
-    /// Wakes who asks it again.
+    /// Wakes the background probe.
     failed: Notify,
-    /// How often it has begun to answer.
+    /// Counts recoveries.
     recoveries: watch::Sender<u64>,
 }
 
@@ -39,15 +39,15 @@ impl Health {
             self.recoveries.send_modify(|count| *count += 1);
         }
         if let State::Fails(fault) = before {
-            tracing::info!(after = %fault, "the embedder answers again");
+            tracing::info!(after = %fault, "the embedder is available again");
         }
     }
 
-    /// Notes the failure, says it once and wakes who asks again.
+    /// Records the failure, logs it once and wakes the background probe.
     pub(super) fn fails(&self, fault: Fault) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Fails(fault));
         if !matches!(before, State::Fails(_)) {
-            tracing::warn!(reason = %fault, "the embedder fails; tools are found by their words alone until it answers");
+            tracing::warn!(reason = %fault, "the embedder is unavailable; search is lexical only until it recovers");
         }
         self.failed.notify_one();
     }

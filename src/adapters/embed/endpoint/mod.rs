@@ -1,8 +1,8 @@
-//! The port over an OpenAI-compatible endpoint.
+//! The embedder port over an OpenAI-compatible endpoint.
 //!
-//! A message waits for it once and briefly; after a failure no message asks it again until a probe in the background has
-//! had an answer. Texts of tools are patient: they are sent in batches, again after 429, 5xx and silence, as
-//! `Retry-After` says or later each time.
+//! A message waits for it once and briefly. After a failure, messages skip it until a background probe has succeeded. Texts
+//! of tools are sent in batches and retried after 429, 5xx and timeouts, after the `Retry-After` time or with increasing
+//! pauses.
 
 mod fault;
 mod health;
@@ -29,26 +29,26 @@ use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{EmbedError, Embedder};
 use crate::settings::EndpointSettings;
 
-/// Requests of one call under way at once.
+/// Concurrent requests of one call.
 const AT_ONCE: usize = 4;
-/// Characters of a text that are sent: about 2,000 tokens of English, within what every model takes.
+/// Most characters sent per text: about 2,000 tokens of English, which every model accepts.
 const LONGEST_TEXT: usize = 8_000;
-/// A text that is refused is not cut shorter.
+/// A rejected text is not cut below this length.
 const SHORTEST_TEXT: usize = 250;
-/// Characters of a request: about 50,000 tokens, within what every endpoint takes.
+/// Most characters per request: about 50,000 tokens, which every endpoint accepts.
 const LONGEST_REQUEST: usize = 200_000;
-/// Endpoints refuse an empty text.
+/// Sent instead of an empty text, which endpoints reject.
 const NOTHING: &str = "nothing";
-/// What is sent to learn whether the endpoint answers, and how long its vectors are.
+/// Sent to probe the endpoint and to learn the length of its vectors.
 const PROBE: &str = "time";
 
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// How long a request with texts of tools may take.
+    /// Time limit of a request with texts of tools.
     pub passages: Duration,
-    /// How often such a request is sent at most.
+    /// Most attempts for such a request.
     pub attempts: u32,
-    /// How long an endpoint that fails is left alone; twice as long each time, if it does not say so itself.
+    /// First pause after a failure. It doubles each time, unless the endpoint says otherwise.
     pub first_pause: Duration,
     pub longest_pause: Duration,
 }
@@ -64,7 +64,7 @@ impl Default for Timing {
     }
 }
 
-/// An embedder somewhere else. Ends its probing when it is dropped.
+/// An embedder at an endpoint. Dropping it ends its background probe.
 pub struct EndpointEmbedder {
     shared: Arc<Shared>,
     _probing: DropGuard,
@@ -75,14 +75,14 @@ struct Shared {
     settings: EndpointSettings,
     timing: Timing,
     model: String,
-    /// 0 until an answer has come.
+    /// 0 until the first response.
     dimension: AtomicUsize,
     health: Health,
 }
 
 impl EndpointEmbedder {
-    /// Asks the endpoint in the background how long its vectors are, so that one that is down keeps nothing from
-    /// starting. Must be called within a runtime.
+    /// Probes the endpoint's vector length in the background, so that an unavailable endpoint does not delay the start.
+    /// Must be called within a runtime.
     #[must_use]
     pub fn start(client: Client, settings: EndpointSettings, timing: Timing) -> Self {
         let stop = CancellationToken::new();
@@ -100,7 +100,7 @@ impl EndpointEmbedder {
     }
 }
 
-/// Name, host and a hash of all that changes the vectors.
+/// Name, host and a hash of everything that affects the vectors.
 pub(super) fn model_id(settings: &EndpointSettings) -> String {
     let EndpointSettings { base_url, model, dialect, dimensions, prefixes, .. } = settings;
     let host = Url::parse(base_url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
@@ -121,7 +121,7 @@ impl Shared {
                 }
                 Err(fault) => {
                     self.health.fails(fault);
-                    // That it fails is known here.
+                    // Consumes the notification of this very failure.
                     self.health.failure().await;
                     sleep(self.wait(pause, Some(fault))).await;
                     pause = (pause * 2).min(self.timing.longest_pause);
@@ -130,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// At least the pause, and what the endpoint asks for within reason.
+    /// At least the pause; longer if the endpoint asks for it, within bounds.
     fn wait(&self, pause: Duration, fault: Option<Fault>) -> Duration {
         let wanted = fault.and_then(Fault::retry_after).unwrap_or_default();
         wanted.min(self.timing.longest_pause).max(pause)
@@ -146,7 +146,7 @@ impl Shared {
         }
     }
 
-    /// The same request again while that may help.
+    /// Retries the request while that may help.
     async fn ask_patiently(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, Fault> {
         let mut pause = self.timing.first_pause;
         let mut attempt = 1;
@@ -158,8 +158,8 @@ impl Shared {
             if !fault.may_pass() || attempt >= self.timing.attempts {
                 return Err(fault);
             }
-            tracing::debug!(reason = %fault, attempt, "texts of tools are sent again");
-            // Requests that failed together should not come back together.
+            tracing::debug!(reason = %fault, attempt, "retrying texts of tools");
+            // Random jitter, so that requests that failed together are not retried together.
             let apart = pause.mul_f64(rand::rng().random_range(0.75..1.25));
             sleep(self.wait(apart, Some(fault))).await;
             pause = (pause * 2).min(self.timing.longest_pause);
@@ -167,7 +167,7 @@ impl Shared {
         }
     }
 
-    /// Smaller requests, then shorter texts, where the endpoint refuses: its limits are not known here.
+    /// If the endpoint rejects a request, its unknown limits may be the reason: tries smaller requests, then shorter texts.
     async fn ask_within_limits(&self, texts: Vec<String>) -> Result<Vec<Vec<f32>>, Fault> {
         let mut vectors = Vec::with_capacity(texts.len());
         let mut waiting = vec![texts];
@@ -212,7 +212,7 @@ impl Shared {
         requests
     }
 
-    /// What is known to fail is not asked.
+    /// Fails immediately while the endpoint is known to be unavailable.
     fn check(&self) -> Result<(), Fault> {
         self.health.fault().map_or(Ok(()), Err)
     }

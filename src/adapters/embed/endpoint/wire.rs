@@ -1,6 +1,6 @@
-//! Requests and answers of `/embeddings`: the form that `OpenAI`, Ollama, Gemini and Voyage share.
+//! Requests and responses of `/embeddings`, in the format that `OpenAI`, Ollama, Gemini and Voyage share.
 //!
-//! A request asks for no encoding, because Voyage knows no word for plain numbers; both forms of an answer are read.
+//! Requests specify no encoding, because Voyage has no name for plain numbers; both encodings are accepted in responses.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::fault::AnswerFault;
 use crate::settings::{Dialect, EndpointSettings};
 
-/// What a text is to the search.
+/// The role of a text in the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Query,
@@ -45,7 +45,7 @@ struct Answer {
 
 #[derive(Deserialize)]
 struct Item {
-    /// Gemini leaves it out where it is 0.
+    /// Gemini omits it if it is 0.
     index: Option<usize>,
     embedding: Embedding,
 }
@@ -58,7 +58,7 @@ enum Embedding {
     Base64(String),
 }
 
-/// The unit vectors of an answer to so many texts, in their order, all of one length: `dimension`, if that is known.
+/// The unit vectors in a response to `texts` texts, in order, all of the same length: `dimension`, if it is known.
 pub(super) fn vectors(body: &[u8], texts: usize, dimension: Option<usize>) -> Result<Vec<Vec<f32>>, AnswerFault> {
     let Answer { data } = serde_json::from_slice(body).map_err(|_| AnswerFault::NoEmbeddings)?;
     if data.len() != texts {

@@ -1,8 +1,8 @@
-//! Collections on the cluster: one for each contents, built whole, then pointed to by an alias.
+//! Collections on the cluster: one per contents, built completely before an alias points to it.
 //!
-//! The name holds the hash of the contents, so that of several replicas with the same tools one builds and the others
-//! find it there. A replica searches the collection of its own contents by name; the alias tells people, and those
-//! whose collection is gone, which one was completed last.
+//! The name contains the hash of the contents, so that of several replicas with the same tools, one builds and the others
+//! find the result. A replica searches the collection of its own contents by name. The alias identifies the last completed
+//! one, for people and for replicas whose collection is gone.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use super::wire::{self, Spread};
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::IndexError;
 
-/// Raised when what is stored changes its form.
+/// Raise it if the stored format changes.
 const SCHEMA: u32 = 2;
 /// Documents per write: about half a megabyte.
 const BATCH: usize = 128;
-/// How often the points of a complete build are counted until all nodes have them.
+/// How often to count the points of a finished build until all nodes have them.
 const COUNTS: u32 = 10;
 const BETWEEN_COUNTS: Duration = Duration::from_millis(100);
 
-/// The names that contents get.
+/// The names for given contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     pub(super) alias: String,
@@ -36,7 +36,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// With the model and its dimension in both: vectors of two models never meet.
+    /// Both names include the model and its dimension: vectors of two models never mix.
     pub(super) fn of(prefix: &str, contents: &CanonicalContents) -> Self {
         let model = plain(&contents.model);
         let alias = format!("{prefix}_{model}_{}", contents.dimension);
@@ -45,7 +45,7 @@ impl Names {
         Self { alias, collection }
     }
 
-    /// Whether a collection of this name was built for the same alias, by this release or another one.
+    /// Whether a collection was built for the same alias, by any release.
     fn is_sibling(&self, name: &str) -> bool {
         let version_and_hash = name.strip_prefix(self.alias.as_str()).and_then(|rest| rest.strip_prefix("_v")?.split_once('_'));
         version_and_hash.is_some_and(|(version, hash)| {
@@ -60,8 +60,8 @@ impl Names {
 /// Hexadecimal digits: 128 bits.
 const HASH_LENGTH: usize = 32;
 
-/// A model's name as a part of a collection's name. One that can't stand there as it is gets a hash, so that two
-/// models never share a name.
+/// A model's name as part of a collection's name. A name with other characters gets a hash, so that two models never share
+/// a name.
 fn plain(model: &str) -> String {
     const LONGEST: usize = 64;
     let is_plain = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit() || "-.".contains(character);
@@ -73,11 +73,11 @@ fn plain(model: &str) -> String {
     format!("{replaced}-{}", &Fingerprint::of_text(model).to_string()[..8])
 }
 
-/// Makes the cluster hold these contents, complete, and points the alias there. Nothing is written where they are
-/// there already; where another replica is at it, both write the same.
+/// Ensures that the cluster has these contents, complete, and that the alias points to them. Writes nothing if they exist.
+/// If another replica builds at the same time, both write the same.
 ///
 /// # Errors
-/// [`IndexError::Qdrant`]; what is half built is completed by the next attempt, here or elsewhere.
+/// [`IndexError::Qdrant`]. The next attempt, on any replica, completes a partial build.
 pub(super) async fn ensure(
     nodes: &Nodes,
     names: &Names,
@@ -111,7 +111,7 @@ async fn write(nodes: &Nodes, names: &Names, points: Vec<PointStruct>) -> Result
     write.await.map(drop).map_err(|fault| fault.during("store documents"))
 }
 
-/// How many points the collection has; `None` when it is not there.
+/// The number of points in the collection; `None` if it does not exist.
 async fn count(nodes: &Nodes, collection: &str) -> Result<Option<usize>, Fault> {
     let request = &CountPointsBuilder::new(collection).exact(true).build();
     match nodes.call(Instant::now() + CALL, |client| async move { client.count(request.clone()).await }).await {
@@ -125,13 +125,13 @@ async fn create(nodes: &Nodes, names: &Names, dimension: usize, spread: Spread) 
     let name = names.collection.as_str();
     let request = &wire::collection(name, dimension, spread);
     if let Err(fault) = nodes.call(Instant::now() + CALL, |client| async move { client.create_collection(request.clone()).await }).await {
-        // Another replica may have been faster.
+        // Another replica may have created it meanwhile.
         let exists = nodes.call(Instant::now() + CALL, |client| async move { client.collection_exists(name).await }).await?;
         if !exists {
             return Err(fault);
         }
     }
-    // Before the points: Qdrant may refuse to filter by a field that has none.
+    // Before the points: Qdrant may refuse to filter by a field without an index.
     for (field, kind) in [(wire::SERVER, FieldType::Keyword), (wire::CLASS, FieldType::Integer)] {
         let request = &CreateFieldIndexCollectionBuilder::new(name, field, kind).wait(true).build();
         nodes.call(Instant::now() + CALL, |client| async move { client.create_field_index(request.clone()).await }).await?;
@@ -139,7 +139,7 @@ async fn create(nodes: &Nodes, names: &Names, dimension: usize, spread: Spread) 
     Ok(())
 }
 
-/// Waits until a node that is asked has all points: copies may be a moment behind.
+/// Waits until all points are visible: copies may lag behind.
 async fn complete(nodes: &Nodes, collection: &str, total: usize) -> Result<(), Fault> {
     for _ in 0..COUNTS {
         if count(nodes, collection).await? == Some(total) {
@@ -150,7 +150,7 @@ async fn complete(nodes: &Nodes, collection: &str, total: usize) -> Result<(), F
     Err(Fault::Refused)
 }
 
-/// One operation, which also takes the alias from where it was: readers by the alias see no gap.
+/// One operation that also removes the alias from its former collection, so readers see no gap.
 async fn point_alias(nodes: &Nodes, names: &Names) -> Result<(), Fault> {
     if alias_target(nodes, &names.alias).await?.as_deref() == Some(&names.collection) {
         return Ok(());
@@ -164,7 +164,7 @@ async fn alias_target(nodes: &Nodes, alias: &str) -> Result<Option<String>, Faul
     Ok(answer.aliases.into_iter().find(|known| known.alias_name == alias).map(|known| known.collection_name))
 }
 
-/// The collections of the same alias that it does not point to.
+/// The collections of this alias that it does not point to.
 pub(super) async fn idle(nodes: &Nodes, names: &Names) -> Result<Vec<String>, Fault> {
     let collections = nodes.call(Instant::now() + CALL, |client| async move { client.list_collections().await }).await?;
     let target = alias_target(nodes, &names.alias).await?;

@@ -1,10 +1,10 @@
-//! Why a call to Qdrant failed, by gRPC status code. The client's texts are never handed on: they carry headers.
+//! Why a call to Qdrant failed, by gRPC status code. The client's texts are never passed on: they contain headers.
 
 use qdrant_client::QdrantError;
 
 use crate::service::ports::IndexError;
 
-/// Codes of the gRPC specification. The client names them with a type of another crate.
+/// Codes of the gRPC specification. The client's type for them belongs to another crate.
 mod code {
     pub(super) const INVALID_ARGUMENT: i32 = 3;
     pub(super) const DEADLINE_EXCEEDED: i32 = 4;
@@ -22,14 +22,14 @@ mod code {
 pub(super) enum Fault {
     /// No connection, or the node failed.
     Unreachable,
-    /// No answer in the time that it was given.
+    /// No response in time.
     Slow,
     KeyRefused,
-    /// Too many requests, or no room.
+    /// Too many requests, or no space left.
     Exhausted,
-    /// There is no such collection.
+    /// The collection does not exist.
     NotFound,
-    /// The node does not take the request, and would not take it again.
+    /// The node rejects the request and would reject it again.
     Refused,
 }
 
@@ -47,16 +47,16 @@ impl Fault {
             code::PERMISSION_DENIED | code::UNAUTHENTICATED => Self::KeyRefused,
             code::RESOURCE_EXHAUSTED => Self::Exhausted,
             code::INVALID_ARGUMENT | code::ALREADY_EXISTS | code::FAILED_PRECONDITION | code::OUT_OF_RANGE | code::UNIMPLEMENTED => {
-                // The node's own words about the request, without its headers. A key never reaches this: what can't
-                // be sent in a header was found with the settings.
-                tracing::debug!(code = ?status.code(), message = status.message(), "Qdrant refused a request");
+                // The node's own text about the request, without headers. It never contains a key: keys that a header can't
+                // carry were rejected with the settings.
+                tracing::debug!(code = ?status.code(), message = status.message(), "Qdrant rejected a request");
                 Self::Refused
             }
             _ => Self::Unreachable,
         }
     }
 
-    /// Whether the node is left alone for it. One without room for more can still be searched, and says so at once.
+    /// Whether the node is skipped for a while. A node without space can still be searched, and responds at once.
     pub(super) const fn is_of_node(self) -> bool {
         matches!(self, Self::Unreachable | Self::Slow | Self::KeyRefused)
     }
@@ -66,10 +66,10 @@ impl Fault {
         match self {
             Self::Unreachable => "does not answer",
             Self::Slow => "does not answer in time",
-            Self::KeyRefused => "refuses the API key",
-            Self::Exhausted => "has no room or too much to do",
+            Self::KeyRefused => "rejects the API key",
+            Self::Exhausted => "has no space left or is overloaded",
             Self::NotFound => "does not have the collection",
-            Self::Refused => "refuses the request",
+            Self::Refused => "rejects the request",
         }
     }
 
@@ -82,22 +82,22 @@ impl Fault {
         match self {
             Self::Unreachable => "no node answers",
             Self::Slow => "no node answers in time",
-            Self::KeyRefused => "it refuses the API key; set index.qdrant_api_key or QDRANT_API_KEY",
-            Self::Exhausted => "it has no room or too much to do",
+            Self::KeyRefused => "it rejects the API key; set index.qdrant_api_key or QDRANT_API_KEY",
+            Self::Exhausted => "it has no space left or is overloaded",
             Self::NotFound => "it does not have the collection",
-            Self::Refused => "it refuses the request; the log has more at level debug",
+            Self::Refused => "it rejects the request; see the log at level debug",
         }
     }
 
-    /// What callers of a search are told.
+    /// The warning in search responses.
     pub(super) const fn warning(self) -> &'static str {
         match self {
             Self::Unreachable => "ranked by words alone: Qdrant does not answer",
             Self::Slow => "ranked by words alone: Qdrant does not answer in time",
-            Self::KeyRefused => "ranked by words alone: Qdrant refuses the API key",
-            Self::Exhausted => "ranked by words alone: Qdrant has too much to do",
-            Self::NotFound => "ranked by words alone: Qdrant has lost the index, which is built again",
-            Self::Refused => "ranked by words alone: Qdrant refuses the search",
+            Self::KeyRefused => "ranked by words alone: Qdrant rejects the API key",
+            Self::Exhausted => "ranked by words alone: Qdrant is overloaded",
+            Self::NotFound => "ranked by words alone: Qdrant has lost the index, which is being rebuilt",
+            Self::Refused => "ranked by words alone: Qdrant rejects the search",
         }
     }
 }

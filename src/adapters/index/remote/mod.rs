@@ -1,10 +1,10 @@
-//! The port, on a Qdrant server or cluster.
+//! The index port on a Qdrant server or cluster.
 //!
 //! | module | job |
 //! | --- | --- |
-//! | `nodes` | who answers, and who is asked instead |
+//! | `nodes` | node health and failover |
 //! | `collections` | building a collection, switching to it, removing old ones |
-//! | `wire` | requests and answers |
+//! | `wire` | requests and responses |
 //! | `fault` | why a call failed |
 //!
 //! Types of `qdrant-client` stay in this folder.
@@ -41,12 +41,12 @@ use super::merged::{Merged, Scored};
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{IndexAnswer, IndexContents, IndexError, IndexQuery, IndexState, ToolIndex};
 
-/// Where the cluster is and how it is used.
+/// Options of the remote index.
 pub struct RemoteIndexOptions {
-    /// One address per node, with scheme and port; not none.
+    /// One address per node, with scheme and port; at least one.
     pub urls: Vec<Url>,
     pub api_key: Option<SecretString>,
-    /// What the names of all collections and aliases begin with: one for each installation that shares a cluster.
+    /// Prefix of all collections and aliases; each installation on a cluster needs its own.
     pub prefix: String,
     pub spread: Spread,
     pub timing: Timing,
@@ -56,12 +56,12 @@ pub struct RemoteIndexOptions {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// How long a search may wait for the cluster, all nodes together.
+    /// Time limit of a search, over all nodes.
     pub search: Duration,
-    /// How long a node is left alone that failed; twice as long each time that it fails again.
+    /// How long a failed node is skipped; doubles with each further failure.
     pub first_pause: Duration,
     pub longest_pause: Duration,
-    /// How long a collection stays that the alias does not point to any more: other replicas may still search it.
+    /// How long a collection without an alias is kept: other replicas may still search it.
     pub idle: Duration,
 }
 
@@ -78,8 +78,8 @@ impl Default for Timing {
 
 /// A [`ToolIndex`] on a Qdrant cluster.
 ///
-/// Names and terms of the tools are kept in memory too: when no node answers in time, tools are found by words alone,
-/// with a warning.
+/// Names and terms of the tools are also kept in memory: if no node responds in time, search is lexical only, with a
+/// warning.
 pub struct RemoteIndex {
     shared: Arc<Shared>,
 }
@@ -90,16 +90,16 @@ struct Shared {
     spread: Spread,
     timing: Timing,
     progress: Arc<dyn Fn(IndexProgress) + Send + Sync>,
-    /// The last contents that were handed over, wherever they got to.
+    /// The last contents passed to [`ToolIndex::replace`], stored on the cluster or not.
     latest: ArcSwap<Documents>,
-    /// The collection that is searched; `None` until there is one.
+    /// The searched collection; `None` until there is one.
     current: ArcSwapOption<Collection>,
     /// One build at a time.
     builder: Mutex<()>,
     signals: Arc<Signals>,
 }
 
-/// Says when contents are needed.
+/// Notifies when contents are needed.
 #[derive(Default)]
 struct Signals {
     /// Whether the cluster lacks the latest contents.
@@ -112,16 +112,16 @@ struct Collection {
     names: Names,
     fingerprint: Fingerprint,
     documents: Arc<Documents>,
-    /// Set when the cluster does not have it any more.
+    /// Set if the cluster no longer has it.
     is_lost: AtomicBool,
 }
 
-/// What is known of contents here.
+/// Local information about contents.
 struct Documents {
     dimension: usize,
     directory: Directory,
     terms: TermLists,
-    /// Those of the tools, then those of the servers.
+    /// Those of tools, then those of servers.
     ids: Vec<Uuid>,
     positions: HashMap<Uuid, usize>,
 }
@@ -139,7 +139,7 @@ impl Documents {
         }
     }
 
-    /// The dense vector of a query, if it can be compared with those of the documents.
+    /// The dense vector of a query, if it is comparable with those of the documents.
     fn usable<'a>(&self, vector: Option<&'a [f32]>) -> Option<&'a [f32]> {
         let fits = |vector: &&[f32]| vector.len() == self.dimension && vector.iter().all(|value| value.is_finite());
         vector.filter(|_| self.dimension > 0).filter(fits)
@@ -147,11 +147,11 @@ impl Documents {
 }
 
 impl RemoteIndex {
-    /// Connects in the background, so that a cluster that is down keeps nothing from starting. The index is empty
-    /// until [`ToolIndex::replace`]. Must be called within a runtime.
+    /// Connects in the background, so that an unavailable cluster does not delay the start. The index is empty until
+    /// [`ToolIndex::replace`]. Must be called within a runtime.
     ///
     /// # Errors
-    /// [`IndexError::Qdrant`] for an address that is none.
+    /// [`IndexError::Qdrant`] for an invalid address.
     pub fn open(options: RemoteIndexOptions) -> Result<Arc<Self>, IndexError> {
         let signals = Arc::new(Signals::default());
         let told = Arc::clone(&signals);
@@ -214,7 +214,7 @@ impl Shared {
         }
         let documents = Arc::new(Documents::of(&contents));
         if contents.documents.is_empty() {
-            // Nothing to search: what other replicas have there is theirs.
+            // There is nothing to search; collections of other replicas are theirs.
             self.latest.store(documents);
             self.current.store(None);
             self.signals.is_behind.store(false, Ordering::Relaxed);
@@ -231,7 +231,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes, after a while, the collections that nothing points to now and nothing points to then.
+    /// Schedules the removal of collections without an alias. Each is removed after a pause, if it still has none then.
     async fn collect_later(self: &Arc<Self>, names: Names) {
         let Ok(idle) = collections::idle(&self.nodes, &names).await else { return };
         if idle.is_empty() {
@@ -254,7 +254,7 @@ impl Shared {
             }
             match collections::remove(&shared.nodes, collection).await {
                 Ok(()) => tracing::debug!(collection, "removed an old collection from Qdrant"),
-                Err(fault) => tracing::warn!(collection, "an old collection stays: Qdrant {}", fault.words()),
+                Err(fault) => tracing::warn!(collection, "could not remove an old collection: Qdrant {}", fault.words()),
             }
         }
     }
@@ -276,17 +276,18 @@ impl Shared {
         };
         let deadline = Instant::now() + self.timing.search;
         let mut found = if current.is_lost.load(Ordering::Relaxed) {
-            // Under its name one may be there that is not filled yet.
+            // A collection with this name may exist but be incomplete.
             Err(Fault::NotFound)
         } else {
             self.ask(&current.names.collection, true, &current.documents, request, deadline).await
         };
         if found.as_ref().is_err_and(|fault| *fault == Fault::NotFound) {
             if !current.is_lost.swap(true, Ordering::Relaxed) {
-                tracing::warn!(collection = current.names.collection, "Qdrant has lost the index; it is built again");
+                tracing::warn!(collection = current.names.collection, "Qdrant has lost the index; rebuilding it");
                 self.signals.needed.notify_one();
             }
-            // What another replica completed last is nearly the same. Of another release, it may have no servers.
+            // The collection last completed by another replica is nearly the same. If from another release, it may lack
+            // servers.
             found = self.ask(&current.names.alias, false, &current.documents, request, deadline).await;
         }
         match found {
@@ -308,8 +309,8 @@ impl Shared {
         }
     }
 
-    /// The union of the lists of all texts, by position, and the cosines of the servers: all of it in one call, and the
-    /// cosines of tools that the lists did not bring in another.
+    /// The union of the candidate lists of all texts, by position, and the cosines of the servers, in one call; then, in
+    /// another, the missing cosines of tools.
     async fn ask(
         &self,
         collection: &str,
@@ -371,7 +372,7 @@ impl Shared {
         Ok(Found { tools: merged, servers: scored_servers })
     }
 
-    /// The points that each query found, by position. Points of others are left out.
+    /// The points found by each query, by position. Unknown points are omitted.
     async fn query(
         &self,
         collection: &str,
@@ -396,7 +397,7 @@ enum List {
     Servers,
 }
 
-/// What the cluster brought.
+/// The cluster's results.
 struct Found {
     tools: Merged,
     servers: Vec<Scored>,

@@ -1,7 +1,7 @@
-//! The nodes of a Qdrant cluster: who answers, and who is asked instead of one that does not.
+//! The nodes of a Qdrant cluster: health and failover.
 //!
-//! A node that fails is left alone until a probe in the background has reached it, so that no search pays for it
-//! twice. The probes come less often the more often it failed in a row.
+//! A failed node is skipped until a background probe has reached it, so that no search pays for it twice. The probes become
+//! less frequent with the number of consecutive failures.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -16,16 +16,17 @@ use super::RemoteIndexOptions;
 use super::fault::Fault;
 use crate::service::ports::{IndexError, QdrantState};
 
-/// For connecting and for a probe: a node far away, with TLS, on a bad day.
+/// Time limit for connecting and for a probe, generous enough for a distant node with TLS.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The longest that a single call may take: creating a collection on a cluster, writing a batch.
+/// Time limit of a single call: creating a collection on a cluster, writing a batch.
 pub(super) const CALL: Duration = Duration::from_secs(30);
-/// The version that the client was made for; Qdrant promises to get along with one minor version more or less.
+/// The version for which the client was made. Qdrant promises compatibility with servers one minor version older; newer
+/// ones are accepted too.
 const VERSION: (u32, u32) = (1, 20);
 
 pub(super) struct Nodes {
     nodes: Vec<Arc<Node>>,
-    /// Who is asked next.
+    /// The node to ask next.
     turn: AtomicUsize,
 }
 
@@ -36,31 +37,32 @@ struct Node {
     health: Mutex<Health>,
     first_pause: Duration,
     longest_pause: Duration,
-    /// A name that is asked for to see whether the node answers and takes the key.
+    /// A collection name for probes, to see whether the node responds and accepts the key.
     probe: String,
     recovered: Arc<dyn Fn() + Send + Sync>,
 }
 
 #[derive(Default)]
 struct Health {
-    /// Set while the node is left alone.
+    /// Set while the node is skipped.
     fault: Option<Fault>,
-    /// Since the last call that went well. A probe is no such call: a node may answer it and be too slow to search.
+    /// Failures since the last successful call. Probes don't reset it: a node may answer a probe and still be too slow for
+    /// searches.
     failures: u32,
 }
 
 impl Nodes {
-    /// Connects in the background. `recovered` is told whenever a node answers again.
+    /// Connects in the background. Calls `recovered` whenever a node responds again.
     ///
     /// # Errors
-    /// [`IndexError::Qdrant`] for an address that is none.
+    /// [`IndexError::Qdrant`] for an invalid address.
     pub(super) fn connect(options: &RemoteIndexOptions, recovered: &Arc<dyn Fn() + Send + Sync>) -> Result<Self, IndexError> {
         let mut nodes = Vec::with_capacity(options.urls.len());
         for url in &options.urls {
             let mut config = Qdrant::from_url(url.as_str().trim_end_matches('/'))
                 .timeout(CALL)
                 .connect_timeout(CONNECT)
-                // It would block, and print.
+                // The check would block and print.
                 .skip_compatibility_check();
             // One connection carries all calls.
             config.set_pool_size(1);
@@ -84,11 +86,11 @@ impl Nodes {
         Ok(Self { nodes, turn: AtomicUsize::new(0) })
     }
 
-    /// Asks one node after the other, beginning with another one each time, until one answers. While there is another
-    /// one to ask, a node gets half of the time that is left.
+    /// Tries one node after another, starting with a different one each time, until one responds. While others remain, a
+    /// node gets half of the remaining time.
     ///
     /// # Errors
-    /// What the last node failed of; at once, what they are left alone for.
+    /// The fault of the last node; immediately, if all nodes are skipped, the fault they are skipped for.
     pub(super) async fn call<T, Answer>(&self, deadline: Instant, request: impl Fn(Arc<Qdrant>) -> Answer) -> Result<T, Fault>
     where
         Answer: Future<Output = Result<T, QdrantError>>,
@@ -113,19 +115,20 @@ impl Nodes {
             if fault.is_of_node() {
                 node.failed(fault);
             }
-            // Otherwise another one may have room, or the collection: nodes hear of a new one one after the other.
+            // For other faults, another node may have space, or the collection: nodes learn of a new one at different
+            // times.
         }
         Err(fault)
     }
 
-    /// Those that are not left alone, beginning with another one each time.
+    /// The nodes that are not skipped, starting with a different one each time.
     fn in_turn(&self) -> Vec<Arc<Node>> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let nodes = (0..self.nodes.len()).map(|offset| &self.nodes[turn.wrapping_add(offset) % self.nodes.len()]);
         nodes.filter(|node| node.health.lock().fault.is_none()).cloned().collect()
     }
 
-    /// What the nodes that are left alone failed of; a refused key first, because it can be helped.
+    /// The fault of the skipped nodes; a rejected key first, because an admin can fix that.
     pub(super) fn fault(&self) -> Option<Fault> {
         let faults: Vec<Fault> = self.nodes.iter().filter_map(|node| node.health.lock().fault).collect();
         faults.iter().find(|fault| **fault == Fault::KeyRefused).or(faults.first()).copied()
@@ -142,7 +145,7 @@ impl Nodes {
 }
 
 impl Node {
-    /// The first call, which makes the connection: searches have less patience than that may take.
+    /// The first call, which opens the connection: that may take longer than a search waits.
     async fn greet(self: Arc<Self>) {
         match timeout(CONNECT, self.client.health_check()).await {
             Ok(Ok(reply)) => {
@@ -151,7 +154,7 @@ impl Node {
                     let (major, minor) = VERSION;
                     tracing::warn!(
                         node = self.name,
-                        "Qdrant {} may not understand what it is asked: use {major}.{} or later",
+                        "Qdrant {} may not support all requests: use {major}.{} or later",
                         reply.version,
                         minor - 1
                     );
@@ -162,7 +165,7 @@ impl Node {
         }
     }
 
-    /// Leaves the node alone until it answers a probe.
+    /// Skips the node until it answers a probe.
     fn failed(self: &Arc<Self>, fault: Fault) {
         let mut health = self.health.lock();
         health.failures = health.failures.saturating_add(1);
@@ -171,7 +174,7 @@ impl Node {
         }
         drop(health);
         if fault == Fault::KeyRefused {
-            tracing::error!(node = self.name, "Qdrant refuses the API key: set index.qdrant_api_key or QDRANT_API_KEY");
+            tracing::error!(node = self.name, "Qdrant rejects the API key: set index.qdrant_api_key or QDRANT_API_KEY");
         } else {
             tracing::warn!(node = self.name, "a node of Qdrant {}", fault.words());
         }
@@ -195,7 +198,7 @@ impl Node {
                 continue;
             }
             drop(health);
-            tracing::info!(node = node.name, "a node of Qdrant answers again");
+            tracing::info!(node = node.name, "a node of Qdrant is available again");
             (node.recovered)();
             return;
         }
@@ -207,7 +210,7 @@ impl Node {
     }
 }
 
-/// Whether a version such as "1.19.0" is one that the client gets along with.
+/// Whether the client supports a version such as "1.19.0".
 fn is_near(version: &str) -> bool {
     let mut numbers = version.trim_start_matches('v').split(['.', '-']).map(|number| number.parse::<u32>().ok());
     let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next()) else { return false };

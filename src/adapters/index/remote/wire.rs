@@ -1,4 +1,4 @@
-//! What is sent to Qdrant and what comes back, as the client's types.
+//! Requests to Qdrant and its responses, in the client's types.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::selection::relevance::SparseVector;
 use crate::service::ports::{IndexDocument, IndexServer};
 
-/// Payload fields of a point. The first two are filtered by, the third is for people who look.
+/// Payload fields of a point. The first two are for filters, the third is for people.
 pub(super) const SERVER: &str = "server";
 pub(super) const CLASS: &str = "class";
 const TOOL: &str = "tool";
 
 const DENSE: &str = "dense";
 const LEXICAL: &str = "lexical";
-/// The vector of a server, which has no other one.
+/// The name of a server's only vector.
 const OF_SERVER: &str = "server";
 
-/// The list of candidates that an approximate search looks through.
+/// Size of the candidate list in an approximate search.
 const HNSW_EF: u64 = 256;
 
-/// How the collection is spread over a cluster.
+/// How the collection is distributed over a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     pub shards: u32,
@@ -47,7 +47,7 @@ pub(super) fn id(tool: &ToolId) -> Uuid {
     uuid(hash)
 }
 
-/// The id of a server's point, which no tool has: no name is that long.
+/// The id of a server's point. No tool has the same one: the hash starts with a length that no name has.
 pub(super) fn server_id(server: &ServerName) -> Uuid {
     let mut hash = Sha256::new();
     hash.update(u64::MAX.to_le_bytes());
@@ -61,11 +61,11 @@ fn uuid(hash: Sha256) -> Uuid {
     Builder::from_custom_bytes(bytes).into_uuid()
 }
 
-/// A collection of points with the vectors that they have in the embedded index. Its terms are weighed in the query,
-/// not by Qdrant, which counts them shard by shard.
+/// A collection with the same vectors as the embedded index. Term weights are part of the query, because Qdrant would
+/// compute them per shard.
 pub(super) fn collection(name: &str, dimension: usize, spread: Spread) -> CreateCollection {
     let mut lexical = SparseVectorsConfigBuilder::default();
-    // Go through the lists of the terms instead of all points that the filter leaves.
+    // Scan the lists of the terms instead of all points that match the filter.
     let lists = SparseIndexConfigBuilder::default().full_scan_threshold(0_u64);
     lexical.add_named_vector_params(LEXICAL, SparseVectorParamsBuilder::default().index(lists));
     let collection =
@@ -76,7 +76,7 @@ pub(super) fn collection(name: &str, dimension: usize, spread: Spread) -> Create
     let mut dense = VectorsConfigBuilder::default();
     let passages = VectorParamsBuilder::new(dimension as u64, Distance::Cosine)
         .multivector_config(MultiVectorConfigBuilder::new(MultiVectorComparator::MaxSim))
-        // Half the memory to go through; a cosine differs by less than a thousandth.
+        // Halves the memory to scan; a cosine differs by less than a thousandth.
         .datatype(Datatype::Float16);
     dense.add_named_vector_params(DENSE, passages.clone());
     dense.add_named_vector_params(OF_SERVER, passages);
@@ -124,19 +124,19 @@ pub(super) fn filter(values: Values) -> Filter {
     Filter::must(servers.into_iter().chain(classes))
 }
 
-/// The best points by the largest cosine over their dense vectors.
+/// The best points by their largest cosine.
 pub(super) fn nearest(collection: &str, query: &[f32], filter: Option<Filter>, limit: usize, exact: bool) -> QueryPoints {
     by_cosine(collection, DENSE, query, filter, limit, exact)
 }
 
-/// The cosines of the servers that the filter leaves.
+/// The cosines of the servers that match the filter.
 pub(super) fn servers(collection: &str, query: &[f32], filter: Option<Filter>, limit: usize) -> QueryPoints {
     by_cosine(collection, OF_SERVER, query, filter, limit, true)
 }
 
 fn by_cosine(collection: &str, name: &str, query: &[f32], filter: Option<Filter>, limit: usize, exact: bool) -> QueryPoints {
     let params = SearchParams { hnsw_ef: Some(HNSW_EF), exact: Some(exact), ..SearchParams::default() };
-    // One vector against sets of them: a set of one.
+    // Multi-vectors are compared with a multi-vector, here of one.
     let query = Query::new_nearest(VectorInput::new_multi(vec![query.to_vec()]));
     let query = QueryPointsBuilder::new(collection).query(query).using(name).limit(limit as u64).params(params).with_payload(false);
     match filter {
@@ -152,7 +152,7 @@ pub(super) fn cosines(collection: &str, query: &[f32], points: impl Iterator<Ite
     nearest(collection, query, Some(Filter::must([Condition::has_id(points)])), limit, true)
 }
 
-/// The best points by the sum over the common terms of the weight here and the weight there.
+/// The best points by the sum of products of term weights.
 pub(super) fn lexical(collection: &str, weighted: &SparseVector, filter: Option<Filter>, limit: usize) -> QueryPoints {
     let query = Query::new_nearest(VectorInput::new_sparse(weighted.indices.clone(), weighted.values.clone()));
     let query = QueryPointsBuilder::new(collection).query(query).using(LEXICAL).limit(limit as u64).with_payload(false);
@@ -162,7 +162,7 @@ pub(super) fn lexical(collection: &str, weighted: &SparseVector, filter: Option<
     }
 }
 
-/// The id and the score of a point that was found; `None` for one that is not ours.
+/// The id and score of a result; `None` for a point that is not ours.
 pub(super) fn found(point: ScoredPoint) -> Option<(Uuid, f32)> {
     match point.id?.point_id_options? {
         PointIdOptions::Uuid(id) => Some((Uuid::parse_str(&id).ok()?, point.score)),
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn an_id_depends_on_server_and_name_and_on_nothing_else() {
-        // Written down: another release must find the points of this one.
+        // Fixed values: other releases must find the points of this one.
         assert_eq!(id(&ToolId::new("time", "now")).to_string(), id(&ToolId::new("time", "now")).to_string());
         assert_ne!(id(&ToolId::new("time", "now")), id(&ToolId::new("tim", "enow")));
         assert_eq!(id(&ToolId::new("time", "now")).get_version_num(), 8);

@@ -1,5 +1,5 @@
-//! The headers that repeat what is in a request (MCP specification 2026-07-28, "Standard request headers" and "Custom headers from
-//! tool parameters"). A client on standard streams knows nothing of them.
+//! Headers that repeat parts of a request (MCP specification 2026-07-28, "Standard request headers" and "Custom headers
+//! from tool parameters"). A stdio client does not send them.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 use crate::domain::text::json;
 
 const PARAM: &str = "mcp-param-";
-/// Schemas within schemas that are gone through.
+/// Most levels of nested schemas to search.
 const DEPTH: usize = 16;
 
-/// A value that the header has, where it can carry it, else encoded.
+/// The header form of a value, encoded if necessary.
 pub(super) fn written(value: &str) -> String {
     if value.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) && !value.starts_with("=?") {
         value.to_owned()
@@ -24,19 +24,20 @@ pub(super) fn written(value: &str) -> String {
     }
 }
 
-/// An argument that goes into a header: the way to it, and the header's name.
+/// An argument that is repeated in a header: its path, and the header's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Annotated {
     path: Vec<String>,
     header: String,
 }
 
-/// Of each tool the arguments that go into headers. The service refuses a call without them, and then the bridge learns them.
+/// Per tool, the arguments that are repeated in headers. The service rejects a call without these headers; the bridge then
+/// fetches the list.
 #[derive(Debug, Default)]
 pub(super) struct ParamHeaders(Mutex<HashMap<String, Vec<Annotated>>>);
 
 impl ParamHeaders {
-    /// Takes over what a list of tools says.
+    /// Extracts the annotations of a list of tools.
     pub(super) fn learn(&self, tools: &[Value]) {
         let annotated = tools.iter().filter_map(|tool| {
             let mut found = Vec::new();
@@ -56,7 +57,7 @@ impl ParamHeaders {
         if !known.contains_key(tool) {
             return Vec::new();
         }
-        // Digits are compared as they were written.
+        // Numbers are compared as written.
         let arguments: Value = serde_json::from_str(&json::with_texts_for_numbers(arguments.get())).unwrap_or_default();
         let headers = known.get(tool).into_iter().flatten().filter_map(|Annotated { path, header }| {
             let value = match path.iter().try_fold(&arguments, |value, member| value.get(member))? {

@@ -1,7 +1,8 @@
-//! Standard streams on one side, a running service over streamable HTTP on the other: for clients that only start processes.
+//! Bridges standard input and output to a running service over streamable HTTP, for clients that only start processes.
 //!
-//! Messages are handed on as they were written; of each only what the transport needs is read. A session that the service has
-//! forgotten, after a restart say, is begun anew with the client's own greeting, so that the client notices nothing.
+//! Messages are forwarded as written; only the parts that the transport needs are parsed. If the service has lost the
+//! session, for example after a restart, the bridge starts a new one with the client's own `initialize`, so the client
+//! notices nothing.
 
 mod headers;
 
@@ -35,23 +36,23 @@ use crate::domain::text::json;
 
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
-/// The first version in which every request says all of itself.
+/// The first protocol version with self-contained requests.
 const STATELESS: &str = "2026-07-28";
 /// Largest message in bytes.
 const LIMIT: usize = 64 * 1024 * 1024;
-/// Messages that wait for a client that does not read.
+/// Queue size for a client that reads slowly.
 const QUEUE: usize = 64;
-/// How long answers are waited for when the client has ended.
+/// How long to wait for outstanding responses after the client has ended.
 const LAST_ANSWERS: Duration = Duration::from_secs(30);
 const FAREWELL: Duration = Duration::from_secs(2);
-/// The first and the longest pause before the stream is opened again.
+/// The first and the longest pause before the stream is reopened.
 const PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const SERVER_ERROR: i64 = -32000;
-/// The id of a request of our own.
+/// The id of a request by the bridge itself.
 const LISTING: &str = "mcp-stdio";
 
-/// A message of JSON-RPC, as far as the transport needs it.
+/// The parts of a JSON-RPC message that the transport needs.
 #[derive(Default, Deserialize)]
 struct Message<'a> {
     #[serde(borrow, default)]
@@ -77,23 +78,23 @@ struct Params<'a> {
 }
 
 impl Message<'_> {
-    /// The version that a request names, as those of the newer era do.
+    /// The protocol version of a request, in the newer protocol versions.
     fn version(&self) -> Option<&str> {
         self.params.as_ref()?.meta.as_ref()?.get("io.modelcontextprotocol/protocolVersion")?.as_str()
     }
 
-    /// Of a cancellation, the request that is not wanted any more.
+    /// The id of the cancelled request, in a cancellation.
     fn cancels(&self) -> Option<String> {
         let params = self.params.as_ref().filter(|_| self.method.as_deref() == Some("notifications/cancelled"))?;
         params.request_id.as_ref().map(Value::to_string)
     }
 
-    /// Whether it is of the newer era, in which there are no sessions.
+    /// Whether it belongs to a protocol version without sessions.
     fn is_stateless(&self) -> bool {
         self.version().is_some_and(|version| version >= STATELESS)
     }
 
-    /// The tool that a request of the newer era calls.
+    /// The tool that a request calls, in protocol versions without sessions.
     fn called(&self) -> Option<&str> {
         let is_call = self.is_request("tools/call") && self.is_stateless();
         self.params.as_ref().filter(|_| is_call)?.name.as_ref()?.as_str()
@@ -104,11 +105,11 @@ impl Message<'_> {
     }
 }
 
-/// What was agreed on with the service.
+/// The result of the handshake with the service.
 struct Agreed {
     session: Option<String>,
     version: String,
-    /// The client's greeting, for another session.
+    /// The client's `initialize`, for another session.
     greeting: Vec<u8>,
 }
 
@@ -120,7 +121,7 @@ pub enum BridgeError {
     Streams(#[from] io::Error),
 }
 
-/// Connects standard streams with a running service.
+/// Connects standard input and output with a running service.
 #[derive(Clone)]
 pub struct Bridge(Arc<Inner>);
 
@@ -134,10 +135,10 @@ struct Inner {
 }
 
 impl Bridge {
-    /// Hands messages on until the input ends and all of it is answered.
+    /// Forwards messages until the input ends and all requests are answered.
     ///
     /// # Errors
-    /// [`BridgeError`]. A service that is not there is told to the client, request by request.
+    /// [`BridgeError`]. If the service is unreachable, the client gets an error per request instead.
     pub async fn run(
         url: Url,
         key: Option<SecretString>,
@@ -157,13 +158,13 @@ impl Bridge {
         let bridge = Self(Arc::new(Inner { client, url, key, agreed: ArcSwapOption::empty(), headers: ParamHeaders::default(), out }));
         let (mut lines, requests) = (Lines::new(input, LIMIT), TaskTracker::new());
         let mut listening = None;
-        // Requests of the newer era are cancelled by going away.
+        // Requests without a session are cancelled by closing the connection.
         let mut under_way: HashMap<String, AbortHandle> = HashMap::new();
         loop {
             let line = match lines.next().await {
                 Line::Message(line) => line,
                 Line::TooLong { .. } => {
-                    tracing::warn!(limit = LIMIT, "a message of the client is too long and left out");
+                    tracing::warn!(limit = LIMIT, "skipped a message of the client: it is too large");
                     continue;
                 }
                 Line::End | Line::Endless { .. } => break,
@@ -173,7 +174,7 @@ impl Bridge {
             }
             let message: Message<'_> = serde_json::from_slice(&line).unwrap_or_default();
             if message.is_request("initialize") {
-                // What comes next names the session that this brings.
+                // Later messages need the session that this one creates.
                 bridge.forward(&line).await;
                 if bridge.0.agreed.load().as_ref().is_some_and(|agreed| agreed.session.is_some()) {
                     let bridge = bridge.clone();
@@ -204,7 +205,7 @@ impl Bridge {
         }
     }
 
-    /// Sends one message and hands its answers back.
+    /// Sends one message and forwards its responses.
     async fn forward(&self, line: &[u8]) {
         let message: Message<'_> = serde_json::from_slice(line).unwrap_or_default();
         if let Err(words) = self.exchange(line, &message).await {
@@ -212,7 +213,7 @@ impl Bridge {
                 let error = json!({"code": SERVER_ERROR, "message": words});
                 self.tell(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}").into_bytes()).await;
             } else {
-                tracing::warn!(reason = words, "a message could not be handed on");
+                tracing::warn!(reason = words, "could not forward a message");
             }
         }
     }
@@ -222,7 +223,7 @@ impl Bridge {
         if response.status() == StatusCode::NOT_FOUND && message.version().is_none() && self.greet_again().await {
             response = self.post(line, message).await?;
         }
-        // It may be that some arguments have to be headers too.
+        // The service may require headers for some arguments.
         if response.status() == StatusCode::BAD_REQUEST && self.learn_headers(message).await {
             response = self.post(line, message).await?;
         }
@@ -236,7 +237,7 @@ impl Bridge {
             return Ok(());
         }
         let body = response.bytes().await.map_err(|error| failure(&error))?;
-        // Errors of the protocol come with a status of their own too. One without an id would leave the client waiting.
+        // Protocol errors have an HTTP error status too. An error without an id would leave the client waiting.
         if is_message && !body.is_empty() {
             if let Some(words) = without_id(&body).filter(|_| message.method.is_some()) {
                 return Err(words);
@@ -247,11 +248,11 @@ impl Bridge {
         if status.is_success() { Ok(()) } else { Err(refused(status, &body)) }
     }
 
-    /// Takes over what the service has agreed to.
+    /// Stores the result of the handshake.
     async fn welcome(&self, greeting: &[u8], response: Response) -> Result<(), String> {
         let session = response.headers().get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
         let body = response.bytes().await.map_err(|error| failure(&error))?;
-        let answer: Value = serde_json::from_slice(&body).map_err(|_| "the service's greeting can't be read".to_owned())?;
+        let answer: Value = serde_json::from_slice(&body).map_err(|_| "the service's response to `initialize` is invalid".to_owned())?;
         if let Some(version) = answer.pointer("/result/protocolVersion").and_then(Value::as_str) {
             let agreed = Agreed { session, version: version.to_owned(), greeting: greeting.to_vec() };
             self.0.agreed.store(Some(Arc::new(agreed)));
@@ -260,7 +261,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// Asks which arguments of which tools go into headers; `true` where some of the tool that is called do.
+    /// Fetches the header annotations of all tools; `true` if the called tool has any.
     async fn learn_headers(&self, message: &Message<'_>) -> bool {
         let Some((tool, params)) = message.called().zip(message.params.as_ref()) else { return false };
         let list = json!({"jsonrpc": "2.0", "id": LISTING, "method": "tools/list", "params": {"_meta": params.meta}}).to_string();
@@ -275,7 +276,7 @@ impl Bridge {
         self.0.headers.has(tool)
     }
 
-    /// Begins another session in the client's name; `false` where it had none.
+    /// Starts a new session for the client; `false` if there was none before, or if it was rejected.
     async fn greet_again(&self) -> bool {
         let Some(former) = self.0.agreed.load_full().filter(|agreed| agreed.session.is_some()) else { return false };
         let greeting: Message<'_> = serde_json::from_slice(&former.greeting).unwrap_or_default();
@@ -285,7 +286,7 @@ impl Bridge {
         let is_welcome = response.status().is_success();
         let agreed = Agreed { session, version: former.version.clone(), greeting: former.greeting.clone() };
         self.0.agreed.store(Some(Arc::new(agreed)));
-        tracing::info!("the service has forgotten the session; a new one was begun");
+        tracing::info!("the service has lost the session; started a new one");
         is_welcome
     }
 
@@ -309,7 +310,7 @@ impl Bridge {
         request.send().await.map_err(|error| failure(&error))
     }
 
-    /// What the service says by itself, for as long as there is a session.
+    /// Forwards server-initiated messages while there is a session.
     async fn listen(&self) {
         let mut pause = PAUSE;
         loop {
@@ -320,7 +321,7 @@ impl Bridge {
                     self.hand_back(response).await;
                 }
                 Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => return,
-                // With the next message of the client there is another session.
+                // The client's next message creates another session.
                 Ok(_) | Err(_) => {}
             }
             sleep(pause).await;
@@ -343,7 +344,7 @@ impl Bridge {
             match event {
                 Event::Whole { data, .. } if !data.is_empty() => self.tell(one_line(&data)).await,
                 Event::Whole { .. } => {}
-                Event::TooLarge { .. } => tracing::warn!(limit = LIMIT, "a message of the service is too large and left out"),
+                Event::TooLarge { .. } => tracing::warn!(limit = LIMIT, "skipped a message of the service: it is too large"),
             }
         }
     }
@@ -369,7 +370,7 @@ impl Bridge {
     }
 }
 
-/// The headers of every request of the newer era.
+/// The headers of requests without a session.
 fn stateless(mut request: RequestBuilder, message: &Message<'_>) -> RequestBuilder {
     if let Some(method) = &message.method {
         request = request.header("mcp-method", method);
@@ -382,7 +383,7 @@ fn stateless(mut request: RequestBuilder, message: &Message<'_>) -> RequestBuild
     }
 }
 
-/// The last message of a stream, which is the answer.
+/// The last message of a stream, which is the response.
 async fn last_event(response: Response) -> Option<Value> {
     let stream = response.bytes_stream().map_err(io::Error::other);
     let mut events = Events::new(StreamReader::new(stream), LIMIT);
@@ -395,7 +396,7 @@ async fn last_event(response: Response) -> Option<Value> {
     last
 }
 
-/// A message without line ends, which would be the end of it on standard streams.
+/// Removes line breaks, which would end the message on standard output.
 fn one_line(message: &[u8]) -> Vec<u8> {
     if !message.contains(&b'\n') {
         return message.to_vec();
@@ -406,7 +407,7 @@ fn one_line(message: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Of an error that names no request, what it says.
+/// The message of an error without a request id.
 fn without_id(message: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Answer {
@@ -426,7 +427,7 @@ fn kind(response: &Response) -> Option<&str> {
     response.headers().get(CONTENT_TYPE)?.to_str().ok()
 }
 
-/// The innermost cause says what was wrong.
+/// The innermost cause is the most specific.
 fn failure(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
@@ -437,9 +438,9 @@ fn failure(error: &reqwest::Error) -> String {
 
 fn refused(status: StatusCode, body: &[u8]) -> String {
     let problem: Value = serde_json::from_slice(body).unwrap_or_default();
-    let detail = problem.get("detail").and_then(Value::as_str).unwrap_or("no reason was given");
+    let detail = problem.get("detail").and_then(Value::as_str).unwrap_or("no details");
     match status {
-        StatusCode::UNAUTHORIZED => format!("the service needs a key: --key, or TOOLSIEVE_API_KEY. It says: {detail}"),
+        StatusCode::UNAUTHORIZED => format!("the service requires a key: --key, or TOOLSIEVE_API_KEY. Details: {detail}"),
         _ => format!("the service answered with status {}: {detail}", status.as_u16()),
     }
 }

@@ -1,9 +1,9 @@
-//! Takes answers to `tools/list` and `tools/call` off the wire before rmcp decodes them.
+//! Takes responses to `tools/list` and `tools/call` off the wire before rmcp decodes them.
 //!
-//! rmcp turns every result into its own types and drops what it doesn't know: content kinds, fields, a whole list for
-//! one odd tool. So both transports show each message to [`Exchange::inbound`] first. A result that somebody holds a
-//! [`Ticket`] for is kept raw in the ticket, and rmcp only learns that the request is over. Progress and
-//! `list_changed` end here as well: rmcp handles each notification in a task of its own, which loses their order.
+//! rmcp converts results to its own types and drops what it doesn't know: content kinds, fields, a whole list because of
+//! one odd tool. So both transports pass each message to [`Exchange::inbound`] first. A result for a [`Ticket`] is stored
+//! raw in the ticket, and rmcp only learns that the request is complete. Progress and `list_changed` are handled here too:
+//! rmcp handles each notification in a separate task, which loses their order.
 
 mod news;
 
@@ -28,27 +28,27 @@ use crate::domain::access::principal::PrincipalId;
 use crate::domain::text::json;
 use crate::service::ports::{Progress, Said};
 
-/// What asks for an argument as an HTTP header.
+/// Marks an argument that is repeated as an HTTP header.
 const HEADER_ANNOTATION: &str = "x-mcp-header";
-/// What a message may hold beside the result that has the limit.
+/// Allowance for the parts of a message around the limited result.
 const ENVELOPE: usize = 256;
-/// Requests of servers that are for the caller of a call.
+/// Server requests that go to the caller of a call.
 const QUESTIONS: [&str; 2] = ["elicitation/create", "sampling/createMessage"];
-/// Where a request says what its client can do (MCP specification 2026-07-28).
+/// The client's capabilities within a request (MCP specification 2026-07-28).
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// Where a question says on the stream of which request it came, on its way through rmcp.
+/// Within a question on its way through rmcp: the request on whose stream it arrived.
 const STREAM: &str = "toolsieve/stream";
-/// What their methods begin with on their way through rmcp.
+/// Prefix of their methods on their way through rmcp.
 pub(in crate::adapters::mcp) const RAW: &str = "raw:";
-/// Bytes of the data of an error that are kept.
+/// Most bytes of an error's data that are kept.
 const DATA: usize = 4_000;
-/// Above this many entries, dead ones are looked for before another is added.
+/// From this number of entries on, dead ones are removed before adding another.
 const PURGE_FROM: usize = 64;
 
-/// What came back for a request that holds a ticket.
+/// The response to a request with a ticket.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) enum Answer {
-    /// The `result` member, as it was written, and the size of the message.
+    /// The `result` member as written, and the size of the message.
     Result {
         result: Box<RawValue>,
         bytes: usize,
@@ -66,7 +66,7 @@ pub(in crate::adapters::mcp) enum Answer {
 }
 
 impl Answer {
-    /// The `error` member of a message. Its text is the server's own and may quote anything at any length.
+    /// From the `error` member of a message. Its text comes from the server and may have any content and length.
     pub(in crate::adapters::mcp) fn error(error: &Value) -> Self {
         Self::Error {
             code: error.get("code").and_then(Value::as_i64).unwrap_or(-32603),
@@ -80,34 +80,34 @@ impl Answer {
 pub(in crate::adapters::mcp) enum Purpose {
     List,
     Call,
-    /// Anything else.
+    /// Any other request.
     Ask,
 }
 
-/// Who is told what the server says while a request is under way.
+/// The recipients of server messages during a request.
 #[derive(Clone, Debug, Default)]
 pub(in crate::adapters::mcp) struct Listeners {
     pub(in crate::adapters::mcp) progress: Option<mpsc::Sender<Progress>>,
     pub(in crate::adapters::mcp) said: Option<mpsc::Sender<Said>>,
-    /// Of a caller whose client answers questions with another request: what it can do.
+    /// The capabilities of a client that answers questions with another request.
     pub(in crate::adapters::mcp) capabilities: Option<Value>,
-    /// Who calls, where anybody does.
+    /// The caller, if there is one.
     pub(in crate::adapters::mcp) owner: Option<PrincipalId>,
 }
 
-/// Goes along with a request in its extensions, which are never on the wire.
+/// Accompanies a request in its extensions, which are never sent.
 #[derive(Clone, Debug)]
 pub(in crate::adapters::mcp) struct Ticket(Arc<TicketState>);
 
 #[derive(Debug)]
 struct TicketState {
     purpose: Purpose,
-    /// Largest answer in bytes.
+    /// Largest response in bytes.
     limit: usize,
     listeners: Listeners,
     answer: Mutex<Option<Answer>>,
     sending: AtomicU8,
-    /// Questions of the server that have no answer yet.
+    /// Unanswered questions of the server.
     asked: AtomicUsize,
 }
 
@@ -116,7 +116,7 @@ const QUEUED: u8 = 0;
 const SENDING: u8 = 1;
 const SENT: u8 = 2;
 const WITHDRAWN: u8 = 3;
-/// How long the end of a write is waited for that was under way when the connection ended.
+/// How long to wait for a pending write when the connection ends.
 const SETTLING: Duration = Duration::from_millis(500);
 
 impl Ticket {
@@ -131,17 +131,17 @@ impl Ticket {
         }))
     }
 
-    /// Called right before the request is written; `false` means that it must not be.
+    /// Called right before the request is written; `false` means: do not write it.
     pub(in crate::adapters::mcp) fn start_sending(&self) -> bool {
         self.0.sending.compare_exchange(QUEUED, SENDING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Called once it is known whether something of it was written.
+    /// Called once it is known whether any of it was written.
     pub(in crate::adapters::mcp) fn sent(&self, something: bool) {
         self.0.sending.store(if something { SENT } else { QUEUED }, Ordering::Release);
     }
 
-    /// Keeps the request from being sent from now on; `false` where it may have been sent.
+    /// Prevents the request from being sent; `false` if it may have been sent already.
     pub(in crate::adapters::mcp) async fn withdraw(&self) -> bool {
         let deadline = Instant::now() + SETTLING;
         loop {
@@ -158,12 +158,12 @@ impl Ticket {
     }
 }
 
-/// The arguments of a call as the caller wrote them, in the extensions of its request. rmcp keeps arguments as a tree,
-/// which rounds numbers, so [`encode`] takes these in their place.
+/// A call's arguments as the caller wrote them, in the extensions of its request. rmcp's parsed arguments round numbers, so
+/// [`encode`] uses these instead.
 #[derive(Clone, Debug)]
 pub(in crate::adapters::mcp) struct RawArguments(pub(in crate::adapters::mcp) Arc<RawValue>);
 
-/// A message as it goes over the wire.
+/// The bytes of a message on the wire.
 pub(in crate::adapters::mcp) fn encode(message: &mut ClientJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
     #[derive(Serialize)]
     struct Call<'a> {
@@ -200,17 +200,17 @@ pub(in crate::adapters::mcp) fn encode(message: &mut ClientJsonRpcMessage) -> se
     serde_json::to_vec(&Call { rest: &rest, params: Params { rest: params, arguments: &arguments } })
 }
 
-/// The requests of one connection that wait for a raw answer, and what its messages tell beside answers.
+/// The pending requests of one connection with a ticket, and the notifications it received.
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Exchange {
     waiting: Mutex<Waiting>,
     /// The server's tools have changed.
     pub(in crate::adapters::mcp) changed: Notify,
-    /// Something failed that may mean the connection is gone.
+    /// An error suggests that the connection is dead.
     pub(in crate::adapters::mcp) suspect: Notify,
-    /// What it has beside tools has changed.
+    /// Changes to prompts and resources.
     pub(in crate::adapters::mcp) news: Pending,
-    /// When the last message came.
+    /// Arrival of the last message.
     heard: Mutex<Option<Instant>>,
 }
 
@@ -220,16 +220,16 @@ struct Waiting {
     progress: HashMap<RequestId, Weak<TicketState>>,
 }
 
-/// Whose call a server means.
+/// The call that a server request belongs to.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) enum Asker {
     One(Callee),
-    /// There are several calls, and nothing says which one is meant.
+    /// Several calls, without any indication which one is meant.
     Several,
     Nobody,
 }
 
-/// The caller of a call whose server says something.
+/// The caller that receives a server's message.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) struct Callee {
     pub(in crate::adapters::mcp) said: mpsc::Sender<Said>,
@@ -237,7 +237,7 @@ pub(in crate::adapters::mcp) struct Callee {
 }
 
 impl Callee {
-    /// Notes that the call waits for an answer until the value is dropped.
+    /// Marks the call as waiting for an answer until the value is dropped.
     pub(in crate::adapters::mcp) fn waits(&self) -> Waits {
         self.call.asked.fetch_add(1, Ordering::AcqRel);
         Waits(Arc::clone(&self.call))
@@ -256,18 +256,18 @@ impl Drop for Waits {
 /// What to do with a message.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) enum Inbound {
-    /// It is for rmcp.
+    /// Pass it to rmcp.
     Forward(Value),
-    /// A ticket took it; rmcp gets this small result instead.
+    /// A ticket took the result; pass this placeholder to rmcp.
     Answered { id: RequestId, result: Value },
-    /// Nobody else needs it.
+    /// Handled completely.
     Consumed,
-    /// Not a JSON-RPC message, and no ticket could be found for it.
+    /// Not a JSON-RPC message, and no ticket matches.
     Junk,
 }
 
 impl Exchange {
-    /// Notes the ticket of a request before it is sent. Without a listener the request asks for no progress.
+    /// Registers a request's ticket before it is sent. Without a listener, the request asks for no progress.
     pub(in crate::adapters::mcp) fn outbound(&self, message: &mut ClientJsonRpcMessage) -> Option<Ticket> {
         let JsonRpcMessage::Request(request) = message else { return None };
         let Ticket(ticket) = request.request.extensions().get::<Ticket>().cloned()?;
@@ -288,16 +288,15 @@ impl Exchange {
         Some(Ticket(ticket))
     }
 
-    /// Reads one message. Nothing of an answer to a call is parsed: a tree would round its numbers.
+    /// Handles one message. Results of calls are never parsed, because that would round numbers.
     pub(in crate::adapters::mcp) fn inbound(&self, message: &[u8]) -> Inbound {
         self.inbound_on(message, None)
     }
 
-    /// The same for one that came on the stream of a request.
+    /// The same for a message on the stream of a request.
     pub(in crate::adapters::mcp) fn inbound_on(&self, message: &[u8], stream: Option<&RequestId>) -> Inbound {
         *lock(&self.heard) = Some(Instant::now());
-        // A server that writes another encoding than UTF-8 still gets its message through, and one that writes JSON as
-        // Python does.
+        // Tolerates servers with an encoding other than UTF-8, and Python's non-standard JSON.
         let text = String::from_utf8_lossy(message);
         if let Some(members) = json::members(&text) {
             return self.read(&text, &members, message.len(), stream);
@@ -322,7 +321,7 @@ impl Exchange {
                     self.changed.notify_one();
                     Inbound::Consumed
                 }
-                // rmcp would log what is in them.
+                // rmcp would log the content.
                 "notifications/message" => {
                     if let (Some(params), Asker::One(callee)) = (member("params"), self.asker(None)) {
                         let _ = callee.said.try_send(Said::Note(params));
@@ -345,7 +344,7 @@ impl Exchange {
                 }
                 question if QUESTIONS.contains(&question) && members.contains_key("id") => match forward() {
                     Inbound::Forward(mut message) => {
-                        // Under a name that rmcp does not know it hands on what was written, and not its own idea of it.
+                        // An unknown method name makes rmcp pass on the raw request instead of its parsed form.
                         message["method"] = format!("{RAW}{question}").into();
                         mark(&mut message, stream);
                         Inbound::Forward(message)
@@ -381,13 +380,12 @@ impl Exchange {
         lock(&self.heard).is_some_and(|heard| heard >= time)
     }
 
-    /// Answers the request that a message belongs to which was not read to its end. `head` and `tail` are what is
-    /// known of it.
+    /// Fails the request behind a message that was too large to read. `head` and `tail` are its known ends.
     pub(in crate::adapters::mcp) fn fail_oversized(&self, head: &[u8], tail: &[u8]) -> Inbound {
         self.fail_unreadable(head, tail, true, |ticket| Answer::TooLarge { limit: ticket.limit })
     }
 
-    /// Answers a request from outside of any message.
+    /// Fails a request without a message.
     pub(in crate::adapters::mcp) fn fail(&self, id: &RequestId, answer: Answer) -> bool {
         let Some((_, ticket)) = self.claim(id.clone()) else { return false };
         *lock(&ticket.answer) = Some(answer);
@@ -400,9 +398,9 @@ impl Exchange {
         true
     }
 
-    /// `guess`: where no id can be found, the only request that waits is meant.
+    /// `guess`: if no id is found, the only pending request is meant.
     fn fail_unreadable(&self, head: &[u8], tail: &[u8], guess: bool, answer: impl Fn(&TicketState) -> Answer) -> Inbound {
-        // Text that doesn't even begin like a message is a stray print and belongs to no request.
+        // Text that doesn't start like a message is a stray print and belongs to no request.
         if !head.trim_ascii_start().starts_with(b"{") {
             return Inbound::Junk;
         }
@@ -422,21 +420,21 @@ impl Exchange {
         alive.next().map(|(id, _)| id.clone()).filter(|_| alive.next().is_none())
     }
 
-    /// The ticket of a request, which no other message can claim from then on.
+    /// Removes and returns the ticket of a request, so that no other message can claim it.
     fn claim(&self, id: RequestId) -> Option<(RequestId, Arc<TicketState>)> {
         let mut waiting = lock(&self.waiting);
         if let Some(ticket) = waiting.answers.remove(&id) {
             return ticket.upgrade().map(|ticket| (id, ticket));
         }
-        // Some servers send the id back as a string.
+        // Some servers return the id as a string.
         let RequestId::String(text) = &id else { return None };
         let number = RequestId::Number(text.parse().ok()?);
         waiting.answers.remove(&number)?.upgrade().map(|ticket| (number, ticket))
     }
 
-    /// Who can answer what the server asks: the caller of the call on whose stream the question came, or that it names by its progress
-    /// token, or of the only one under way. Where all are of one caller, those that wait for an answer already are left out: a server
-    /// goes on with a call when it has one.
+    /// Finds the caller who can answer a server's request: the one whose stream it arrived on, the one named by its
+    /// progress token, or the only one with a running call. If all running calls belong to one caller, those that already
+    /// wait for an answer are excluded: a server continues a call only after its answer.
     pub(in crate::adapters::mcp) fn asker(&self, meta: Option<&RequestMetaObject>) -> Asker {
         let waiting = lock(&self.waiting);
         let meta = |key: &str| meta.and_then(|meta| meta.0.0.get(key)).and_then(request_id);
@@ -475,12 +473,12 @@ impl Exchange {
         };
         let total = params.get("total").and_then(Value::as_f64);
         let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
-        // A listener that does not keep up misses some: progress is not worth holding up the connection.
+        // A slow listener misses some: progress must not block the connection.
         let _ = listener.try_send(Progress { progress, total, message });
     }
 }
 
-/// Notes in a question on the stream of which request it came. Nothing that a server writes there itself is taken for that.
+/// Records in a question on which request's stream it arrived. Overwrites whatever the server put there.
 fn mark(question: &mut Value, stream: Option<&RequestId>) {
     let Some(params) = question.get_mut("params").and_then(Value::as_object_mut) else { return };
     match (params.get_mut("_meta"), stream) {
@@ -491,14 +489,14 @@ fn mark(question: &mut Value, stream: Option<&RequestId>) {
     }
 }
 
-/// A caller whose client says in each request what it can do, as the client wrote it.
+/// Adds the client's capabilities to the request, as the client wrote them.
 fn declare(meta: &mut RequestMetaObject, capabilities: &Value) {
     if meta.client_capabilities().is_some() {
         meta.0.0.insert(CAPABILITIES.to_owned(), capabilities.clone());
     }
 }
 
-/// A caller who can't be asked: the request says that its client can do nothing (protocol 2026-07-28).
+/// Declares no capabilities, for a caller who can't be asked (protocol 2026-07-28).
 fn ask_nothing(meta: &mut RequestMetaObject) {
     if meta.client_capabilities().is_some() {
         meta.set_client_capabilities(ClientCapabilities::default());
@@ -524,7 +522,7 @@ fn request_id(value: &Value) -> Option<RequestId> {
     }
 }
 
-/// What rmcp needs of a list: tools that ask for arguments as HTTP headers (`x-mcp-header`, protocol 2026-07-28).
+/// The part of a list that rmcp needs: tools with arguments as HTTP headers (`x-mcp-header`, protocol 2026-07-28).
 fn header_annotations(result: &RawValue) -> Value {
     let annotated = |tool: &Value| {
         let properties = tool.get("inputSchema").and_then(|schema| schema.get("properties")).and_then(Value::as_object);
@@ -534,7 +532,7 @@ fn header_annotations(result: &RawValue) -> Value {
     let tools: Vec<Value> = listed
         .into_iter()
         .flatten()
-        // One that can't be read keeps the others from nothing.
+        // An unreadable tool must not affect the others.
         .filter(|tool| tool.get().contains(HEADER_ANNOTATION))
         .filter_map(|tool| json::readable(tool.get()).ok())
         .filter(annotated)
@@ -579,7 +577,7 @@ fn id_in_head(head: &[u8]) -> Option<RequestId> {
     None
 }
 
-/// The last `id` of a message of which only the end is known.
+/// The last `id` in the known end of a message.
 fn id_in_tail(tail: &[u8]) -> Option<RequestId> {
     let start = tail.windows(4).rposition(|window| window == b"\"id\"")?;
     id_after_key(&tail[start + 4..])

@@ -10,17 +10,17 @@ use tokio::sync::Notify;
 
 use crate::service::ports::NewsKind;
 
-/// Resources whose changes wait. More than that come from a server that tells of what nobody asked for.
+/// Most pending resource updates. A server with more sends updates that nobody subscribed to.
 const UPDATED: usize = 4_000;
-/// Bytes of an address.
+/// Longest URI in bytes.
 const LONGEST_ADDRESS: usize = 2 * 1024;
 
-/// What was told and is not handed on yet.
+/// Notifications that are not delivered yet.
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Pending {
     told: Mutex<Told>,
     is_news: Notify,
-    /// Whether anybody hands it on: over the connection of a single user nothing is subscribed to.
+    /// Whether anybody receives them: connections of single users have no subscriptions.
     is_heard: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl Pending {
         self.is_news.notify_one();
     }
 
-    /// All that was told, once there is something.
+    /// All pending notifications, once there are any.
     pub(in crate::adapters::mcp) async fn next(&self) -> Vec<NewsKind> {
         self.is_news.notified().await;
         let Told { renewed, prompts, resources, updated } = std::mem::take(&mut *self.lock());

@@ -1,4 +1,4 @@
-//! Calls that wait because somebody is asked.
+//! Extends the time limit of a call while it waits for a person's answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,14 +10,14 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::service::ports::{Said, ServerQuestion};
 
-/// What a server says that waits to be told.
+/// Queue size for messages from a server.
 const SAID: usize = 16;
-/// How long a call may take over its time because somebody is asked.
+/// How far a call may exceed its time limit for questions.
 const ASKING: Duration = Duration::from_mins(10);
-/// How soon after an answer a call that is over its time ends.
+/// A call beyond its time limit ends at most this long after the answer.
 const ASKED_AGAIN: Duration = Duration::from_secs(5);
 
-/// Hands on what a server says, and counts the questions that have no answer yet.
+/// Forwards a server's messages and counts unanswered questions.
 pub(in crate::adapters::mcp) fn waiting_for_answers(said: mpsc::Sender<Said>) -> (mpsc::Sender<Said>, Arc<AtomicUsize>) {
     let (sender, mut receiver) = mpsc::channel(SAID);
     let waiting = Arc::new(AtomicUsize::new(0));
@@ -50,7 +50,7 @@ fn counted_question(question: ServerQuestion, waiting: Arc<AtomicUsize>) -> Serv
     ServerQuestion { method, params, answer: inner }
 }
 
-/// Ends at the deadline, but not while somebody is being asked: people are slower than tools.
+/// Enforces the deadline, but not while a question is open: people are slower than tools.
 pub(in crate::adapters::mcp) async fn in_time<T>(
     call: impl Future<Output = T>,
     deadline: Instant,

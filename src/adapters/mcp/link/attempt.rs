@@ -1,4 +1,4 @@
-//! One attempt to connect, and what to try next where it fails.
+//! One attempt to connect, and what to try next if it fails.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::adapters::mcp::process::child::Processes;
 use crate::adapters::mcp::text::Secrets;
 use crate::settings::servers::ServerSettings;
 
-/// How long the end of a process is waited for whose connection has failed: it says more than the closed pipe.
+/// How long to wait for the process of a failed connection to end: its exit says more than the closed pipe.
 const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// What all connections are made with.
+/// The shared parts of all connections.
 #[derive(Clone)]
 pub(in crate::adapters::mcp) struct Surroundings {
     pub(in crate::adapters::mcp) client: reqwest::Client,
@@ -24,12 +24,12 @@ pub(in crate::adapters::mcp) struct Surroundings {
     pub(in crate::adapters::mcp) questions: Questions,
 }
 
-/// How an attempt failed.
+/// A failed attempt.
 pub(in crate::adapters::mcp) struct Failure {
     pub(in crate::adapters::mcp) reason: String,
     /// The handshake to try next.
     pub(in crate::adapters::mcp) era: Era,
-    /// Another handshake is worth an attempt at once.
+    /// Whether to try that handshake immediately.
     pub(in crate::adapters::mcp) at_once: bool,
 }
 
@@ -63,7 +63,7 @@ impl Attempt<'_> {
             }
             error.to_string()
         } else {
-            // It may be that it hung on the question of the newer era.
+            // The server may have hung on the newer handshake.
             if era == Era::Either {
                 next = Era::Initialize;
             }

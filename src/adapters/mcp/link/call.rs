@@ -1,4 +1,4 @@
-//! Calls one tool over a link, or asks for something else.
+//! Sends a tool call or another request over a link.
 
 use std::sync::Arc;
 
@@ -15,20 +15,19 @@ use crate::adapters::mcp::transport::http::Forwarded;
 use crate::domain::text::json;
 use crate::service::ports::{Asked, AskedKind, Round, Said, ServerQuestion};
 
-/// How often a server may ask back in one call.
+/// Most rounds of questions in one call.
 const ROUNDS: usize = 10;
-/// Questions of one round.
+/// Most questions per round.
 const QUESTIONS: usize = 16;
 
-/// What a server is asked for.
+/// A request to a server.
 #[derive(Clone)]
 pub(in crate::adapters::mcp) enum Request<'a> {
     Call { tool: &'a str, arguments: Arc<RawValue> },
     Other(&'a Asked),
 }
 
-/// Returns the raw result. The caller sets the time limit by dropping the future, which cancels the request at the
-/// server.
+/// Returns the raw result. To enforce a time limit, drop the future, which cancels the request at the server.
 pub(in crate::adapters::mcp) async fn send(
     link: &Link,
     request: Request<'_>,
@@ -36,10 +35,10 @@ pub(in crate::adapters::mcp) async fn send(
     mut listeners: Listeners,
     forwarded: Option<Forwarded>,
 ) -> Result<Box<RawValue>, LinkError> {
-    // A server of the older era asks on its connection, and knows of no rounds.
+    // Servers of older protocol versions ask on the connection, without rounds.
     let own = round.filter(|_| link.is_modern);
     if own.is_none() && round.is_some_and(|round| round.state.is_some()) {
-        let message = "this server gives no `requestState`: make the request again without it".to_owned();
+        let message = "this server uses no `requestState`: send the request again without it".to_owned();
         return Err(LinkError::Protocol { code: INVALID_PARAMS, message, data: None });
     }
     listeners.capabilities = own.map(|round| link.allowed(&round.capabilities));
@@ -57,7 +56,7 @@ async fn call(
     listeners: Listeners,
     forwarded: Option<Forwarded>,
 ) -> Result<Box<RawValue>, LinkError> {
-    // rmcp looks into the arguments for those that go into headers; over the wire go the raw ones.
+    // rmcp searches the arguments for header values; the raw arguments are sent.
     let seen: Map<String, Value> =
         json::readable(arguments.get()).ok().and_then(|arguments| serde_json::from_value(arguments).ok()).unwrap_or_default();
     let mut answered = round.map(|round| (round.responses.clone(), round.state.clone()));
@@ -76,16 +75,16 @@ async fn call(
         let Some(members) = json::members(result.get()) else { return Err(unusable("the result is not an object")) };
         match members.get("resultType").and_then(|kind| json::text(kind.get())).as_deref() {
             None | Some("complete") => return Ok(result),
-            // Who called answers with another request.
+            // The caller answers with another request.
             Some("input_required") if round.is_some() => return Ok(result),
             Some("input_required") => {
                 let (responses, state) = answers(&result, listeners.said.as_ref()).await?;
                 answered = Some((Some(responses), state));
             }
-            Some(_) => return Err(unusable("the result is of a kind that is not supported here")),
+            Some(_) => return Err(unusable("the result type is not supported")),
         }
     }
-    Err(unusable("the tool asks again and again"))
+    Err(unusable("the tool asks too many questions"))
 }
 
 async fn ask(
@@ -99,7 +98,7 @@ async fn ask(
     if !link.offers.have(asked.what) {
         return Err(LinkError::Protocol { code: METHOD_NOT_FOUND, message: format!("the server has no {method}"), data: None });
     }
-    // Servers of the newer era know no such requests.
+    // Servers of the newer protocol version have no such requests.
     if link.is_modern && matches!(asked.what, AskedKind::Subscribe | AskedKind::Unsubscribe) {
         let uri = asked.params.get("uri").and_then(Value::as_str).unwrap_or_default();
         match asked.what {
@@ -115,18 +114,18 @@ async fn ask(
     if let Some(state) = round.and_then(|round| round.state.as_ref()) {
         request["params"]["requestState"] = json!(state);
     }
-    let mut request: ClientRequest = serde_json::from_value(request).map_err(|_| unusable("the request can't be made"))?;
+    let mut request: ClientRequest = serde_json::from_value(request).map_err(|_| unusable("the request is invalid"))?;
     if let Some(headers) = forwarded {
         request.extensions_mut().insert(headers);
     }
-    // As in a call, the server may want to know something first.
+    // As in a call, the server may first ask a question.
     let purpose = if matches!(asked.what, AskedKind::Prompt | AskedKind::Resource) { Purpose::Call } else { Purpose::Ask };
     let Reply { result, .. } = link.request(request, purpose, listeners).await?;
     let Some(members) = json::members(result.get()) else { return Err(unusable("the result is not an object")) };
     match members.get("resultType").and_then(|kind| json::text(kind.get())).as_deref() {
         None | Some("complete") => Ok(result),
         Some("input_required") if round.is_some() && matches!(purpose, Purpose::Call) => Ok(result),
-        Some(_) => Err(unusable("the result is of a kind that is not supported here")),
+        Some(_) => Err(unusable("the result type is not supported")),
     }
 }
 
@@ -137,8 +136,7 @@ fn unusable(message: &str) -> LinkError {
     LinkError::Unusable(message.to_owned())
 }
 
-/// Asks who called what the server wants to know before it goes on (protocol 2026-07-28: the call is made once more, with the
-/// answers).
+/// Asks the caller the server's questions (protocol 2026-07-28: the call is then repeated with the answers).
 async fn answers(result: &RawValue, said: Option<&mpsc::Sender<Said>>) -> Result<(InputResponses, Option<String>), LinkError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -147,17 +145,17 @@ async fn answers(result: &RawValue, said: Option<&mpsc::Sender<Said>>) -> Result
         input_requests: Map<String, Value>,
         request_state: Option<String>,
     }
-    let Some(said) = said else { return Err(unusable("the tool asks for input from a user, and who calls can't be asked")) };
-    let wanted: Wanted = serde_json::from_str(result.get()).map_err(|_| unusable("what the tool asks for can't be read"))?;
+    let Some(said) = said else { return Err(unusable("the tool requires user input, but the caller can't be asked")) };
+    let wanted: Wanted = serde_json::from_str(result.get()).map_err(|_| unusable("the tool's questions are invalid"))?;
     if wanted.input_requests.len() > QUESTIONS {
-        return Err(unusable("the tool asks for too much at once"));
+        return Err(unusable("the tool asks too many questions at once"));
     }
     let mut responses = InputResponses::new();
     for (key, mut request) in wanted.input_requests {
         let method = request.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
         let params = request.get_mut("params").map(Value::take).unwrap_or_default();
         let (answer, answered) = oneshot::channel();
-        let gone = || unusable("who called is not there any more");
+        let gone = || unusable("the caller has disconnected");
         said.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
         match answered.await.map_err(|_| gone())? {
             Ok(answer) => responses.insert(key, answer),

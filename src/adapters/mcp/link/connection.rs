@@ -1,4 +1,4 @@
-//! A live link to one server: transport, handshake, requests with raw answers, and the end of it all.
+//! A live link to one server: transport, handshake, requests with raw results, and shutdown.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,45 +36,45 @@ use crate::adapters::mcp::transport::stdio::StdioTransport;
 use crate::service::ports::{Offers, Refusal, Said, ServerQuestion};
 use crate::settings::servers::{ServerSettings, TransportSettings};
 
-/// Room in a message for what is not the result.
+/// Allowance for the parts of a message around the result.
 const ENVELOPE: usize = 64 * 1024;
-/// Requests over HTTP that may wait for their answer at once; rmcp's own 16 would make calls queue.
+/// Concurrent HTTP requests; rmcp's default of 16 would queue calls.
 const CONCURRENT_POSTS: usize = 4096;
-/// How long ending a connection in good manners may take, the process aside.
+/// How long a clean shutdown may take, apart from the process.
 const CLOSING: Duration = Duration::from_secs(3);
-/// Answers to a handshake over streamable HTTP after which a server of the older transport may be there.
+/// Responses to a streamable HTTP handshake that suggest a server with the older transport.
 const MAY_BE_SSE: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
 
-/// Which handshake is tried.
+/// The handshake to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::adapters::mcp) enum Era {
     /// `initialize`, up to protocol 2025-11-25.
     Initialize,
     /// `server/discover`, from protocol 2026-07-28 on.
     Discover,
-    /// The newer one, and the older one if the server does not know it.
+    /// The newer one, then the older one if the server does not support it.
     Either,
 }
 
 impl Era {
-    /// What is tried first where nothing is known.
+    /// The first handshake to try for an unknown server.
     pub(in crate::adapters::mcp) fn usual(transport: &TransportSettings) -> Self {
         match Wire::of(transport) {
-            // Asking for the newer era first would cost a slow starter its start: rmcp gives it 10 s.
+            // Trying the newer one first would break slow starters: rmcp gives it only 10 s.
             Wire::Stdio => Self::Initialize,
             Wire::StreamableHttp | Wire::Sse => Self::Either,
         }
     }
 }
 
-/// What a connection is made from.
+/// The parameters of a connection.
 #[derive(Clone, Copy)]
 pub(in crate::adapters::mcp) struct Connector<'a> {
     pub(in crate::adapters::mcp) settings: &'a ServerSettings,
     pub(in crate::adapters::mcp) secrets: &'a Arc<Secrets>,
     pub(in crate::adapters::mcp) client: &'a reqwest::Client,
     pub(in crate::adapters::mcp) processes: &'a Arc<Processes>,
-    /// What is tried first.
+    /// The transport to try first.
     pub(in crate::adapters::mcp) wire: Wire,
     pub(in crate::adapters::mcp) oauth: Option<&'a Path>,
     pub(in crate::adapters::mcp) questions: Questions,
@@ -92,14 +92,14 @@ pub(in crate::adapters::mcp) enum ConnectError {
     Neither { sse: Box<ConnectError>, streamable: Box<ConnectError> },
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The server answered the handshake with an error: it may speak the other era.
-    #[error("the server refused the handshake: {0}")]
+    /// The server returned an error to the handshake; it may support the other one.
+    #[error("the server rejected the handshake: {0}")]
     Refused(String),
     #[error("{0}")]
     Failed(String),
 }
 
-/// A connection and all that belongs to it. Dropping it ends the child too, in bad manners.
+/// A connection with its resources. Dropping it kills the child.
 pub(in crate::adapters::mcp) struct Connection {
     pub(in crate::adapters::mcp) link: Arc<Link>,
     pub(in crate::adapters::mcp) about: About,
@@ -109,7 +109,7 @@ pub(in crate::adapters::mcp) struct Connection {
     _listener: Option<AbortOnDropHandle<()>>,
 }
 
-/// What a server says of itself.
+/// A server's self-description.
 #[derive(Clone, Debug, Default)]
 pub(in crate::adapters::mcp) struct About {
     pub(in crate::adapters::mcp) title: Option<String>,
@@ -120,8 +120,8 @@ pub(in crate::adapters::mcp) struct About {
 }
 
 impl Connector<'_> {
-    /// Connects and shakes hands. Has no timeout of its own. `child` is where a process is put while this runs, so
-    /// that its last words can be had if it fails.
+    /// Connects and performs the handshake, without a timeout. `child` receives the process, so that its last output is
+    /// available after a failure.
     pub(in crate::adapters::mcp) async fn connect(&self, era: Era, child: &mut Option<Child>) -> Result<Connection, ConnectError> {
         let settings = self.settings;
         match &settings.transport {
@@ -155,7 +155,7 @@ impl Connector<'_> {
         self.settings.max_result_bytes.max(LIST_LIMIT).saturating_add(ENVELOPE)
     }
 
-    /// Tries one transport of HTTP and, where the answer hints at it, the other one (MCP specification, "Backwards
+    /// Tries one HTTP transport and, if the response suggests it, the other one (MCP specification, "Backwards
     /// Compatibility" of the transports).
     async fn remote(&self, url: &Url, sender: &Sender, era: Era) -> Result<Connection, ConnectError> {
         let failure = match self.over(self.wire, url, sender, era).await {
@@ -184,7 +184,7 @@ impl Connector<'_> {
                 let ServerSettings { start_timeout, call_timeout, .. } = *self.settings;
                 let remote = Remote { sender, url, start_timeout, call_timeout };
                 let transport = SseTransport::open(remote, Arc::clone(&exchange), limit).await?;
-                // The newer era came after this transport.
+                // The newer handshake does not exist on this transport.
                 self.shake_hands(transport, exchange, Era::Initialize, wire).await
             }
             Wire::StreamableHttp | Wire::Stdio => {
@@ -201,7 +201,7 @@ impl Connector<'_> {
         }
     }
 
-    /// Where the server asks for OAuth: its tokens, of which there is one.
+    /// The shared OAuth tokens, if the server uses OAuth.
     async fn tokens(&self) -> Result<Option<Arc<Tokens>>, TokenError> {
         let Some(oauth) = &self.settings.remote.oauth else { return Ok(None) };
         let tokens = Tokens::new(oauth, self.oauth);
@@ -218,7 +218,7 @@ impl Connector<'_> {
         let mode = match era {
             Era::Initialize => ClientLifecycleMode::Initialize,
             Era::Discover => ClientLifecycleMode::Discover { preferred_versions },
-            // Without a pinned version a server that echoes the newest one would be taken for stateless.
+            // Without a pinned version, a server that echoes the newest one would count as stateless.
             Era::Either => ClientLifecycleMode::Auto { preferred_versions, legacy_version: Some(ProtocolVersion::V_2025_11_25) },
         };
         let client = Client { exchange: Arc::clone(&exchange), questions: self.questions };
@@ -275,7 +275,7 @@ impl Connector<'_> {
 }
 
 impl Connection {
-    /// Waits until the connection is gone and tells why. May be dropped and called again.
+    /// Waits until the connection is lost and returns the reason. Cancel-safe.
     pub(in crate::adapters::mcp) async fn lost(&mut self) -> String {
         let Some(child) = &mut self.child else {
             self.closed.cancelled().await;
@@ -283,7 +283,7 @@ impl Connection {
         };
         let how = tokio::select! {
             how = child.exited() => {
-                // What it wrote before may still be on the way. A grandchild can hold the pipe open for ever.
+                // Earlier output may still be in flight. A grandchild can keep the pipe open forever.
                 let _ = timeout(Duration::from_millis(200), self.closed.cancelled()).await;
                 how
             }
@@ -298,7 +298,7 @@ impl Connection {
         }
     }
 
-    /// Ends the session and the child. Whoever waits for an answer gets an error.
+    /// Ends the session and the child. Pending requests fail.
     pub(in crate::adapters::mcp) async fn close(mut self, manners: Manners) {
         if let Some(cancel) = self.cancel.take() {
             cancel.cancel();
@@ -318,28 +318,28 @@ impl Drop for Connection {
     }
 }
 
-/// We: a client that hands questions of servers on to who called, and has no roots.
+/// Our client side: forwards questions of servers to callers, and has no roots.
 struct Client {
     exchange: Arc<Exchange>,
     questions: Questions,
 }
 
-/// The longest that a person or a model may take over an answer.
+/// The time limit for an answer of a person or a model.
 const ANSWERING: Duration = Duration::from_mins(10);
 const INVALID_REQUEST: ErrorCode = ErrorCode::INVALID_REQUEST;
 
 impl Client {
-    /// Asks who called.
+    /// Forwards a request to the caller.
     async fn hand_on(&self, method: String, params: Value, meta: &RequestMetaObject) -> Result<Value, ErrorData> {
         let callee = match self.exchange.asker(Some(meta)) {
             Asker::One(callee) => callee,
             Asker::Several => {
-                let message = "several calls are under way on this connection, and nothing says whose user is asked";
+                let message = "several calls are running on this connection, and the request does not say which one it belongs to";
                 return Err(ErrorData::new(INVALID_REQUEST, message, None));
             }
-            Asker::Nobody => return Err(ErrorData::new(INVALID_REQUEST, "who calls can't be asked anything", None)),
+            Asker::Nobody => return Err(ErrorData::new(INVALID_REQUEST, "the caller can't be asked", None)),
         };
-        let gone = || ErrorData::new(INVALID_REQUEST, "who called is not there any more", None);
+        let gone = || ErrorData::new(INVALID_REQUEST, "the caller has disconnected", None);
         let (answer, answered) = oneshot::channel();
         let _waits = callee.waits();
         callee.said.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
@@ -347,7 +347,7 @@ impl Client {
             Ok(answered) => answered.map_err(|_| gone())?.map_err(|Refusal { code, message }| {
                 ErrorData::new(ErrorCode(i32::try_from(code).unwrap_or(INVALID_REQUEST.0)), message, None)
             }),
-            Err(_) => Err(ErrorData::new(INVALID_REQUEST, "who called did not answer in time", None)),
+            Err(_) => Err(ErrorData::new(INVALID_REQUEST, "the caller did not answer in time", None)),
         }
     }
 }
@@ -361,9 +361,9 @@ impl ClientHandler for Client {
     async fn on_custom_request(&self, request: CustomRequest, context: RequestContext<RoleClient>) -> Result<CustomResult, ErrorData> {
         let method = request.method.strip_prefix(RAW).filter(|method| self.questions.allow(method)).map(str::to_owned);
         let Some(method) = method else {
-            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "there is no such method", None));
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "method not found", None));
         };
-        // rmcp takes `_meta` out of the parameters.
+        // rmcp removes `_meta` from the parameters.
         self.hand_on(method, request.params.unwrap_or_default(), &context.meta).await.map(CustomResult::new)
     }
 
@@ -373,7 +373,7 @@ impl ClientHandler for Client {
     }
 }
 
-/// In words that are ours: rmcp's would show whole messages.
+/// A message of our own, because rmcp's would contain whole messages.
 fn refused(error: ClientInitializeError) -> ConnectError {
     match error {
         ClientInitializeError::JsonRpcError(error) => ConnectError::Refused(format!("{} ({})", foreign(&error.message), error.code.0)),
@@ -384,9 +384,9 @@ fn refused(error: ClientInitializeError) -> ConnectError {
         },
         ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
             let supported: Vec<_> = server_supported.iter().map(ToString::to_string).collect();
-            ConnectError::Refused(format!("it speaks protocol {} only", foreign(&supported.join(", "))))
+            ConnectError::Refused(format!("it supports only protocol {}", foreign(&supported.join(", "))))
         }
         ClientInitializeError::ConnectionClosed(_) => ConnectError::Failed("the connection was closed during the handshake".to_owned()),
-        _ => ConnectError::Failed("the answer to the handshake was not understood".to_owned()),
+        _ => ConnectError::Failed("the response to the handshake is invalid".to_owned()),
     }
 }

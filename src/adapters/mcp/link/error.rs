@@ -12,19 +12,19 @@ use crate::adapters::mcp::text::foreign;
 use crate::adapters::mcp::transport::client::ConnectionFailure;
 use crate::adapters::mcp::transport::http::HttpFailure;
 
-/// Why a request brought no result.
+/// Why a request has no result.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::adapters::mcp) enum LinkError {
     #[error("{reason}")]
     Closed {
         reason: Cow<'static, str>,
-        /// Whether the server may have seen the request.
+        /// Whether the server may have received the request.
         sent: bool,
     },
-    /// A status of HTTP without an answer in it.
+    /// An HTTP status without a JSON-RPC response.
     #[error("HTTP {0}")]
     Refused(StatusCode),
-    /// What came back is no answer.
+    /// The response is invalid.
     #[error("{0}")]
     Unusable(String),
     #[error("error {code}: {message}")]

@@ -1,5 +1,5 @@
-//! Servers of the newer era tell of changes only to who listens: each `subscriptions/listen` is a request whose answer stays open
-//! (MCP specification 2026-07-28, "Subscriptions"). The notifications themselves end in [`Exchange::inbound`].
+//! Subscriptions of the newer protocol version: each `subscriptions/listen` is a request with an open response (MCP
+//! specification 2026-07-28, "Subscriptions"). [`Exchange::inbound`] handles the notifications.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 const INVALID_PARAMS: i64 = -32602;
 
-/// The resources that are followed over a connection, each with the task that keeps its stream.
+/// The subscribed resources of a connection, each with the task that reads its stream.
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Followed(Mutex<HashMap<String, AbortOnDropHandle<()>>>);
 
@@ -27,7 +27,7 @@ impl Followed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to follow a resource. One that is followed is followed anew.
+    /// Subscribes to a resource, replacing an existing subscription.
     pub(in crate::adapters::mcp) async fn follow(
         &self,
         peer: &Peer<RoleClient>,
@@ -41,7 +41,7 @@ impl Followed {
     }
 
     pub(in crate::adapters::mcp) fn unfollow(&self, uri: &str) {
-        // Dropped, the stream is cancelled at the server.
+        // Dropping the task cancels the stream at the server.
         self.lock().remove(uri);
     }
 }
@@ -54,7 +54,7 @@ async fn subscribe(peer: &Peer<RoleClient>, uri: &str) -> Result<Subscription, L
     }
     Err(LinkError::Protocol {
         code: INVALID_PARAMS,
-        message: "the server does not tell of changes of this resource".to_owned(),
+        message: "the server does not support subscriptions to this resource".to_owned(),
         data: None,
     })
 }
@@ -73,12 +73,12 @@ async fn keep(mut subscription: Subscription, peer: Peer<RoleClient>, uri: Strin
                 Err(_) => pause = (pause * 2).min(LONGEST_PAUSE),
             }
         };
-        // It may have changed while nobody listened.
+        // It may have changed before the subscription.
         exchange.news.updated(&uri);
     }
 }
 
-/// What can be followed of a server's lists.
+/// The lists of a server that support subscriptions.
 pub(in crate::adapters::mcp) fn lists_of(capabilities: &ServerCapabilities) -> SubscriptionFilter {
     let mut filter = SubscriptionFilter::default();
     filter.tools_list_changed = capabilities.tools.as_ref().and_then(|tools| tools.list_changed).filter(|told| *told);
@@ -87,14 +87,14 @@ pub(in crate::adapters::mcp) fn lists_of(capabilities: &ServerCapabilities) -> S
     filter
 }
 
-/// Follows a server's lists as long as the connection stands.
+/// Subscribes to a server's lists for the lifetime of the connection.
 pub(in crate::adapters::mcp) async fn lists(peer: Peer<RoleClient>, filter: SubscriptionFilter, exchange: Arc<Exchange>) {
     let mut pause = FIRST_PAUSE;
     while !peer.is_transport_closed() {
         if let Ok(mut subscription) = peer.listen(filter.clone()).await {
             pause = FIRST_PAUSE;
             while let Ok(Some(_)) = subscription.next().await {}
-            // Something may have changed while nobody listened.
+            // Something may have changed before the subscription.
             exchange.changed.notify_one();
             exchange.news.prompts();
             exchange.news.resources();

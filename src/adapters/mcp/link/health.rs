@@ -1,4 +1,4 @@
-//! Whether a server over standard streams is still there: one that hangs keeps its process and its pipes, so nothing else would tell.
+//! Health checks of stdio servers: a hung server keeps its process and pipes, so nothing else would reveal it.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::adapters::mcp::link::error::LinkError;
 use crate::adapters::mcp::link::link::{Link, Wire};
 use crate::adapters::mcp::timing::Timing;
 
-/// So many questions in a row without an answer, and it hangs.
+/// So many consecutive unanswered pings mean that it hangs.
 const UNANSWERED: u32 = 3;
 
-/// Ends when the server does not answer any more, and tells so. A server that is busy with calls is not asked, unless one of them timed
-/// out without a word from it.
+/// Resolves with a reason when the server hangs. A busy server is not pinged, unless one of its calls timed out without any
+/// message from it.
 pub(in crate::adapters::mcp) async fn hangs(link: &Link, is_idle: impl Fn() -> bool, timing: Timing) -> String {
     let Some(every) = timing.ping.filter(|_| link.wire == Wire::Stdio) else { return std::future::pending().await };
     let mut unanswered = 0;
@@ -23,19 +23,22 @@ pub(in crate::adapters::mcp) async fn hangs(link: &Link, is_idle: impl Fn() -> b
         while (is_idle() || link.is_doubted()) && !answers(link, timing.ping_timeout).await {
             unanswered += 1;
             if unanswered == UNANSWERED {
-                return format!("it hangs: {UNANSWERED} pings in a row had no answer within {} s", timing.ping_timeout.as_secs_f64());
+                return format!(
+                    "it hangs: {UNANSWERED} consecutive pings were not answered within {} s",
+                    timing.ping_timeout.as_secs_f64()
+                );
             }
         }
         unanswered = 0;
     }
 }
 
-/// Whether anything comes back within this time.
+/// Whether any response arrives within this time.
 async fn answers(link: &Link, limit: Duration) -> bool {
     let asked = Instant::now();
     let ping = ClientRequest::PingRequest(PingRequest::default());
     let answer = timeout(limit, link.request(ping, Purpose::Ask, Listeners::default())).await;
-    // An error is an answer. A connection that is gone is somebody else's matter.
+    // An error is a response. A closed connection is handled elsewhere.
     let is_answered = match answer {
         Ok(Ok(_) | Err(LinkError::Protocol { .. } | LinkError::Closed { .. })) => true,
         Ok(Err(_)) | Err(_) => link.exchange.was_heard_since(asked),

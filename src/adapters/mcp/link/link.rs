@@ -20,11 +20,11 @@ use crate::adapters::mcp::link::follow::Followed;
 use crate::service::ports::Offers;
 use crate::settings::servers::TransportSettings;
 
-/// Largest page of a list, whatever the limit for results is.
+/// Largest page of a list, regardless of the limit for results.
 pub(in crate::adapters::mcp) const LIST_LIMIT: usize = 16 * 1024 * 1024;
 const PARSE_ERROR: i64 = -32700;
 
-/// What a connection goes over.
+/// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::adapters::mcp) enum Wire {
     Stdio,
@@ -42,12 +42,12 @@ impl Wire {
     }
 }
 
-/// What servers may ask who called.
+/// The requests that servers may send to callers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Questions {
-    /// Something of the user.
+    /// Questions to the user.
     pub elicitation: bool,
-    /// Something of the model.
+    /// Requests to the model.
     pub sampling: bool,
 }
 
@@ -60,8 +60,8 @@ impl Questions {
         }
     }
 
-    /// Of what a client says that it can do, what servers may ask for. Roots are the client's own to give: nothing here depends on
-    /// them.
+    /// Restricts a client's capabilities to those that servers may use. Roots are always allowed, because nothing here
+    /// depends on them.
     fn cut(self, capabilities: &Value) -> Value {
         let known = [("elicitation", self.elicitation), ("sampling", self.sampling), ("roots", true)];
         let kept = known.into_iter().filter(|(_, is_allowed)| *is_allowed);
@@ -86,30 +86,30 @@ pub(in crate::adapters::mcp) struct Link {
     pub(in crate::adapters::mcp) is_modern: bool,
     pub(in crate::adapters::mcp) followed: Followed,
     pub(in crate::adapters::mcp) protocol: String,
-    /// Whether the server declared tools at all.
+    /// Whether the server declared the tools capability.
     pub(in crate::adapters::mcp) has_tools: bool,
     pub(in crate::adapters::mcp) offers: Offers,
     pub(in crate::adapters::mcp) wire: Wire,
     pub(super) questions: Questions,
-    /// The calls under way; those that list are not among them.
+    /// Running calls; list requests don't count.
     pub(in crate::adapters::mcp) calls: TaskTracker,
-    /// A call timed out while nothing at all came from the server.
+    /// Set after a call timed out without any message from the server.
     pub(super) is_doubted: AtomicBool,
-    /// Cancelled once rmcp has let go of the connection.
+    /// Cancelled once rmcp has closed the connection.
     pub(super) closed: CancellationToken,
     pub(super) result_limit: usize,
 }
 
-/// What a request brought.
+/// The response to a request.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) struct Reply {
     pub(in crate::adapters::mcp) result: Box<RawValue>,
-    /// The size of the message.
+    /// The size of the message in bytes.
     pub(in crate::adapters::mcp) bytes: usize,
 }
 
 impl Link {
-    /// Of what a client can do, what this server may make use of.
+    /// The capabilities of a client that this server may use.
     pub(in crate::adapters::mcp) fn allowed(&self, capabilities: &Value) -> Value {
         self.questions.cut(capabilities)
     }
@@ -151,7 +151,7 @@ impl Link {
         let outcome = tokio::select! {
             biased;
             outcome = handle.rx => Some(outcome),
-            // A request that reaches rmcp's queue in the moment that it lets go of it stays there without an answer.
+            // A request that enters rmcp's queue while the connection closes never gets a response.
             () = self.closed.cancelled() => None,
         };
         abandoned.id = None;
@@ -165,7 +165,7 @@ impl Link {
             None => {
                 let mut error = match outcome {
                     Some(Ok(Err(error))) => link_error(error),
-                    // An answer on a resumed stream that was not asked for here, or none at all.
+                    // A duplicate response on a resumed stream, or none at all.
                     Some(Ok(Ok(_)) | Err(_)) | None => LinkError::Closed { reason: "the connection was closed".into(), sent: true },
                 };
                 if let LinkError::Closed { sent, .. } = &mut error
@@ -179,7 +179,7 @@ impl Link {
     }
 }
 
-/// Tells the server about a request that nobody waits for any more.
+/// Cancels a request at the server when nobody waits for it any more.
 struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
     id: Option<RequestId>,
@@ -189,7 +189,7 @@ impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let reason = Some("nobody waits for the answer any more".to_owned());
+        let reason = Some("the caller no longer waits for the result".to_owned());
         let notification = CancelledNotification::new(CancelledNotificationParam::new(Some(id), reason));
         let peer = self.peer.clone();
         runtime.spawn(async move {

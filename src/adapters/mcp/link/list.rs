@@ -1,4 +1,4 @@
-//! Lists the tools of a server, lenient with each of them and strict with the whole.
+//! Lists a server's tools, tolerant of single invalid tools but with strict limits overall.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,16 +15,15 @@ use crate::service::ports::SkippedTool;
 
 const MAX_PAGES: usize = 1000;
 const MAX_TOOLS: usize = 50_000;
-/// Bytes of all pages together. The last page taken may be the one that reaches it, never one beyond.
+/// Most bytes of all pages together. The last accepted page may reach the limit, but not exceed it.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// Pages without a tool that are followed in a row.
+/// Most consecutive pages without a tool.
 const MAX_EMPTY_PAGES: usize = 10;
-/// Lists and objects that lie in each other in one definition. Trees are built of it, here and by whoever reads what is published, and
-/// readers of JSON stop at 128.
+/// Deepest nesting of a definition. It is parsed here and by clients, and JSON parsers stop at 128 levels.
 const MAX_DEPTH: usize = 100;
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// The tools of a server, as it sent them.
+/// A server's tools as it sent them.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::adapters::mcp) struct Tools {
     pub(in crate::adapters::mcp) tools: Vec<Arc<Value>>,
@@ -35,11 +34,11 @@ pub(in crate::adapters::mcp) struct Tools {
 pub(in crate::adapters::mcp) enum ListError {
     #[error("listing the tools failed: {0}")]
     Link(#[from] LinkError),
-    #[error("the answer to tools/list has no list of tools")]
+    #[error("the response to tools/list has no list of tools")]
     NoList,
 }
 
-/// Asks page by page. Tools that are left out are reported.
+/// Requests page by page. Skipped tools are reported.
 pub(in crate::adapters::mcp) async fn list(link: &Link) -> Result<Tools, ListError> {
     let mut collected = Collected::default();
     let mut cursor = None;
@@ -51,7 +50,7 @@ pub(in crate::adapters::mcp) async fn list(link: &Link) -> Result<Tools, ListErr
         let Reply { result: page, bytes } =
             match link.request(ClientRequest::ListToolsRequest(request), Purpose::List, Listeners::default()).await {
                 Ok(reply) => reply,
-                // A server for prompts or resources only.
+                // A server with only prompts or resources.
                 Err(LinkError::Protocol { code: METHOD_NOT_FOUND, .. }) if !link.has_tools => return Ok(Tools::default()),
                 Err(error) => return Err(error.into()),
             };
@@ -70,13 +69,13 @@ struct Collected {
     pages: usize,
     bytes: usize,
     empty_pages: usize,
-    /// Tools seen, whether taken or not.
+    /// Tools seen, used or skipped.
     seen: usize,
 }
 
 impl Collected {
-    /// Takes a page and returns the cursor of the next one. The page is taken apart as text, so that what is wrong with a tool is wrong
-    /// with that tool alone.
+    /// Adds a page and returns the cursor of the next one. The page is split as text, so that an invalid tool affects only
+    /// itself.
     fn add(&mut self, page: &RawValue, bytes: usize) -> Result<Option<String>, ListError> {
         let page = json::members(page.get()).ok_or(ListError::NoList)?;
         let tools = page.get("tools").and_then(|tools| json::items(tools.get())).ok_or(ListError::NoList)?;
@@ -105,7 +104,7 @@ impl Collected {
             return Ok(self.stop("the cursor repeats"));
         }
         if count > 0 && self.names.len() == known {
-            return Ok(self.stop("the page brings no new tool"));
+            return Ok(self.stop("the page has no new tool"));
         }
         if self.empty_pages >= MAX_EMPTY_PAGES || self.pages >= MAX_PAGES {
             return Ok(self.stop("there are too many pages"));
@@ -126,9 +125,9 @@ impl Collected {
             self.names.insert(name.clone());
         }
         if depth > MAX_DEPTH {
-            self.skip(name, &format!("its definition is {depth} levels deep, {MAX_DEPTH} are taken"));
+            self.skip(name, &format!("its definition is {depth} levels deep; at most {MAX_DEPTH} are allowed"));
         } else {
-            self.skip(name, "its definition can't be read");
+            self.skip(name, "its definition is invalid");
         }
     }
 
@@ -141,7 +140,7 @@ impl Collected {
             None => return self.skip(None, "it is not an object"),
         };
         if !self.names.insert(name.clone()) {
-            return self.skip(Some(name), "a tool of this name came before");
+            return self.skip(Some(name), "duplicate name");
         }
         match tool.get("inputSchema") {
             Some(Value::Object(_)) => self.found.tools.push(Arc::new(tool)),
@@ -155,7 +154,7 @@ impl Collected {
         self.found.skipped.push(SkippedTool { tool, reason: reason.to_owned() });
     }
 
-    /// Ends the listing early; what has come so far counts.
+    /// Ends the listing early; the tools so far count.
     fn stop(&mut self, reason: &str) -> Option<String> {
         let tool = format!("everything after page {}", self.pages);
         self.found.skipped.push(SkippedTool { tool, reason: reason.to_owned() });
@@ -203,7 +202,7 @@ mod tests {
                 "c: its inputSchema is not an object",
                 "d: its inputSchema is not an object",
                 "tool 9: it is not an object",
-                "a: a tool of this name came before",
+                "a: duplicate name",
             ]
         );
     }
@@ -217,7 +216,7 @@ mod tests {
         assert_eq!(collected.add_page(&page("b", json!("2")), 100).unwrap(), None);
         assert_eq!(collected.add_page(&page("c", json!(3)), 100).unwrap(), None);
         let reasons: Vec<_> = collected.found.skipped.iter().map(|skipped| skipped.reason.as_str()).collect();
-        assert!(reasons.contains(&"the cursor repeats") && reasons.contains(&"the page brings no new tool"));
+        assert!(reasons.contains(&"the cursor repeats") && reasons.contains(&"the page has no new tool"));
 
         let mut endless = Collected::default();
         let mut pages = 0;
@@ -242,7 +241,7 @@ mod tests {
         assert!(matches!(Collected::default().add_page(&json!({"tools": {}}), 100), Err(ListError::NoList)));
     }
 
-    /// One deep definition took its whole server away.
+    /// Regression: one deep definition made the whole server unavailable.
     #[test]
     fn a_definition_that_can_not_be_read_costs_one_tool() {
         let schema = |levels: usize| {
@@ -251,7 +250,7 @@ mod tests {
         };
         let tool = |name: &str, schema: &str| format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#);
         let far = r#"{"properties":{"a":{"maximum":1e999}}}"#;
-        // Each level is two objects, and around them are the schema and the tool.
+        // Each level is two objects, inside the schema and the tool.
         let tools =
             [tool("a", "{}"), tool("deep", &schema(49)), tool("deeper", &schema(50)), tool("deepest", &schema(5_000)), tool("far", far)];
         let surrogate = tool("half", r#"{"description":"\ud83d"}"#);
@@ -265,9 +264,9 @@ mod tests {
         assert_eq!(
             skipped,
             [
-                "deeper: its definition is 102 levels deep, 100 are taken",
-                "deepest: its definition is 10002 levels deep, 100 are taken",
-                "half: its definition can't be read",
+                "deeper: its definition is 102 levels deep; at most 100 are allowed",
+                "deepest: its definition is 10002 levels deep; at most 100 are allowed",
+                "half: its definition is invalid",
             ]
         );
     }

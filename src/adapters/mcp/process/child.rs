@@ -1,4 +1,4 @@
-//! A server's process: argv only, an environment of its own, leader of a process group that is ended as a whole.
+//! A server's process: no shell, an environment of its own, and a process group that is ended as a whole.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -27,7 +27,7 @@ use crate::adapters::mcp::text::Secrets;
 use crate::domain::catalog::tool::ServerName;
 use crate::settings::{ProcessSettings, SandboxSettings, StartSettings};
 
-/// What a child inherits; besides these, `LC_*` and `XDG_*`.
+/// Inherited variables, in addition to `LC_*` and `XDG_*`.
 const INHERITED: [&str; 15] = [
     "PATH",
     "HOME",
@@ -45,15 +45,15 @@ const INHERITED: [&str; 15] = [
     "all_proxy",
     "no_proxy",
 ];
-/// Variables of ours that no child gets, beside those that begin with `TOOLSIEVE_`.
+/// Our own variables, never inherited, in addition to `TOOLSIEVE_*`.
 const OURS: [&str; 4] = ["CREDENTIALS_DIRECTORY", "DATABASE_URL", "EMBEDDER_API_KEY", "QDRANT_API_KEY"];
-/// Where programs are looked for without a `PATH`.
+/// The search path without a `PATH`.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// How much time a child has to end.
+/// How long a child may take to end.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::adapters::mcp) struct Manners {
-    /// After its standard input was closed.
+    /// After its standard input is closed.
     grace: Duration,
     /// After `SIGTERM`.
     termination: Duration,
@@ -61,24 +61,25 @@ pub(in crate::adapters::mcp) struct Manners {
 
 impl Manners {
     pub(in crate::adapters::mcp) const GENTLE: Self = Self { grace: Duration::from_millis(500), termination: Duration::from_millis(1500) };
-    /// A server that was taken out of the configuration is gone within a second.
+    /// For a server removed from the configuration: it ends within a second.
     pub(in crate::adapters::mcp) const PROMPT: Self = Self { grace: Duration::from_millis(400), termination: Duration::from_millis(300) };
 }
 
-/// What all processes of servers are started with.
+/// Shared options of all server processes.
 #[derive(Clone, Debug, Default)]
 pub struct Processes {
-    /// Give them the whole environment, but for what is ours, instead of the allow-list.
+    /// Inherit the whole environment except our own variables, instead of the allow-list.
     pub inherit_environment: bool,
-    /// This program, through which they are started ([`Launch`]). Without it they are started directly, and none in a sandbox.
+    /// This binary, through which servers are started ([`Launch`]). Without it, they are started directly and can't be
+    /// sandboxed.
     pub launcher: Option<PathBuf>,
-    /// Values of our own that no server is handed.
+    /// Our own secrets: variables with these values are not inherited.
     pub secrets: Vec<SecretString>,
     pub sandboxes: SandboxPlaces,
 }
 
 impl Processes {
-    /// As the settings want it, with this data folder.
+    /// From the settings and the data folder.
     #[must_use]
     pub fn of(settings: &StartSettings, data_dir: &Path) -> Self {
         let ProcessSettings { launcher, secrets, files, .. } = settings.processes.clone();
@@ -87,7 +88,7 @@ impl Processes {
         Self { inherit_environment: settings.mcpo.is_some(), launcher, secrets, sandboxes }
     }
 
-    /// The variables of this process that a child gets.
+    /// The inherited variables.
     fn inherited(&self) -> impl Iterator<Item = (OsString, OsString)> {
         std::env::vars_os().filter(|(name, value)| {
             let Some(name) = name.to_str() else { return self.inherit_environment };
@@ -105,7 +106,7 @@ impl Processes {
     }
 }
 
-/// How a child is started.
+/// A program to start.
 #[derive(Clone)]
 pub(in crate::adapters::mcp) struct Program {
     pub(in crate::adapters::mcp) command: String,
@@ -128,9 +129,9 @@ pub(in crate::adapters::mcp) enum SpawnError {
     NoDirectory(PathBuf),
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    #[error("a server can be put into a sandbox by the program `toolsieve` on Linux alone")]
+    #[error("sandboxes require the program `toolsieve` on Linux")]
     NoLauncher,
-    #[error("no process can be started now")]
+    #[error("processes can't be started now")]
     NoThread,
     #[error("command `{command}` did not start")]
     Failed {
@@ -149,7 +150,7 @@ pub(in crate::adapters::mcp) struct Child {
     stderr: JoinHandle<()>,
 }
 
-/// Its standard input and output, and what whoever reads them can end it by.
+/// Its standard input and output, and a handle for their readers to end it.
 pub(in crate::adapters::mcp) struct Streams {
     pub(in crate::adapters::mcp) stdin: ChildStdin,
     pub(in crate::adapters::mcp) stdout: ChildStdout,
@@ -157,7 +158,7 @@ pub(in crate::adapters::mcp) struct Streams {
 }
 
 impl Child {
-    /// Starts the program; standard error goes to the log, without secrets.
+    /// Starts the program; standard error goes to the log, with secrets masked.
     pub(in crate::adapters::mcp) async fn spawn(
         server: ServerName,
         program: Program,
@@ -181,7 +182,7 @@ impl Child {
         Ok((Self { process, command: command.clone(), last_words, cutoff, stderr }, streams))
     }
 
-    /// Waits for the end of the process and tells how it ended. May be dropped and called again.
+    /// Waits for the process to end and describes how it ended. Cancel-safe.
     pub(in crate::adapters::mcp) async fn exited(&mut self) -> String {
         let ended = tokio::select! {
             biased;
@@ -195,19 +196,19 @@ impl Child {
         }
     }
 
-    /// The last lines of standard error, where it wrote any.
+    /// The last lines of standard error, if any.
     pub(in crate::adapters::mcp) async fn last_words(&mut self) -> Option<String> {
         if self.cutoff.reason().is_some() {
             return None;
         }
         if let Ok(Some(_)) = self.process.try_wait() {
-            // A dead process writes nothing more, but a grandchild may hold the pipe open.
+            // A dead process writes nothing more, but a grandchild may keep the pipe open.
             let _ = timeout(Duration::from_millis(200), &mut self.stderr).await;
         }
         self.last_words.text()
     }
 
-    /// Ends the process group. Standard input has to be closed before, which is the request to end.
+    /// Ends the process group. Close standard input first, which asks the process to end.
     pub(in crate::adapters::mcp) async fn stop(&mut self, manners: Manners) {
         if timeout(manners.grace, self.process.wait()).await.is_err() {
             let _ = self.process.signal(Signal::SIGTERM as i32);
@@ -216,7 +217,7 @@ impl Child {
                 let _ = timeout(manners.termination, self.process.wait()).await;
             }
         }
-        // Whatever the leader left behind.
+        // Kills what the group leader left behind.
         let _ = self.process.start_kill();
     }
 
@@ -238,7 +239,7 @@ impl Drop for Child {
 }
 
 impl Program {
-    /// What is executed: the program itself, or this one, which becomes it.
+    /// The command to execute: the program itself, or this binary, which executes it.
     fn prepare(&self, server: &ServerName) -> Result<Command, SpawnError> {
         let Self { command, args, env, directory, sandbox, processes } = self;
         if let Some(directory) = directory.as_ref().filter(|directory| !directory.is_dir()) {
@@ -282,7 +283,7 @@ impl Program {
     }
 }
 
-/// The program that a command means, as `execvp(3)` finds it, relative to the directory in which it will run.
+/// Resolves a command like `execvp(3)`, relative to its working directory.
 fn find(command: &str, path: &OsStr, directory: Option<&Path>) -> Result<PathBuf, SpawnError> {
     let at = |program: &Path| directory.map_or_else(|| program.to_owned(), |directory| directory.join(program));
     let is_executable = |program: &Path| program.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
@@ -292,7 +293,7 @@ fn find(command: &str, path: &OsStr, directory: Option<&Path>) -> Result<PathBuf
         std::env::split_paths(path).map(|folder| at(&folder).join(command)).collect()
     };
     if let Some(found) = candidates.iter().find(|candidate| is_executable(candidate)) {
-        // The process changes into its directory before it becomes the program.
+        // The process changes its directory before it executes the program.
         return std::path::absolute(found).map_err(|source| spawn_error(command, source));
     }
     let kind =

@@ -1,5 +1,5 @@
-//! What the process of a sandboxed server can reach: system folders, its program, its working directory, a folder of its own, and what its
-//! settings add. Never our own files, wherever they lie.
+//! The file access of a sandboxed server: system folders, its program, its working directory, a folder of its own, and what
+//! its settings add. Never our own files, wherever they are.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -10,7 +10,7 @@ use crate::adapters::launch::Grants;
 use crate::domain::catalog::tool::ServerName;
 use crate::settings::SandboxSettings;
 
-/// What programs of every kind need to run, as far as it is there.
+/// System folders that programs need, if they exist.
 const SYSTEM: [&str; 13] = [
     "/bin",
     "/etc",
@@ -26,13 +26,13 @@ const SYSTEM: [&str; 13] = [
     "/sys",
     "/usr",
 ];
-/// Devices that hold nothing.
+/// Devices without stored content.
 const DEVICES: [&str; 6] = ["/dev/full", "/dev/null", "/dev/random", "/dev/tty", "/dev/urandom", "/dev/zero"];
 
-/// Where sandboxes are, and what none of them shows.
+/// The folder of sandboxes, and the files that none may access.
 #[derive(Clone, Debug, Default)]
 pub struct SandboxPlaces {
-    /// Each server has a folder of its own in there: its home, and its working directory where it has no other.
+    /// Contains a folder per server: its home, and its default working directory.
     pub folder: PathBuf,
     /// Our own files and folders.
     pub private: Vec<PathBuf>,
@@ -49,7 +49,7 @@ pub(in crate::adapters::mcp) struct Sandbox {
 pub(in crate::adapters::mcp) enum SandboxError {
     #[error("the sandbox: {}: {source}", path.display())]
     Path { path: PathBuf, source: io::Error },
-    #[error("the sandbox: {} is or holds files of Toolsieve itself; give the server a folder beside them", .0.display())]
+    #[error("the sandbox: {} is or contains files of Toolsieve itself; give the server another folder", .0.display())]
     Private(PathBuf),
 }
 
@@ -96,8 +96,8 @@ fn failed(path: &Path, source: io::Error) -> SandboxError {
     SandboxError::Path { path: path.to_owned(), source }
 }
 
-/// The folder, or, where something private lies in it, everything else in there. Links are left out: where they lead to is granted by its
-/// own path or not at all.
+/// The folder or, if something private is inside, everything else in it. Symbolic links are omitted: their targets need a
+/// grant of their own.
 fn without(private: &[PathBuf], path: PathBuf) -> Vec<PathBuf> {
     if private.iter().any(|private| path.starts_with(private)) {
         return Vec::new();

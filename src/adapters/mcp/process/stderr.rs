@@ -1,4 +1,4 @@
-//! Standard error of a server's process: into the log line by line, without secrets, at a pace that costs next to nothing.
+//! Standard error of a server's process: logged line by line, without secrets, with a rate limit.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,21 +12,21 @@ use crate::adapters::mcp::text::{Secrets, cut, plain};
 use crate::domain::access::rate::{Pace, Pacer};
 use crate::domain::catalog::tool::ServerName;
 
-/// Bytes of a line that are kept.
+/// Longest line in bytes.
 const LINE_LIMIT: usize = 2000;
-/// Lines that are kept for the reason of a failure, and their bytes there.
+/// The number and size of lines that are kept for the reason of a failure.
 const LAST_LINES: usize = 5;
 const LAST_LINE_LIMIT: usize = 300;
-/// Lines that are logged in a minute, of which so many may come at once.
+/// Most logged lines per minute, and as a burst.
 const LINES_PER_MINUTE: u32 = 6000;
 const LINES_AT_ONCE: u32 = 200;
-/// Bytes that are read in a second once so many have come at once. Who writes more has to wait.
+/// Read rate limit, and the burst allowed before it applies. A faster process has to wait.
 const BYTES_PER_SECOND: f64 = 4.0 * 1024.0 * 1024.0;
 const BYTES_AT_ONCE: f64 = 16.0 * 1024.0 * 1024.0;
-/// Who writes more for so long is ended.
+/// A process that exceeds the rate for so long is killed.
 const FLOOD: Duration = Duration::from_secs(10);
 
-/// What a process wrote last.
+/// The last output of a process.
 #[derive(Clone)]
 pub(in crate::adapters::mcp) struct LastWords {
     secrets: Arc<Secrets>,
@@ -38,21 +38,21 @@ impl LastWords {
         Self { secrets, lines: Arc::default() }
     }
 
-    /// The last lines, as they may be shown; `None` where there are none.
+    /// The last lines, ready to show; `None` if there are none.
     pub(in crate::adapters::mcp) fn text(&self) -> Option<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<String> = lines.iter().map(|line| cut(&self.shown(line), LAST_LINE_LIMIT).to_owned()).collect();
         (!lines.is_empty()).then(|| lines.join(" | "))
     }
 
-    /// What a secret that begins within the limit may need.
+    /// Includes the possible length of a secret that starts within the limit.
     fn room(&self) -> usize {
         LINE_LIMIT + self.secrets.longest()
     }
 
     fn shown(&self, line: &[u8]) -> String {
         let text = plain(&String::from_utf8_lossy(line));
-        // At the end of a line that was cut may stand a part of a secret, which nothing would mask.
+        // A cut line may end with part of a secret, which masking would miss.
         let whole = if line.len() == self.room() { text.len().saturating_sub(self.secrets.longest()) } else { text.len() };
         self.secrets.mask(&text, whole.min(LINE_LIMIT))
     }
@@ -66,7 +66,7 @@ impl LastWords {
     }
 }
 
-/// Reads until the end, or until it is too much.
+/// Reads until the end, or until the process floods the stream.
 pub(in crate::adapters::mcp) async fn follow(server: ServerName, stderr: impl AsyncRead + Unpin, last: LastWords, cutoff: Cutoff) {
     let mut reader = BufReader::new(stderr);
     let (mut line, room) = (Vec::new(), last.room());
@@ -98,7 +98,7 @@ pub(in crate::adapters::mcp) async fn follow(server: ServerName, stderr: impl As
     }
 }
 
-/// Lines on their way into the log.
+/// Rate-limits lines for the log.
 struct Log {
     server: ServerName,
     begun: Instant,
@@ -120,7 +120,7 @@ impl Log {
             return;
         }
         if self.dropped > 0 {
-            tracing::debug!(target: "mcp_server", server = %self.server, lines = self.dropped, "lines were left out: there are too many");
+            tracing::debug!(target: "mcp_server", server = %self.server, lines = self.dropped, "dropped lines: there are too many");
             self.dropped = 0;
         }
         let text = text();
@@ -130,11 +130,11 @@ impl Log {
     }
 }
 
-/// How many bytes may be read.
+/// A byte rate limit.
 struct Budget {
     left: f64,
     at: Instant,
-    /// Since when there was never enough.
+    /// Start of the current shortage, which ends once the budget is more than half full.
     short_since: Option<Instant>,
 }
 
@@ -143,7 +143,7 @@ impl Budget {
         Self { left: BYTES_AT_ONCE, at: Instant::now(), short_since: None }
     }
 
-    /// Takes so many. Returns how long to wait before the next ones.
+    /// Takes `bytes`. Returns how long to wait before reading more.
     fn spend(&mut self, bytes: usize, now: Instant) -> Option<Duration> {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;

@@ -11,7 +11,7 @@ use crate::adapters::mcp::supervision::server::Server;
 /// Announcements within this time are forwarded together.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// Hands on what is told over a connection, as long as there is one.
+/// Delivers the notifications of a connection while it exists.
 pub(in crate::adapters::mcp) async fn hand_on(server: Arc<Server>, exchange: Arc<Exchange>) {
     exchange.news.listen();
     loop {

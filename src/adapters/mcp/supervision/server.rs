@@ -1,4 +1,4 @@
-//! What is known of one configured server, shared between its supervisor, which writes, and calls, which read.
+//! The state of one configured server, shared between its supervisor (writes) and calls (read).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{NewsKind, Offers, ServerEvent, ServerListing, ServerNews, ServerPhase, ServerState};
 use crate::settings::servers::ServerSettings;
 
-/// What a caller is told to wait where nothing better is known.
+/// Default Retry-After.
 pub(in crate::adapters::mcp) const SHORT_RETRY: Duration = Duration::from_secs(1);
-/// What a caller is told to wait for a server in its first start.
+/// Retry-After during a server's first start.
 pub(in crate::adapters::mcp) const START_RETRY: Duration = Duration::from_secs(5);
-/// Bytes of the reason of a failure that are kept.
+/// Longest failure reason, in bytes.
 pub(in crate::adapters::mcp) const REASON_LIMIT: usize = 2000;
 
 #[derive(Debug)]
@@ -36,26 +36,26 @@ pub(in crate::adapters::mcp) struct Server {
 /// How long a call waits for a link, at most until its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::adapters::mcp) struct Patience {
-    /// For a server in its first start.
+    /// During the first start.
     pub(in crate::adapters::mcp) started: Instant,
-    /// For one that was lost.
+    /// After a lost connection.
     pub(in crate::adapters::mcp) back: Instant,
 }
 
-/// A link in use. The connection is kept until it is dropped, within bounds.
+/// A link in use. The connection stays open until it is dropped, within bounds.
 pub(in crate::adapters::mcp) struct Held {
     pub(in crate::adapters::mcp) link: Arc<Link>,
     _call: Hold,
 }
 
-/// What keeps a connection while it is used.
+/// What keeps a connection open while it is used.
 enum Hold {
     Shared { _call: TaskTrackerToken },
     Own { _use: Box<dyn Send + Sync> },
 }
 
 impl Held {
-    /// Of a connection that was made for one caller.
+    /// For a connection of one caller.
     pub(in crate::adapters::mcp) fn own(link: Arc<Link>, usage: Box<dyn Send + Sync>) -> Self {
         Self { link, _call: Hold::Own { _use: usage } }
     }
@@ -64,7 +64,7 @@ impl Held {
 /// Why there is no link to call over.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) enum NoLink {
-    /// The server is configured otherwise by now, or not at all.
+    /// The server was reconfigured or removed.
     Retired,
     Unavailable {
         reason: String,
@@ -87,13 +87,13 @@ struct Status {
     error: Option<String>,
     protocol: Option<String>,
     link: Option<Arc<Link>>,
-    /// `None` while an attempt is under way.
+    /// `None` during an attempt.
     next_attempt: Option<Instant>,
-    /// Not configured any more: says nothing more.
+    /// Removed or reconfigured: emits no more events.
     retired: bool,
 }
 
-/// Where the events of all servers go, from the moment that somebody takes them.
+/// The sink for events of all servers, once somebody follows them.
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Outlet {
     events: Mutex<Option<mpsc::UnboundedSender<ServerEvent>>>,
@@ -101,7 +101,7 @@ pub(in crate::adapters::mcp) struct Outlet {
 }
 
 impl Outlet {
-    /// Holding this, no event can come between looking at the servers and following them.
+    /// While this is held, no event can occur between reading the servers and following them.
     pub(in crate::adapters::mcp) fn lock(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<ServerEvent>>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -136,7 +136,7 @@ impl Server {
         self.settings.load_full()
     }
 
-    /// Takes over settings that differ only in what a connection that stands can take over.
+    /// Applies settings that an existing connection can adopt.
     pub(in crate::adapters::mcp) fn adjust(&self, settings: ServerSettings) {
         self.settings.store(Arc::new(settings));
     }
@@ -158,7 +158,7 @@ impl Server {
         self.status.borrow().phase == ServerPhase::Retrying && self.settings().per_user.is_empty()
     }
 
-    /// The event that tells the present state to who has not followed so far.
+    /// The events that describe the current state to a new follower.
     pub(in crate::adapters::mcp) fn present(&self) -> Vec<ServerEvent> {
         let status = self.status.borrow();
         let listed = status.listing.as_ref().map(|listing| ServerEvent::Listed(ServerListing::clone(listing)));
@@ -166,7 +166,7 @@ impl Server {
         listed.into_iter().chain(failed).collect()
     }
 
-    /// A new connection and its first list.
+    /// Records a new connection and its first list.
     pub(in crate::adapters::mcp) fn connected(&self, link: &Arc<Link>, about: About, tools: Tools) {
         let Tools { tools, skipped } = tools;
         let About { title, program, version, instructions } = about;
@@ -181,7 +181,7 @@ impl Server {
         });
     }
 
-    /// The handshake and the transport to try first, as far as it is known what works.
+    /// The handshake and transport to try first, as known to work.
     pub(in crate::adapters::mcp) fn approach(&self) -> (Era, Wire) {
         *self.approach.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -190,23 +190,24 @@ impl Server {
         *self.approach.lock().unwrap_or_else(PoisonError::into_inner) = (era, wire);
     }
 
-    /// Whether its tools are listed in nobody's name.
+    /// Whether there is a shared connection, on which its tools are listed.
     pub(in crate::adapters::mcp) fn is_linked(&self) -> bool {
         self.status.borrow().link.is_some()
     }
 
-    /// What it has beside tools. One that nobody's connection reaches may have anything.
+    /// Its capabilities besides tools. For a server with per-user values and without a shared connection, all except
+    /// subscriptions are assumed.
     pub(in crate::adapters::mcp) fn offers(&self) -> Offers {
         let everything = Offers { prompts: true, resources: true, completions: true, subscriptions: false };
         let settings = self.settings();
         let nothing = || if settings.per_user.is_empty() { Offers::default() } else { everything };
         let offers = self.status.borrow().link.as_ref().map_or_else(nothing, |link| link.offers);
-        // A subscription is nobody's: it stands on the connection that all share.
+        // Subscriptions exist only on a shared connection.
         let is_shared = settings.per_user.is_empty() && settings.remote.forwarding.is_none();
         Offers { subscriptions: offers.subscriptions && is_shared, ..offers }
     }
 
-    /// Tells what it told unasked. Waits for who does not keep up.
+    /// Forwards a server notification; applies back-pressure to slow consumers.
     pub(in crate::adapters::mcp) async fn tell(&self, what: NewsKind) {
         if let Some(news) = self.outlet.news().filter(|_| !self.is_retired()) {
             let _ = news.send(ServerNews { server: self.name.clone(), what }).await;
@@ -217,7 +218,7 @@ impl Server {
         self.status.borrow().retired
     }
 
-    /// A list over the connection of a user, where there is no other.
+    /// Records a list over a user's connection, if there is no shared one.
     pub(in crate::adapters::mcp) fn introduced(&self, about: About, tools: Tools) {
         let Tools { tools, skipped } = tools;
         let About { title, program, version, instructions } = about;
@@ -229,7 +230,7 @@ impl Server {
         }
     }
 
-    /// Another list over the same connection. Returns whether it differs from the last one.
+    /// Records another list over the same connection. Returns whether it has changed.
     pub(in crate::adapters::mcp) fn listed(&self, tools: Tools) -> bool {
         let present = self.status.borrow().listing.clone();
         let had_error = self.status.borrow().error.is_some();
@@ -245,14 +246,14 @@ impl Server {
         differs
     }
 
-    /// The list could not be had again, but the connection is good.
+    /// Listing again failed, but the connection still works.
     pub(in crate::adapters::mcp) fn list_failed(&self, reason: &str) {
         let reason = self.shown(reason);
-        tracing::debug!(server = %self.name, reason, "the tools could not be listed again");
+        tracing::debug!(server = %self.name, reason, "could not list the tools again");
         self.change(self.news(&reason), |status| status.error = Some(reason));
     }
 
-    /// The attempt failed or the connection is lost.
+    /// The attempt failed or the connection was lost.
     pub(in crate::adapters::mcp) fn failed(&self, reason: &str, next_attempt: Instant) {
         let reason = self.shown(reason);
         tracing::debug!(server = %self.name, reason, "not connected");
@@ -264,18 +265,18 @@ impl Server {
         });
     }
 
-    /// Whatever a reason quotes, it holds no secret.
+    /// Masks secrets in a reason.
     fn shown(&self, reason: &str) -> String {
         self.secrets.mask(&plain(reason), REASON_LIMIT)
     }
 
-    /// A reason is told once, not with every attempt: who follows logs it.
+    /// Each reason is reported once, not with every attempt; the follower logs it.
     fn news(&self, reason: &str) -> Option<ServerEvent> {
         let is_news = self.status.borrow().error.as_deref() != Some(reason);
         is_news.then(|| self.failure(reason.to_owned()))
     }
 
-    /// No call is to use the link from now on.
+    /// Prevents calls from using the link.
     pub(in crate::adapters::mcp) fn unlink(&self) {
         self.change(None, |status| {
             status.link = None;
@@ -286,7 +287,7 @@ impl Server {
         });
     }
 
-    /// The server is not configured any more, or with other settings from now on.
+    /// The server was removed or reconfigured.
     pub(in crate::adapters::mcp) fn retire(&self, is_removed: bool) {
         let removed = is_removed.then(|| ServerEvent::Removed { server: self.name.clone() });
         self.change(removed, |status| {
@@ -316,10 +317,10 @@ impl Server {
 
     /// The link to call over, other than one that has just failed.
     ///
-    /// A server in its first start is waited for as long as `patience.started` allows. One that is down fails the call at
-    /// once, unless it may be back before `patience.back`: a restarting child is there again in milliseconds.
+    /// Waits for a server's first start as long as `patience.started` allows. If the server is down, fails at once, unless
+    /// it may be back before `patience.back`: a restarting child is back in milliseconds.
     pub(in crate::adapters::mcp) async fn link(&self, failed: Option<&Arc<Link>>, patience: Patience) -> Result<Held, NoLink> {
-        // The call is counted while the status is held, so that none begins unseen after the server was retired.
+        // Counted while the status is locked, so that no call starts unnoticed after the server was retired.
         let usable = |status: &Status| {
             let link = status.link.as_ref().filter(|link| !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)));
             link.map(|link| Held { link: Arc::clone(link), _call: Hold::Shared { _call: link.calls.token() } })
@@ -344,7 +345,7 @@ impl Server {
                     _ => patience.back,
                 };
                 if until <= now {
-                    // Not a timeout, even if the deadline has passed: the server was never asked.
+                    // Not a timeout, even after the deadline: the server never received the call.
                     if status.phase == ServerPhase::Starting {
                         return Err(NoLink::Unavailable { reason: "it is still starting".to_owned(), retry_after: START_RETRY });
                     }
@@ -354,7 +355,7 @@ impl Server {
                 }
                 until
             };
-            // Time is up or something has changed: both mean to look again. The sender lives as long as `self`.
+            // A timeout or a change; both mean checking again. The sender lives as long as `self`.
             let _ = timeout_at(until, status.changed()).await;
         }
     }

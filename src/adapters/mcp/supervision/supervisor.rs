@@ -1,4 +1,4 @@
-//! Keeps one server connected: connect, list, follow changes, and again after a failure, until it is told to stop.
+//! Keeps one server connected: connects, lists, follows changes, and retries after a failure, until it is stopped.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,19 +25,19 @@ pub(in crate::adapters::mcp) struct Supervisor {
     pub(in crate::adapters::mcp) server: Arc<Server>,
     pub(in crate::adapters::mcp) surroundings: Surroundings,
     pub(in crate::adapters::mcp) timing: Timing,
-    /// Ends this server.
+    /// Stops this server.
     pub(in crate::adapters::mcp) stop: CancellationToken,
-    /// Ends all servers; nothing is waited for then.
+    /// Stops all servers without waiting for calls.
     pub(in crate::adapters::mcp) shutdown: CancellationToken,
 }
 
 impl Supervisor {
-    /// Runs the server until it is to stop. A panic ends its connection and process; it gets new ones then.
+    /// Runs the server until it is stopped. After a panic, connection and process are replaced.
     pub(in crate::adapters::mcp) async fn run(self) {
         let mut part = Supervised::new("MCP server");
         while part.panicked(Box::pin(self.keep())).await {
             tracing::error!(server = %self.server.name, "the connection to this server panicked");
-            self.server.failed("an error of the service itself", Instant::now());
+            self.server.failed("an internal error of the service", Instant::now());
         }
     }
 
@@ -93,25 +93,25 @@ impl Supervisor {
         if self.shutdown.is_cancelled() { Manners::GENTLE } else { Manners::PROMPT }
     }
 
-    /// Waits, within bounds, for the calls that are under way. No new one comes: the server is retired.
+    /// Waits, within bounds, for running calls. The server is retired, so no new ones start.
     async fn drain(&self, connection: &mut Connection) {
         let link = Arc::clone(&connection.link);
         link.calls.close();
         if link.calls.is_empty() {
             return;
         }
-        tracing::info!(server = %self.server.name, calls = link.calls.len(), "waiting for calls under way before the connection ends");
+        tracing::info!(server = %self.server.name, calls = link.calls.len(), "waiting for running calls before the connection is closed");
         tokio::select! {
             () = link.calls.wait() => {}
             () = sleep(self.timing.drain) => {
-                tracing::warn!(server = %self.server.name, calls = link.calls.len(), "calls were cut off: they took too long");
+                tracing::warn!(server = %self.server.name, calls = link.calls.len(), "cancelled calls: they took too long");
             }
             () = self.shutdown.cancelled() => {}
             _ = connection.lost() => {}
         }
     }
 
-    /// Connects and lists within the time for the start.
+    /// Connects and lists within the start timeout.
     async fn attempt(&self, era: Era, wire: Wire) -> Result<(Connection, Tools), Failure> {
         let settings = self.server.settings();
         let settings = settings.with(&settings.per_user.list_with);
@@ -131,21 +131,21 @@ impl Supervisor {
         Err(Failure { reason, era, at_once: false })
     }
 
-    /// Where a server is given something of each user, what else may have kept it from being listed.
+    /// For servers with per-user values, adds another possible reason why listing failed.
     fn with_hint(&self, reason: String) -> String {
         let settings = self.server.settings();
         if settings.per_user.is_empty() {
             reason
         } else if settings.per_user.takes_secrets() {
             format!(
-                "{reason}. Where it lists no tools in nobody's name, they come once a user has given all secrets for it, or with `listWith`"
+                "{reason}. If it lists tools only with credentials, they appear once a user has stored all secrets for it, or with `listWith`"
             )
         } else {
-            format!("{reason}. Where it lists no tools in nobody's name, say in `listWith` what it is given then")
+            format!("{reason}. If it lists tools only with credentials, set these in `listWith`")
         }
     }
 
-    /// Follows a connection. Returns why it is lost, or `None` where it is to stop.
+    /// Serves a connection. Returns why it was lost, or `None` if it should stop.
     async fn serve(&self, connection: &mut Connection) -> Option<String> {
         let (server, timing) = (&self.server, self.timing);
         let link = Arc::clone(&connection.link);
@@ -177,7 +177,7 @@ impl Supervisor {
                     }
                 } => false,
             };
-            // The list that follows has all changes that were told until now.
+            // The next list includes all changes notified so far.
             let _ = link.exchange.changed.notified().now_or_never();
             due = None;
             let listed = tokio::select! {
@@ -185,7 +185,7 @@ impl Supervisor {
                 listed = timeout(timing.list_timeout, list(&link)) => listed,
             };
             pace.listed(Instant::now());
-            // A stream of events that was cut without a word looks like one on which nothing happens.
+            // A silently broken event stream looks like an idle one.
             let is_silent = listed.is_err() && link.wire == Wire::Sse;
             let reason = match listed {
                 Ok(Ok(tools)) => {
@@ -215,7 +215,7 @@ impl Supervisor {
     }
 }
 
-/// How long changes are collected: a server that changes without end is not listed without end.
+/// How long changes are collected, so that a server with endless changes is not listed endlessly.
 struct Pace {
     shortest: Duration,
     pause: Duration,
@@ -233,7 +233,7 @@ impl Pace {
         self.last_list = Some(now);
     }
 
-    /// The pause before the list that a change asks for: twice the last one if the change comes soon after that list.
+    /// The pause before listing after a change: twice the last pause if the change comes soon after the last list.
     fn pause(&mut self, now: Instant) -> Duration {
         let soon = (2 * self.pause).max(10 * self.shortest);
         let keeps_changing = self.last_list.is_some_and(|last| now.saturating_duration_since(last) <= soon);
@@ -242,7 +242,7 @@ impl Pace {
     }
 }
 
-/// Pauses that double, each with up to half of it taken off by chance, so that servers don't retry in step.
+/// Exponential backoff with up to 50 % random reduction, so that servers don't retry in lockstep.
 struct Backoff {
     timing: Timing,
     failures: u32,

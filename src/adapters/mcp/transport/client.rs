@@ -9,8 +9,7 @@ use reqwest::redirect;
 const MAX_REDIRECTS: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Settings of a client that suits MCP: no total timeout, because answers are streams, and only redirects that keep
-/// origin, method and body.
+/// A client for MCP: no total timeout, because responses are streams, and only redirects that keep origin, method and body.
 pub fn client_builder() -> reqwest::ClientBuilder {
     let same_origin = redirect::Policy::custom(|attempt| {
         let keeps_body = matches!(attempt.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
@@ -39,7 +38,7 @@ pub(in crate::adapters::mcp) enum ConnectionFailure {
 
 impl From<reqwest::Error> for ConnectionFailure {
     fn from(error: reqwest::Error) -> Self {
-        // Only the innermost cause: the outer ones show the URL.
+        // Only the innermost cause, because the outer ones contain the URL.
         let mut cause = error.source();
         while let Some(inner) = cause.and_then(std::error::Error::source) {
             cause = Some(inner);

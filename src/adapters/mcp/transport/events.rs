@@ -1,33 +1,33 @@
-//! Reads a stream of events that carries all messages of a connection (WHATWG HTML, "Server-sent events").
+//! Reads an event stream that carries all messages of a connection (WHATWG HTML, "Server-sent events").
 //!
-//! The parser that streamable HTTP uses reads one answer a stream, ends with the first line that it does not know, and
-//! an event that is too large ends it too. Here such a line is passed over, as the standard wants it, and such an
-//! event is skipped and never kept in memory: others on the stream still wait for theirs.
+//! The parser for streamable HTTP reads one response per stream and stops at an unknown line or an oversized event. This
+//! one ignores unknown lines, as the standard requires, and skips oversized events without buffering them, because other
+//! requests on the stream still wait.
 
 use tokio::io::AsyncRead;
 
 use crate::adapters::mcp::transport::lines::{Line, Lines};
 
-/// What came.
+/// An event.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::adapters::mcp) enum Event {
     Whole {
-        /// `message` where the server names none.
+        /// `message` if the server specifies none.
         kind: String,
         data: Vec<u8>,
     },
-    /// Both ends of what is known of it.
+    /// The start and the end of its data.
     TooLarge { head: Vec<u8>, tail: Vec<u8> },
 }
 
-/// The events of a stream. Dropping the future of [`Events::next`] loses nothing.
+/// The events of a stream. [`Events::next`] is cancel-safe.
 pub(in crate::adapters::mcp) struct Events<R> {
     lines: Lines<R>,
     limit: usize,
     kind: Option<String>,
     data: Option<Vec<u8>>,
     too_large: Option<(Vec<u8>, Vec<u8>)>,
-    /// Bytes of an event that is too large.
+    /// Skipped bytes of an oversized event.
     skipped: usize,
     is_first: bool,
 }
@@ -37,7 +37,8 @@ impl<R: AsyncRead + Unpin> Events<R> {
         Self { lines: Lines::new(reader, limit), limit, kind: None, data: None, too_large: None, skipped: 0, is_first: true }
     }
 
-    /// The next event with data, or `None` at the end. What the end cuts off is no event, and an event without an end is the end.
+    /// The next event with data, or `None` at the end. An event cut off by the end is dropped, and an endless event counts
+    /// as the end.
     pub(in crate::adapters::mcp) async fn next(&mut self) -> Option<Event> {
         loop {
             match self.lines.next().await {
@@ -97,7 +98,7 @@ impl<R: AsyncRead + Unpin> Events<R> {
     }
 }
 
-/// The value of a line that gives this field.
+/// The value of a line with this field.
 fn value<'a>(field: &[u8], line: &'a [u8]) -> Option<&'a [u8]> {
     let rest = line.strip_prefix(field)?;
     let Some(value) = rest.strip_prefix(b":") else { return rest.is_empty().then_some(rest) };

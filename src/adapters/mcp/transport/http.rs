@@ -1,8 +1,8 @@
 //! The HTTP side of rmcp's streamable HTTP transport, over reqwest.
 //!
-//! rmcp keeps sessions, eras and streams; this file sends its requests and reads the answers. It differs from rmcp's
-//! own client in this: answers go through [`Exchange`] undecoded, their size has a limit of its own, a lost stream
-//! ends the calls on it at once instead of resuming for ever, and no error carries a URL, a header or a body.
+//! rmcp manages sessions, protocol versions and streams; this module sends its requests and reads the responses. It differs
+//! from rmcp's own client in three ways. Responses go through [`Exchange`] undecoded and have a size limit. A lost stream
+//! ends its calls at once instead of resuming forever. Errors contain no URL, header or body.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,7 +31,7 @@ const SESSION: &str = "mcp-session-id";
 const LAST_EVENT: &str = "last-event-id";
 pub(in crate::adapters::mcp) const EVENT_STREAM: &str = "text/event-stream";
 pub(in crate::adapters::mcp) const JSON: &str = "application/json";
-/// Bodies of failures are read only for a JSON-RPC error in them.
+/// Error bodies are read only to find a JSON-RPC error.
 const FAILURE_LIMIT: usize = 64 * 1024;
 
 /// Why an HTTP exchange failed.
@@ -55,11 +55,11 @@ impl From<reqwest::Error> for HttpFailure {
 
 pub(in crate::adapters::mcp) type Failure = StreamableHttpError<HttpFailure>;
 
-/// Headers of the caller that go along with one request, in its extensions.
+/// Headers of the caller to forward with one request, in its extensions.
 #[derive(Clone, Debug)]
 pub(in crate::adapters::mcp) struct Forwarded(pub(in crate::adapters::mcp) HeaderMap);
 
-/// What goes along with this message.
+/// The headers to forward with this message.
 pub(in crate::adapters::mcp) fn forwarded(message: &ClientJsonRpcMessage) -> Option<Forwarded> {
     match message {
         JsonRpcMessage::Request(request) => request.request.extensions().get::<Forwarded>().cloned(),
@@ -67,7 +67,7 @@ pub(in crate::adapters::mcp) fn forwarded(message: &ClientJsonRpcMessage) -> Opt
     }
 }
 
-/// Sends requests with what is configured for one server.
+/// Sends requests with one server's configuration.
 #[derive(Clone)]
 pub(in crate::adapters::mcp) struct Sender {
     pub(in crate::adapters::mcp) client: reqwest::Client,
@@ -85,7 +85,7 @@ struct Inner {
     initialized: AtomicBool,
 }
 
-/// The configured headers, which are all kept out of every log.
+/// The configured headers, marked as sensitive for logs.
 pub(in crate::adapters::mcp) fn configured(headers: &IndexMap<String, SecretString>) -> Result<HeaderMap, HttpFailure> {
     let mut configured = HeaderMap::new();
     for (name, value) in headers {
@@ -102,22 +102,22 @@ pub(in crate::adapters::mcp) fn configured(headers: &IndexMap<String, SecretStri
     Ok(configured)
 }
 
-/// What an event stream answers.
+/// The expected response of an event stream.
 struct Asked {
     request: Option<RequestId>,
-    /// Set once its answer has passed.
+    /// Set once the response has passed.
     answered: bool,
 }
 
 impl Sender {
-    /// What is given goes over what is configured: the caller's headers, where the server may have them, then its token.
+    /// Precedence over configured headers: the caller's forwarded headers, then the token.
     pub(in crate::adapters::mcp) async fn send(
         &self,
         builder: RequestBuilder,
         forwarded: Option<Forwarded>,
     ) -> Result<Response, HttpFailure> {
         let forwarded = forwarded.map(|Forwarded(headers)| headers).unwrap_or_default();
-        // Whoever forwards the caller's own credentials means them.
+        // Forwarding the caller's own credentials is deliberate, so they win.
         let tokens = self.tokens.as_ref().filter(|_| !forwarded.contains_key(AUTHORIZATION));
         let builder = builder.headers(self.headers.clone()).headers(forwarded);
         let Some(tokens) = tokens else { return Ok(builder.send().await?) };
@@ -154,7 +154,7 @@ impl HttpClient {
             JsonRpcMessage::Request(request) => {
                 let is_initialize = matches!(request.request, ClientRequest::InitializeRequest(_));
                 if is_initialize && initialized.swap(true, Ordering::Relaxed) {
-                    // A new session: the server was restarted and may offer other tools.
+                    // A new session: the server was restarted and may have other tools.
                     exchange.changed.notify_one();
                     exchange.news.renewed();
                 }
@@ -206,7 +206,7 @@ impl HttpClient {
         self.0.sender.send(builder, forwarded).await.map_err(StreamableHttpError::Client)
     }
 
-    /// An answer in one piece.
+    /// A response in one piece.
     async fn answer(&self, response: Response, request: RequestId) -> Result<ServerJsonRpcMessage, Failure> {
         let exchange = &self.0.exchange;
         let Some(body) = read(response, self.0.limit).await? else {
@@ -220,11 +220,11 @@ impl HttpClient {
             Inbound::Forward(message) => Ok(serde_json::from_value(message)?),
             Inbound::Answered { id, result } => Ok(finished(id, &result)?),
             Inbound::Consumed | Inbound::Junk if exchange.fail(&request, Answer::Malformed) => Ok(nothing(request)),
-            Inbound::Consumed | Inbound::Junk => Err(StreamableHttpError::UnexpectedServerResponse("the answer is not JSON-RPC".into())),
+            Inbound::Consumed | Inbound::Junk => Err(StreamableHttpError::UnexpectedServerResponse("the response is not JSON-RPC".into())),
         }
     }
 
-    /// A status that says no.
+    /// An error status.
     async fn refused(
         &self,
         response: Response,
@@ -241,7 +241,7 @@ impl HttpClient {
             return failure;
         }
         let body = read(response, FAILURE_LIMIT).await.ok().flatten().unwrap_or_default();
-        // The TypeScript SDK's servers answer an unknown session with 400 and these words instead of 404.
+        // Servers of the TypeScript SDK answer an unknown session with 400 and this text instead of 404.
         if has_session && status == StatusCode::BAD_REQUEST && body.windows(10).any(|words| words == b"session ID") {
             return Err(StreamableHttpError::SessionExpired);
         }
@@ -251,13 +251,13 @@ impl HttpClient {
             if self.0.exchange.fail(&request, Answer::error(&error)) {
                 return Ok(StreamableHttpPostResponse::Json(nothing(request), None));
             }
-            // Such an answer often doesn't carry the request's id.
+            // Such a response often lacks the request's id.
             if let Ok(error) = serde_json::from_value(error) {
                 let message = ServerJsonRpcMessage::error(error, Some(request));
                 return Ok(StreamableHttpPostResponse::Json(message, None));
             }
         } else if is_discover && !matches!(status.as_u16(), 502..=504) {
-            // A server of the older era does not know what it was asked.
+            // A server of an older version does not know the request.
             let error = ErrorData::invalid_request(format!("HTTP {status}"), None);
             let message = ServerJsonRpcMessage::error(error, Some(request));
             return Ok(StreamableHttpPostResponse::Json(message, None));
@@ -306,7 +306,7 @@ fn filter(exchange: &Exchange, asked: &mut Asked, mut event: Sse) -> Sse {
     event
 }
 
-/// Tells rmcp that a request is over whose answer it does not get.
+/// Completes a request in rmcp without its result.
 fn nothing(id: RequestId) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::response(ServerResult::empty(()), id)
 }
@@ -322,7 +322,7 @@ fn finished_text(id: &RequestId, result: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
 }
 
-/// A header that takes the place of a configured one.
+/// A header that replaces a configured one.
 fn bearer(token: &SecretString) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {}", token.expose_secret())) {
@@ -336,7 +336,7 @@ pub(in crate::adapters::mcp) fn header(response: &Response, name: &str) -> Optio
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// The body, or `None` where it is larger than the limit.
+/// The body, or `None` if it exceeds the limit.
 pub(in crate::adapters::mcp) async fn read(mut response: Response, limit: usize) -> Result<Option<Vec<u8>>, Failure> {
     let broken = |error: reqwest::Error| StreamableHttpError::Client(HttpFailure::from(error));
     if response.content_length().is_some_and(|length| length > limit as u64) {
@@ -361,7 +361,7 @@ fn is_too_large(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool
     inner.and_then(|inner| inner.downcast_ref::<EventTooLarge>()).is_some()
 }
 
-/// Ends a stream of events when one grows over the limit, before the parser has kept it.
+/// Ends an event stream when an event exceeds the limit, before the parser buffers it.
 fn bounded(
     chunks: BoxStream<'static, reqwest::Result<Bytes>>,
     limit: usize,
@@ -378,7 +378,7 @@ fn bounded(
                     return Err(io::Error::other(EventTooLarge));
                 }
                 if parts.peek().is_some() {
-                    // A line of nothing, or of a carriage return, ends the event.
+                    // An empty line, or a carriage return, ends the event.
                     *event = if *line <= 1 { 0 } else { *event + *line };
                     *line = 0;
                 }
@@ -412,7 +412,7 @@ impl StreamableHttpClient for HttpClient {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Failure> {
         let builder = self.0.sender.client.delete(&*uri);
-        // A server may know no such thing as ending a session, and none can be helped if it fails.
+        // A server may not support ending sessions, and a failure has no remedy.
         self.send(builder, Some(session_id), custom_headers, None, None).await.map(drop)
     }
 
@@ -434,8 +434,8 @@ impl StreamableHttpClient for HttpClient {
         match self.send(builder, session_id, custom_headers, None, None).await {
             Ok(response) if is_events(&response) => Ok(self.events(response, None)),
             Ok(response) if response.status() == StatusCode::METHOD_NOT_ALLOWED => Err(StreamableHttpError::ServerDoesNotSupportSse),
-            // Any other error would make rmcp repeat this for ever, and calls on the stream wait as long. The
-            // supervisor asks the server whether it is still there and starts over if not.
+            // Any other error would make rmcp retry forever, while calls on the stream wait. The supervisor checks the
+            // server and reconnects if necessary.
             _ => {
                 self.0.exchange.suspect.notify_one();
                 Err(StreamableHttpError::ServerDoesNotSupportSse)

@@ -11,26 +11,26 @@ pub(in crate::adapters::mcp) enum Line {
         tail: Vec<u8>,
         length: usize,
     },
-    /// One that is so much too long that nothing waits for its end. What follows is a part of it.
+    /// A line far beyond the limit and still without an end.
     Endless {
         length: usize,
     },
     End,
 }
 
-/// Splits a stream into lines. Dropping the future of [`Lines::next`] loses nothing.
+/// Splits a stream into lines. [`Lines::next`] is cancel-safe.
 pub(in crate::adapters::mcp) struct Lines<R> {
     reader: BufReader<R>,
     limit: usize,
     line: Vec<u8>,
-    /// The start of a line that is too long, and its length so far. `line` then holds its end only.
+    /// The start of an oversized line, and its length so far. `line` then contains only its end.
     too_long: Option<(Vec<u8>, usize)>,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    /// A line that is so many times longer than the longest message is never going to be one.
+    /// A line this many times longer than the longest message will never become one.
     pub(in crate::adapters::mcp) const ENDLESS: usize = 8;
-    /// How much of both ends of a line that is too long is kept, to find out which request it answers.
+    /// How much of both ends of an oversized line is kept, to identify its request.
     pub(in crate::adapters::mcp) const EXCERPT: usize = 512;
 
     pub(in crate::adapters::mcp) fn new(reader: R, limit: usize) -> Self {

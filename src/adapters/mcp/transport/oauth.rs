@@ -1,9 +1,9 @@
-//! Tokens of servers that ask for OAuth: taken over from mcpo, renewed while there is a refresh token.
+//! OAuth tokens of servers: taken over from mcpo, and renewed while there is a refresh token.
 //!
-//! mcpo keeps them in its user's home, one file for the tokens of a server and one for what the authorisation server
-//! knows it as, named by the MD5 of the server's name. Its file says how long a token lasts, not until when; it was
-//! written when the token came. What is renewed here is kept in our own folder, and the newer of the two counts, so
-//! that signing in anew with mcpo is noticed. Absent on purpose: the sign-in itself.
+//! mcpo stores them in its user's home: one file for a server's tokens and one for its client registration, named by the
+//! MD5 of the server's name. Its file contains the token's lifetime but no expiry; it was written when the token was
+//! issued. Renewed tokens are stored in our own folder. The newer of the two counts, so that a new sign-in with mcpo takes
+//! effect. Absent on purpose: the sign-in itself.
 
 mod issuer;
 
@@ -25,34 +25,34 @@ use self::issuer::Finder;
 use crate::adapters::mcp::transport::client::ConnectionFailure;
 use crate::settings::OAuthSettings;
 
-/// A token that ends within this time is renewed before it is used.
+/// A token that expires within this time is renewed before use.
 const MARGIN: Duration = Duration::from_mins(1);
-/// What an authorisation server's answer may have, in bytes.
+/// Largest response of an authorisation server, in bytes.
 const ANSWER_LIMIT: usize = 64 * 1024;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no token to send.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::adapters::mcp) enum TokenError {
-    #[error("it wants a sign-in (OAuth), and mcpo has kept no token for it: sign in once with mcpo, as this user")]
+    #[error("it requires a sign-in (OAuth), and mcpo has stored no token for it: sign in once with mcpo, as this user")]
     Missing,
-    #[error("its OAuth token has expired, and there is no refresh token: sign in once more with mcpo, as this user")]
+    #[error("its OAuth token has expired, and there is no refresh token: sign in again with mcpo, as this user")]
     Expired,
-    #[error("its OAuth token is refused, and renewing it failed with HTTP {0}: sign in once more with mcpo, as this user")]
+    #[error("its OAuth token was rejected, and renewing it failed with HTTP {0}: sign in again with mcpo, as this user")]
     Refused(StatusCode),
     #[error("its OAuth token could not be renewed: {0}")]
     NotRenewed(String),
 }
 
-/// The token of one server.
+/// The tokens of one server.
 pub(in crate::adapters::mcp) struct Tokens {
     settings: OAuthSettings,
-    /// Our own file.
+    /// Our own token file.
     own: Option<PathBuf>,
     held: Mutex<Option<Held>>,
 }
 
-/// A token and what is needed to renew it.
+/// A token and the data to renew it.
 #[derive(Clone)]
 struct Held {
     access: SecretString,
@@ -60,13 +60,13 @@ struct Held {
     expires: Option<SystemTime>,
     client_id: Option<String>,
     client_secret: Option<SecretString>,
-    /// Whether the authorisation server wants the client's secret as a header.
+    /// Whether the authorisation server expects the client secret in a header.
     basic: bool,
-    /// Who has renewed it; `None`: nobody since the sign-in.
+    /// The issuer that renewed it; `None`: not renewed since the sign-in.
     issuer: Option<String>,
 }
 
-/// `…_tokens.json` of mcpo, the answer of a token endpoint (RFC 6749, section 5.1), and our own file.
+/// mcpo's `…_tokens.json`, which is a response of a token endpoint (RFC 6749, section 5.1), and our own file.
 #[derive(Serialize, Deserialize)]
 struct StoredToken {
     access_token: String,
@@ -74,12 +74,12 @@ struct StoredToken {
     refresh_token: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client: Option<StoredClient>,
-    /// In our own file: who has renewed it. Nobody else gets the refresh token.
+    /// Only in our own file: the issuer that renewed it. No other gets the refresh token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     issuer: Option<String>,
 }
 
-/// `…_client.json` of mcpo (RFC 7591).
+/// mcpo's `…_client.json` (RFC 7591).
 #[derive(Serialize, Deserialize)]
 struct StoredClient {
     client_id: String,
@@ -88,13 +88,13 @@ struct StoredClient {
 }
 
 impl Tokens {
-    /// `folder` is where renewed tokens are kept.
+    /// `folder` is for renewed tokens.
     pub(in crate::adapters::mcp) fn new(settings: &OAuthSettings, folder: Option<&Path>) -> Self {
         let own = folder.map(|folder| folder.join(format!("{}.json", file_stem(&settings.stored_as))));
         Self { settings: settings.clone(), own, held: Mutex::default() }
     }
 
-    /// The token to send, renewed if it is about to end.
+    /// The token to send, renewed if it is about to expire.
     pub(in crate::adapters::mcp) async fn bearer(&self) -> Result<SecretString, TokenError> {
         let mut held = self.held.lock().await;
         let present = match held.take() {
@@ -108,7 +108,7 @@ impl Tokens {
         Ok(access)
     }
 
-    /// Another token than one that the server has refused.
+    /// A token other than the one that the server has rejected.
     pub(in crate::adapters::mcp) async fn instead_of(&self, refused: &SecretString) -> Result<SecretString, TokenError> {
         let is_other = |other: &Held| other.access.expose_secret() != refused.expose_secret();
         let mut held = self.held.lock().await;
@@ -116,7 +116,7 @@ impl Tokens {
             // Another request has renewed it meanwhile.
             Some(present) => present,
             None => match self.load().ok_or(TokenError::Missing)? {
-                // Somebody has signed in anew.
+                // There was a new sign-in.
                 present if is_other(&present) => present,
                 present => self.renewed(present).await?,
             },
@@ -126,7 +126,7 @@ impl Tokens {
         Ok(access)
     }
 
-    /// The newer one of mcpo's files and ours.
+    /// The newer one of mcpo's token and ours.
     fn load(&self) -> Option<Held> {
         let theirs = self.settings.tokens.as_ref().and_then(|folder| {
             let stem = file_stem(&self.settings.stored_as);
@@ -159,7 +159,7 @@ impl Tokens {
         if !status.is_success() {
             return Err(TokenError::Refused(status));
         }
-        let unreadable = || TokenError::NotRenewed("the authorisation server's answer is no token".to_owned());
+        let unreadable = || TokenError::NotRenewed("the authorisation server's response is not a token".to_owned());
         let mut stored: StoredToken = body(response).await.and_then(|body| serde_json::from_slice(&body).ok()).ok_or_else(unreadable)?;
         stored.issuer = Some(issuer.name);
         // A server that keeps the refresh token does not send it again.
@@ -172,12 +172,12 @@ impl Tokens {
         if let Some(path) = &self.own
             && let Err(error) = write(path, &stored)
         {
-            tracing::warn!(%error, "a renewed OAuth token could not be kept; the next start needs the old one");
+            tracing::warn!(%error, "could not store a renewed OAuth token; the next start will use the old one");
         }
         Ok(Held::of(stored, SystemTime::now()))
     }
 
-    /// The body of a renewal (RFC 6749, section 6; RFC 8707).
+    /// The body of a renewal request (RFC 6749, section 6; RFC 8707).
     fn form(&self, present: &Held, refresh: &SecretString) -> String {
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("grant_type", "refresh_token").append_pair("refresh_token", refresh.expose_secret());
@@ -209,14 +209,14 @@ impl Held {
     }
 }
 
-/// What mcpo calls the files of a server.
+/// mcpo's file name for a server.
 fn file_stem(server: &str) -> String {
     let digest = Md5::digest(server.as_bytes());
     let first = digest.iter().take(4).fold(0_u32, |number, byte| number << 8 | u32::from(*byte));
     format!("{first:08x}")
 }
 
-/// The addresses under which an URL's metadata may stand, the one for its own path first (RFC 8414, section 3.1).
+/// The possible URLs of a URL's metadata, the one for its own path first (RFC 8414, section 3.1).
 fn well_known(url: &Url, names: &[&str]) -> Vec<Url> {
     let path = url.path().trim_end_matches('/');
     let suffixes = if path.is_empty() { vec![""] } else { vec![path, ""] };
@@ -231,7 +231,7 @@ fn read(path: &Path) -> Option<(StoredToken, SystemTime)> {
     Some((serde_json::from_slice(&text).ok()?, written))
 }
 
-/// Readable by its owner only, and whole or not at all.
+/// Writes atomically, readable by its owner only.
 fn write(path: &Path, stored: &StoredToken) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

@@ -1,8 +1,8 @@
-//! The transport of protocol 2024-11-05, HTTP with a stream of events, for servers that still speak it.
+//! The HTTP+SSE transport of protocol 2024-11-05, for servers that still use it.
 //!
-//! One stream that stays open brings every message of the server; ours are posted to the address that its first event
-//! names. A stream that ends is the end of the connection, which the supervisor makes anew. Client side only: nobody
-//! should serve this any more.
+//! One open stream delivers every message of the server; ours are posted to the URL in its first event. The end of the
+//! stream is the end of the connection; the supervisor then reconnects. Client side only: nobody should serve this
+//! transport any more.
 
 use std::io;
 use std::sync::Arc;
@@ -25,30 +25,29 @@ use crate::adapters::mcp::exchange::{Exchange, Inbound, encode};
 use crate::adapters::mcp::transport::events::{Event, Events};
 use crate::adapters::mcp::transport::http::{EVENT_STREAM, Failure, Forwarded, HttpFailure, JSON, Sender, forwarded, header, read};
 
-/// How long the beginning of the stream may take, and then its first event. Servers of the newer transport may hold
-/// back either.
+/// Time limit for the response headers, and then for the first event. Servers with the newer transport may send neither.
 const OPENING: Duration = Duration::from_secs(10);
 const FIRST_EVENT: Duration = Duration::from_secs(3);
-/// The answer to a post says nothing that is needed.
+/// The response to a post contains nothing useful.
 const POST_ANSWER_LIMIT: usize = 64 * 1024;
 
-/// Why no such connection could be made.
+/// Why such a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::adapters::mcp) enum SseFailure {
     #[error(transparent)]
     Http(#[from] HttpFailure),
-    #[error("no stream of events")]
+    #[error("no event stream")]
     NotEvents,
-    #[error("no address for messages within {} s", .0.as_secs_f32())]
+    #[error("no message endpoint within {} s", .0.as_secs_f32())]
     Silent(Duration),
-    #[error("the stream of events names no address for messages")]
+    #[error("the event stream contains no message endpoint")]
     NoEndpoint,
-    #[error("the stream of events names an address for messages at another origin")]
+    #[error("the event stream names a message endpoint at another origin")]
     ForeignEndpoint,
 }
 
 impl SseFailure {
-    /// Whether the server may be one of the newer transport.
+    /// Whether the server may use the newer transport.
     pub(in crate::adapters::mcp) fn may_be_streamable(&self) -> bool {
         match self {
             Self::NotEvents | Self::Silent(_) | Self::NoEndpoint => true,
@@ -67,13 +66,13 @@ impl SseFailure {
     }
 }
 
-/// How an address is asked.
+/// The server's address and time limits.
 pub(in crate::adapters::mcp) struct Remote<'a> {
     pub(in crate::adapters::mcp) sender: Sender,
     pub(in crate::adapters::mcp) url: &'a Url,
-    /// How long connecting may take.
+    /// Time limit for connecting.
     pub(in crate::adapters::mcp) start_timeout: Duration,
-    /// How long the answer to a post may take; the answer to the message itself comes on the stream.
+    /// Time limit for the response to a post; the JSON-RPC response arrives on the stream.
     pub(in crate::adapters::mcp) call_timeout: Duration,
 }
 
@@ -85,7 +84,7 @@ pub(in crate::adapters::mcp) struct SseTransport {
     posts: Arc<Posts>,
 }
 
-/// Where and how messages are posted.
+/// Posts messages.
 struct Posts {
     sender: Sender,
     endpoint: Url,
@@ -94,9 +93,9 @@ struct Posts {
 }
 
 impl SseTransport {
-    /// Opens the stream and waits for the address. `limit`: the largest event in bytes.
+    /// Opens the stream and waits for the endpoint. `limit`: the largest event in bytes.
     pub(in crate::adapters::mcp) async fn open(remote: Remote<'_>, exchange: Arc<Exchange>, limit: usize) -> Result<Self, SseFailure> {
-        // Half of the time is for the other transport.
+        // Half of the time is reserved for the other transport.
         let opening = OPENING.min(remote.start_timeout / 2);
         timeout(opening, Self::connect(remote, exchange, limit)).await.unwrap_or(Err(SseFailure::Silent(opening)))
     }
@@ -124,13 +123,13 @@ impl SseTransport {
     }
 }
 
-/// The address for messages. At another origin it would send what the user has configured for this one there.
+/// Parses the endpoint. Another origin would receive the credentials configured for this one.
 fn endpoint(base: &Url, text: &str) -> Result<Url, SseFailure> {
     let mut endpoint = base.join(text.trim()).map_err(|_| SseFailure::NoEndpoint)?;
     if endpoint.origin() != base.origin() {
         return Err(SseFailure::ForeignEndpoint);
     }
-    // Neither can fail for an address with a host, which one of the same origin has.
+    // Neither can fail for a URL with a host, which a URL of the same origin has.
     let _ = endpoint.set_username(base.username());
     let _ = endpoint.set_password(base.password());
     Ok(endpoint)
@@ -142,7 +141,7 @@ impl Posts {
         let response = self.sender.send(request, forwarded).await.map_err(StreamableHttpError::Client)?;
         let status = response.status();
         if status.is_success() {
-            // Read to its end, so that the connection can be used again.
+            // Read to its end, so that the HTTP connection can be reused.
             let _ = read(response, POST_ANSWER_LIMIT).await;
             return Ok(());
         }

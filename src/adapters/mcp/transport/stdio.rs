@@ -1,7 +1,7 @@
-//! One JSON-RPC message per line over a child's standard streams.
+//! One JSON-RPC message per line over a child's standard input and output.
 //!
-//! rmcp's own transport hangs for ever on a line that is no JSON or too long. Here such a line is skipped, or fails
-//! the call that it belongs to, and a long one is never kept in memory.
+//! rmcp's own transport hangs forever on a line that is not JSON or is too long. Here such a line is skipped or fails its
+//! call, and long lines are never buffered.
 
 use std::io;
 use std::sync::Arc;
@@ -21,13 +21,14 @@ use crate::adapters::mcp::process::cutoff::Cutoff;
 use crate::adapters::mcp::transport::lines::{Line, Lines, READ_BUFFER};
 use crate::domain::catalog::tool::ServerName;
 
-/// Messages that may wait until the child reads its standard input.
+/// Queue size for a child that reads slowly.
 const QUEUE: usize = 256;
-/// So many lines that are no messages at once, or so many in a second, and this is no MCP server. A line of a KiB counts as two.
+/// Most lines that are not messages, as a burst and per second. More mean that this is not an MCP server. Each KiB counts
+/// as a further line.
 const JUNK: (f64, f64) = (10_000.0, 1_000.0);
-/// The same of notifications: nobody could follow so many.
+/// The same for notifications: nobody could process more.
 const NOTIFICATIONS: (f64, f64) = (200_000.0, 20_000.0);
-/// Longer ones don't count more.
+/// Longer lines don't count more.
 const LONGEST: usize = 1 << 20;
 
 pub(in crate::adapters::mcp) struct StdioTransport {
@@ -37,7 +38,7 @@ pub(in crate::adapters::mcp) struct StdioTransport {
     junk: Borne,
     notifications: Borne,
     cutoff: Cutoff,
-    /// `None` once it is closed; the writer then ends and the child's standard input with it.
+    /// `None` once closed; the writer then ends, and with it the child's standard input.
     outgoing: Option<mpsc::Sender<Outgoing>>,
 }
 
@@ -50,19 +51,19 @@ impl StdioTransport {
         Self { server, exchange, lines: Lines::new(stdout, limit), junk, notifications, cutoff, outgoing: Some(sender) }
     }
 
-    /// Notes a line that is no message; `false`: there are too many of them.
+    /// Counts a line that is not a message; `false` if there are too many.
     fn take_junk(&mut self, bytes: usize) -> bool {
         if self.junk.is_first() {
             tracing::debug!(server = %self.server, "a line on standard output is not a message");
         }
         let is_bearable = self.junk.take(bytes, Instant::now());
         if !is_bearable {
-            self.cutoff.because("its standard output is full of lines that are no messages".to_owned());
+            self.cutoff.because("its standard output contains too many lines that are not messages".to_owned());
         }
         is_bearable
     }
 
-    /// Notes a notification; `false`: there are too many of them.
+    /// Counts a notification; `false` if there are too many.
     fn take_notification(&mut self, bytes: usize) -> bool {
         let is_bearable = self.notifications.take(bytes, Instant::now());
         if !is_bearable {
@@ -72,7 +73,7 @@ impl StdioTransport {
     }
 }
 
-/// How many lines of a kind are borne.
+/// A rate limit for lines.
 struct Borne {
     most: f64,
     per_second: f64,
@@ -98,13 +99,13 @@ impl Borne {
     }
 }
 
-/// A message on its way out.
+/// An outgoing message.
 struct Outgoing {
     line: Vec<u8>,
     ticket: Option<Ticket>,
 }
 
-/// Writes what is queued, in order, in as few writes as possible.
+/// Writes queued messages in order, in as few writes as possible.
 async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Outgoing>) {
     let (mut batch, mut tickets) = (Vec::new(), Vec::new());
     while let Some(first) = queue.recv().await {
@@ -122,7 +123,7 @@ async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Out
         for ticket in &tickets {
             ticket.sent(begun.is_ok());
         }
-        // The reader sees the end of the child as well, and what was not sent can be asked again.
+        // The reader notices the end of the child too, and unsent requests can be retried.
         let Ok(begun) = begun else { return };
         if stdin.write_all(&batch[begun..]).await.is_err() || stdin.flush().await.is_err() {
             return;
@@ -130,8 +131,8 @@ async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Out
     }
 }
 
-/// A message is a line. Arguments go as their caller wrote them, so a break between two tokens must not end it: what
-/// follows would be a message of the caller's own making. Strings hold none, JSON has them escaped.
+/// Ensures that a message is one line. Arguments are forwarded as written, so a line break between two tokens would end the
+/// message and let the caller inject another one. JSON strings contain no raw line breaks.
 fn one_line(message: &mut Vec<u8>) {
     for byte in message.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
         *byte = b' ';
@@ -147,7 +148,7 @@ impl Transport<RoleClient> for StdioTransport {
         let queued = encode(&mut item).map_err(io::Error::from).and_then(|mut line| {
             one_line(&mut line);
             let queue = self.outgoing.clone().ok_or(io::ErrorKind::BrokenPipe)?;
-            // Queued at once, not in the future: rmcp runs these futures concurrently, and order matters.
+            // Queued here, not in the future: rmcp runs these futures concurrently, and order matters.
             match queue.try_send(Outgoing { line, ticket }) {
                 Ok(()) => Ok(None),
                 Err(mpsc::error::TrySendError::Full(outgoing)) => Ok(Some((queue, outgoing))),
@@ -178,7 +179,7 @@ impl Transport<RoleClient> for StdioTransport {
                     (self.exchange.fail_oversized(&head, &tail), length)
                 }
                 Line::Endless { length } => {
-                    self.cutoff.because(format!("a line on its standard output has more than {} MiB and no end", length >> 20));
+                    self.cutoff.because(format!("a line on its standard output exceeds {} MiB", length >> 20));
                     return None;
                 }
             };
@@ -190,7 +191,7 @@ impl Transport<RoleClient> for StdioTransport {
                     if let Ok(message) = serde_json::from_value(message) {
                         return Some(message);
                     }
-                    tracing::debug!(server = %self.server, "a message was not understood");
+                    tracing::debug!(server = %self.server, "ignored an invalid message");
                 }
                 Inbound::Consumed | Inbound::Junk => {}
             }

@@ -1,4 +1,4 @@
-//! What is wrong or doubtful between rules.
+//! Contradictions and dead rules in a policy.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use crate::domain::access::policy::compiled::Policy;
 use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem};
 use crate::domain::catalog::catalog::Catalog;
 
-/// Rules that say of the same callers and tools the opposite of an earlier one: one of the two is a mistake.
+/// Rules with the same conditions as an earlier rule but the opposite effect: one of the two is a mistake.
 #[must_use]
 pub fn contradictions(rules: &[PlacedRule]) -> Vec<RuleProblem> {
     twins(rules)
@@ -18,13 +18,13 @@ pub fn contradictions(rules: &[PlacedRule]) -> Vec<RuleProblem> {
         .collect()
 }
 
-/// Rules without effect: that fit no tool of the catalog, or that come behind one which decides before them.
+/// Rules without effect: they match no tool of the catalog, or an earlier rule always decides first.
 #[must_use]
 pub fn warnings(policy: &Policy, catalog: &Catalog) -> Vec<RuleProblem> {
     let rules = policy.rules();
     let warning = |rule: &PlacedRule, reason: String| RuleProblem { place: rule.place, reason };
     let idle = policy.idle(catalog).into_iter();
-    let mut found: Vec<RuleProblem> = idle.map(|rule| warning(rule, "it fits no tool that there is now".to_owned())).collect();
+    let mut found: Vec<RuleProblem> = idle.map(|rule| warning(rule, "it matches no current tool".to_owned())).collect();
     found.extend(
         twins(rules)
             .filter(|(rule, (_, effect))| rule.rule.effect == *effect)
@@ -32,12 +32,12 @@ pub fn warnings(policy: &Policy, catalog: &Catalog) -> Vec<RuleProblem> {
     );
     if let Some(end) = rules.iter().position(|rule| rule.rule.conditions() == Rule::default()) {
         let place = rules[end].place;
-        found.extend(rules[end + 1..].iter().map(|rule| warning(rule, format!("it is never asked: {place} fits everything"))));
+        found.extend(rules[end + 1..].iter().map(|rule| warning(rule, format!("it is never reached: {place} matches everything"))));
     }
     found
 }
 
-/// Rules with the conditions of an earlier one, with that one.
+/// Rules with the same conditions as an earlier rule, paired with that rule.
 fn twins(rules: &[PlacedRule]) -> impl Iterator<Item = (&PlacedRule, (RulePlace, Effect))> {
     let mut first: HashMap<Rule, (RulePlace, Effect)> = HashMap::new();
     rules.iter().filter_map(move |rule| {

@@ -1,9 +1,10 @@
-//! A policy made ready: tools are put into classes once for each catalog, and callers get the classes that they may see.
+//! A compiled policy: tools are assigned to visibility classes once per catalog, and callers get the classes that they may
+//! see.
 //!
-//! A class is what the rules make of a tool, written as a little program: a list of conditions on the caller with their
-//! effects, what holds if none of them does, and the toolsets that the tool is in. Its number is a hash of that. So a class means the same under every
-//! policy and on every replica, a change of rules moves only the tools that it speaks of, and an index that is a moment
-//! behind errs towards what held before.
+//! A class is the outcome of the rules for a tool, written as a small program. The program lists caller conditions with
+//! their effects, the verdict if none matches, and the toolsets of the tool. Its number is a hash of that program. So a
+//! class means the same under every policy and on every replica. A change of rules moves only the affected tools, and a
+//! slightly outdated index errs towards the former rules.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -39,18 +40,18 @@ pub struct Policy {
     tags: Conditions,
     in_toolsets: Conditions,
     pub(super) toolsets: Arc<Toolsets>,
-    /// For each combination of hints the rules whose annotations hold.
+    /// Per combination of hints, the rules whose annotations match.
     hints: Vec<Bits>,
-    /// For each rule its condition on callers in `callers`; `None`: it fits all.
+    /// Per rule, its caller condition as an index into `callers`; `None`: it matches every caller.
     caller_of: Vec<Option<usize>>,
-    /// Each condition once.
+    /// Every distinct caller condition.
     callers: Vec<CallerSide>,
     asked: Asked,
-    /// The rules one by one, for whoever wants to know which decides.
+    /// The same rules one by one, to explain a decision.
     pub(super) single: OnceLock<Vec<ToolSide>>,
 }
 
-/// What a rule says of callers.
+/// A rule's conditions on callers.
 #[derive(Debug)]
 struct CallerSide {
     fingerprint: Fingerprint,
@@ -59,25 +60,25 @@ struct CallerSide {
     models: Patterns,
 }
 
-/// What the rules make of a tool.
+/// The outcome of the rules for a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Program {
-    /// Conditions on the caller, the first that holds decides.
+    /// Caller conditions; the first match decides.
     steps: Vec<(usize, Effect)>,
-    /// If none does.
+    /// The verdict if no step matches.
     otherwise: Effect,
     /// By number.
     toolsets: Bits,
 }
 
-/// What the rules make of some tools.
+/// The outcome of the rules for a range of tools.
 #[derive(Debug, Default)]
 struct Part {
-    /// Each program once, with the class that is its own where no other has it.
+    /// Distinct programs, each with its class before collisions are resolved.
     programs: Vec<(VisibilityClass, Program)>,
-    /// For each tool its program by number.
+    /// Per tool, the index of its program.
     each: Vec<usize>,
-    /// Toolsets by number with tools that are always on in them.
+    /// Always-on tools, by toolset number.
     always: Vec<(usize, OperationId)>,
 }
 
@@ -95,7 +96,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Of rules that were [read](Rule::read).
+    /// Takes rules from [`Rule::read`].
     #[must_use]
     pub fn new(default: Effect, rules: Vec<PlacedRule>) -> Self {
         let count = rules.len();
@@ -140,7 +141,7 @@ impl Policy {
         }
     }
 
-    /// With these toolsets, of which rules may speak and which callers may be kept to.
+    /// Adds the toolsets to which rules and callers may refer.
     #[must_use]
     pub fn with_toolsets(mut self, toolsets: Arc<Toolsets>) -> Self {
         let rules = Fingerprint::of_text(&format!("{:?} {:?}", self.default, self.rules)).prefix();
@@ -174,19 +175,19 @@ impl Policy {
         self.default
     }
 
-    /// Whether everybody may use everything, as far as rules decide.
+    /// Whether the rules allow everyone everything.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.rules.is_empty() && self.default == Effect::Allow
     }
 
-    /// Whether a caller may use everything that the key reaches.
+    /// Whether a caller may use everything that its key reaches.
     #[must_use]
     pub fn is_open_to(&self, principal: &Principal) -> bool {
         self.is_open() && !self.toolsets.narrow(principal)
     }
 
-    /// Whether a tool is in the toolsets that a caller is kept to, whatever the rules say.
+    /// Whether a tool is in the toolsets that limit a caller, regardless of the rules.
     #[must_use]
     pub fn reaches(&self, principal: &Principal, tool: &Tool) -> bool {
         if !self.toolsets.narrow(principal) {
@@ -197,14 +198,14 @@ impl Policy {
         self.toolsets.admit(&found.member, principal)
     }
 
-    /// Puts every tool of a catalog into its class.
+    /// Assigns a class to every tool of a catalog.
     #[must_use]
     pub fn assign(&self, catalog: &Catalog) -> Assignment {
         if self.is_open() && self.toolsets.is_empty() {
             return Assignment::default();
         }
         let count = catalog.tools().len();
-        // More parts than threads, as some tools take longer than others.
+        // More parts than threads, because some tools take longer than others.
         let size = count.div_ceil(2 * rayon::current_num_threads()).max(1);
         let parts = (0..count.div_ceil(size)).into_par_iter().map(|part| self.part(catalog, part * size..count.min((part + 1) * size)));
         let parts: Vec<Part> = parts.collect();
@@ -222,7 +223,7 @@ impl Policy {
         Assignment { classes: Arc::new(Classes::new(version, catalog, each, members)), programs: known.into_iter().collect() }
     }
 
-    /// What the rules make of the tools at these places.
+    /// The outcome of the rules for the tools at these positions.
     fn part(&self, catalog: &Catalog, places: Range<usize>) -> Part {
         let mut part = Part::default();
         let mut known: HashMap<(Bits, Bits), usize, RandomState> = HashMap::default();
@@ -242,7 +243,7 @@ impl Policy {
         part
     }
 
-    /// Of each toolset the classes that are in it, and the tools that are always on.
+    /// Per toolset, the classes in it and its always-on tools.
     fn members(
         &self,
         programs: &HashMap<VisibilityClass, Program, RandomState>,
@@ -260,19 +261,19 @@ impl Policy {
         members
     }
 
-    /// The rules that fit no tool of a catalog, whoever calls.
+    /// The rules that match no tool of a catalog for any caller.
     pub(super) fn idle(&self, catalog: &Catalog) -> Vec<&PlacedRule> {
         let mut is_idle = vec![true; self.rules.len()];
         self.for_each(catalog, 0..catalog.tools().len(), |_, bits, _| bits.iter().for_each(|number| is_idle[number] = false));
         self.rules.iter().zip(is_idle).filter(|(_, is_idle)| *is_idle).map(|(rule, _)| rule).collect()
     }
 
-    /// The tools at these places, each with the rules that fit it.
+    /// Visits the tools at these positions with the rules that match each.
     fn for_each(&self, catalog: &Catalog, places: Range<usize>, mut visit: impl FnMut(usize, &Bits, &Membership)) {
         let count = self.rules.len();
         let (mut scratch, mut bits) = (Scratch::new(count), Bits::new(count));
         let mut membership = self.toolsets.membership();
-        // What is matched against patterns is most of the work.
+        // Pattern matching dominates the cost, so matches are cached per server and per tag list.
         let mut of_servers: HashMap<u32, Bits, RandomState> = HashMap::default();
         let mut of_tags: HashMap<usize, Bits, RandomState> = HashMap::default();
         for ((place, tool, tags), number) in catalog.traits().at(places.clone()).zip(&catalog.servers_of()[places]) {
@@ -288,13 +289,13 @@ impl Policy {
         }
     }
 
-    /// For every rule whether its condition on callers holds.
+    /// Per rule, whether its caller condition matches.
     pub(super) fn held(&self, principal: &Principal) -> Vec<bool> {
         let holds: Vec<bool> = self.callers.iter().map(|side| side.holds(principal)).collect();
         self.caller_of.iter().map(|caller| caller.is_none_or(|caller| holds[caller])).collect()
     }
 
-    /// Equal for callers who may see the same under this policy.
+    /// Equal for callers with the same view under this policy.
     #[must_use]
     pub fn view_of(&self, principal: &Principal) -> Fingerprint {
         self.asked.of(principal)
@@ -312,11 +313,11 @@ impl Policy {
             .iter()
             .filter(|(_, program)| program.run(&holds) == Effect::Allow && self.toolsets.admit(&program.toolsets, principal));
         let allowed: BTreeSet<VisibilityClass> = allowed.map(|(class, _)| *class).collect();
-        // A tool that is not in any class yet is nobody's: so it stays a list, however complete.
+        // An unassigned tool is visible to nobody. So even a complete list stays a list and never becomes "all".
         Scope::Only(allowed)
     }
 
-    /// What the rules that fit a tool come down to.
+    /// Reduces the rules that match a tool to a program.
     fn program(&self, fitting: &Bits, toolsets: &Bits) -> Program {
         let mut steps: Vec<(usize, Effect)> = Vec::new();
         let mut otherwise = self.default;
@@ -327,19 +328,19 @@ impl Policy {
                     otherwise = effect;
                     break;
                 }
-                // What the same condition has said before holds.
+                // An earlier rule with the same condition decides.
                 Some(caller) if steps.iter().any(|(known, _)| *known == caller) => {}
                 Some(caller) => steps.push((caller, effect)),
             }
         }
-        // What says the same as the end need not be asked.
+        // Steps with the same effect as the final verdict change nothing.
         while steps.last().is_some_and(|(_, effect)| *effect == otherwise) {
             steps.pop();
         }
         Program { steps, otherwise, toolsets: toolsets.clone() }
     }
 
-    /// The class of a program: 0 for what is in no toolset and everybody may use, else a hash.
+    /// The class of a program: 0 if everyone may use the tool and it is in no toolset, otherwise a hash.
     fn class(&self, program: &Program) -> VisibilityClass {
         if program.steps.is_empty() && program.otherwise == Effect::Allow && program.toolsets.iter().next().is_none() {
             return VisibilityClass(0);
@@ -359,7 +360,7 @@ impl Policy {
     }
 }
 
-/// The class that a program has among others: two never share one.
+/// Resolves hash collisions: two programs never share a class.
 fn settle(mut class: VisibilityClass, program: Program, known: &mut HashMap<VisibilityClass, Program, RandomState>) -> VisibilityClass {
     loop {
         match known.entry(class) {

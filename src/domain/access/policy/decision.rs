@@ -1,4 +1,4 @@
-//! The same policy, rule by rule: slower than the compiled one, and able to say why.
+//! The same policy, rule by rule: slower than the compiled one, but it can explain its decisions.
 
 use crate::domain::access::policy::compiled::Policy;
 use crate::domain::access::policy::pattern::Patterns;
@@ -8,15 +8,15 @@ use crate::domain::catalog::hints::{self, ToolFacts};
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 
-/// What holds, and which rule says so.
+/// The verdict, and the rule behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub effect: Effect,
-    /// `None`: no rule fits, the default holds.
+    /// `None`: no rule matches and the default applies.
     pub rule: Option<RulePlace>,
 }
 
-/// What one rule says of tools.
+/// A rule's conditions on tools.
 #[derive(Debug)]
 pub(super) struct ToolSide {
     servers: Patterns,
@@ -28,12 +28,12 @@ pub(super) struct ToolSide {
     hints: Vec<bool>,
 }
 
-/// A policy as it is for one caller. What the caller's key does not reach is not looked at here.
+/// A policy applied to one caller. The limits of the caller's key are not checked here.
 #[derive(Debug)]
 pub struct Decisions<'a> {
     policy: &'a Policy,
     single: &'a [ToolSide],
-    /// For each rule whether it is for this caller.
+    /// Per rule, whether it applies to this caller.
     held: Vec<bool>,
 }
 
@@ -52,7 +52,7 @@ impl Decisions<'_> {
         self.first(|_, side| side.fits(&tool.id, &tool.operation_id, &tool.facts) && side.toolsets.hold(toolsets.iter().copied()))
     }
 
-    /// On a server whose tools are not known: rules of single tools do not count.
+    /// The verdict on a server with unknown tools: rules about single tools don't count.
     #[must_use]
     pub fn on_server(&self, server: &ServerName) -> Decision {
         self.first(|rule, side| rule.is_for_whole_servers() && side.servers.hold([server.as_str()]))
@@ -80,7 +80,7 @@ impl ToolSide {
         }
     }
 
-    /// All conditions on the tool itself; those on the toolsets that it is in stand beside.
+    /// Checks all conditions on the tool itself. Toolset conditions are checked elsewhere.
     pub(super) fn fits(&self, id: &ToolId, published: &OperationId, facts: &ToolFacts) -> bool {
         self.hints[facts.hints()]
             && self.servers.hold([id.server.as_str()])

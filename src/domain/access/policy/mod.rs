@@ -1,7 +1,7 @@
-//! Which caller may use which tool: ordered rules, of which the first that fits decides.
+//! Which caller may use which tool: ordered rules, of which the first match decides.
 //!
-//! Rules are read and checked in `rule`, found to contradict each other in `check`, compiled to visibility classes in
-//! `compiled`, and asked one by one, for people who want to know why, in `decision`.
+//! Modules: `rule` parses and checks rules, `check` finds contradictions, `compiled` turns rules into visibility classes,
+//! and `decision` evaluates them one by one to explain a verdict.
 
 mod check;
 mod compiled;

@@ -1,5 +1,4 @@
-//! Patterns of names: `*` is anything, `?` one character, `[ab]` and `{one,two}` alternatives. Letters count as they are
-//! written.
+//! Name patterns: `*` matches anything, `?` one character, `[ab]` and `{one,two}` alternatives. Case-sensitive.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::domain::catalog::traits::Traits;
 /// Longest pattern.
 const MAX_BYTES: usize = 512;
 
-/// Reads a pattern.
+/// Parses a pattern.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -19,14 +18,14 @@ pub(crate) fn glob(text: &str) -> Result<Glob, String> {
     if text.is_empty() || text.len() > MAX_BYTES {
         return Err(format!("a pattern has 1 to {MAX_BYTES} bytes"));
     }
-    // Names are no paths: a slash in one is a character like all others.
+    // Names are not paths: a slash is an ordinary character.
     GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build().map_err(|error| format!("`{text}`: {}", error.kind()))
 }
 
-/// What only a published name has: patterns with it are held against that one too.
+/// Only published names contain this, so patterns with it are also matched against the published name.
 const PUBLISHED: &str = "__";
 
-/// The patterns of one condition: any of them fits. Without patterns the condition holds always.
+/// The patterns of one condition; any match is enough. Without patterns the condition always holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Patterns {
     is_free: bool,
@@ -38,7 +37,7 @@ impl Patterns {
         Self { is_free: texts.is_empty(), set: set(texts.iter().filter_map(|text| glob(text).ok())) }
     }
 
-    /// Those that speak of published names. Without any they hold for none.
+    /// Only the patterns for published names. Without any, it never matches.
     pub(super) fn of_published(texts: &[String]) -> Self {
         let texts = texts.iter().filter(|text| text.contains(PUBLISHED));
         Self { is_free: false, set: set(texts.filter_map(|text| glob(text).ok())) }
@@ -49,7 +48,7 @@ impl Patterns {
     }
 }
 
-/// Those that can't be read were refused before and are not there.
+/// Invalid patterns were rejected earlier and don't occur.
 fn set(globs: impl Iterator<Item = Glob>) -> GlobSet {
     let mut builder = GlobSetBuilder::new();
     for glob in globs {
@@ -58,11 +57,11 @@ fn set(globs: impl Iterator<Item = Glob>) -> GlobSet {
     builder.build().unwrap_or_default()
 }
 
-/// Patterns of many rules at once: for a name, the rules that have one which fits.
+/// The patterns of many rules: finds the rules with a pattern that matches a name.
 #[derive(Clone, Debug, Default)]
 struct Matcher {
     set: GlobSet,
-    /// For each pattern in the set the rules that have it.
+    /// Per pattern in the set, the rules that use it.
     rules: Vec<Arc<[usize]>>,
 }
 
@@ -94,7 +93,7 @@ pub(super) struct Conditions {
     free: Bits,
 }
 
-/// Memory that is used again for every tool.
+/// Buffers, reused for every tool.
 #[derive(Debug)]
 pub(super) struct Scratch {
     holds: Bits,
@@ -122,13 +121,13 @@ impl Conditions {
         Self { names: Matcher::new(&patterns, |_| true), published: Matcher::new(&patterns, |text| text.contains(PUBLISHED)), free }
     }
 
-    /// Leaves in `bits` the rules whose condition holds for one of the names.
+    /// Keeps in `bits` the rules whose condition matches one of the names.
     pub(super) fn keep<'a>(&self, names: impl IntoIterator<Item = &'a str>, bits: &mut Bits, scratch: &mut Scratch) {
         self.hold(names, scratch);
         bits.and(&scratch.holds);
     }
 
-    /// The rules whose condition holds for one of the names.
+    /// The rules whose condition matches one of the names.
     pub(super) fn of<'a>(&self, names: impl IntoIterator<Item = &'a str>, scratch: &mut Scratch) -> Bits {
         self.hold(names, scratch);
         scratch.holds.clone()
@@ -141,7 +140,7 @@ impl Conditions {
         }
     }
 
-    /// The same for a tool, which has two names.
+    /// The same for a tool with its raw and published name.
     pub(super) fn keep_tool(&self, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
         scratch.holds.copy_from(&self.free);
         self.names.add(tool.name, scratch);
@@ -149,7 +148,7 @@ impl Conditions {
         bits.and(&scratch.holds);
     }
 
-    /// The rules that have a pattern which fits the tool. Rules without patterns are not among them.
+    /// The rules with a pattern that matches the tool. Rules without patterns are excluded.
     pub(super) fn match_tool(&self, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
         scratch.holds.clear();
         self.names.add(tool.name, scratch);
@@ -171,7 +170,7 @@ impl Bits {
         self.0[number / 64] |= 1 << (number % 64);
     }
 
-    /// Of a set for as many rules.
+    /// Both sets must have the same size.
     pub(super) fn copy_from(&mut self, other: &Self) {
         self.0.copy_from_slice(&other.0);
     }

@@ -1,4 +1,4 @@
-//! A rule as people write it, in the settings or over the API.
+//! A rule as written in the settings or sent to the API.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::domain::access::policy::pattern;
 use crate::domain::catalog::hints::Hint;
 
-/// What a rule says of what it fits.
+/// The effect of a rule on what it matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
@@ -28,43 +28,43 @@ impl Effect {
     }
 }
 
-/// A rule fits where all of its conditions hold; of the texts in one condition one is enough, of annotations all are
-/// needed. A rule without conditions fits always.
+/// A rule matches if all its conditions hold. Within one condition, one matching pattern is enough; of annotations, all
+/// must hold. A rule without conditions matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
     pub effect: Effect,
-    /// Patterns of servers' names.
+    /// Patterns of server names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
-    /// Patterns of tools' names, as their servers call them; with `__` in it, also as they are published.
+    /// Patterns of tool names as the server reports them; patterns with `__` also match published names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
     /// Patterns of tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`, each also with `=false`.
+    /// `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint`, each optionally with `=false`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub annotations: Vec<String>,
-    /// Patterns of toolsets' names: tools that are in one of them.
+    /// Patterns of toolset names: matches tools in any of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub toolsets: Vec<String>,
     /// Patterns of callers: `key:NAME`, `user:ID`, `user:E-MAIL`, `service-key`, `admin`, `anyone`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub principals: Vec<String>,
-    /// Patterns of groups' names.
+    /// Patterns of group names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// Patterns of models' names. Where the model is not known, such a rule does not fit.
+    /// Patterns of model names. If the model is unknown, the rule does not match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<String>,
 }
 
-/// Where a rule stands.
+/// The location of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct RulePlace {
     pub source: RuleSource,
-    /// Counted from 1 in its source.
+    /// 1-based within its source.
     pub number: usize,
 }
 
@@ -73,7 +73,7 @@ pub struct RulePlace {
 pub enum RuleSource {
     /// `[[policy]]` in the settings file; these come first.
     Settings,
-    /// The API of administration.
+    /// The admin API.
     Api,
 }
 
@@ -92,7 +92,7 @@ pub struct PlacedRule {
     pub rule: Rule,
 }
 
-/// What is wrong or doubtful about a rule.
+/// A problem with a rule, or a warning about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleProblem {
     #[serde(flatten)]
@@ -107,14 +107,14 @@ impl fmt::Display for RuleProblem {
 }
 
 impl Rule {
-    /// Reads one rule.
+    /// Parses a rule.
     ///
     /// # Errors
-    /// Why it is none, in words for its author.
+    /// What is wrong, in words for its author.
     pub fn read(value: &Value) -> Result<Self, String> {
         let Some(object) = value.as_object() else { return Err("it is not a table of conditions".to_owned()) };
         if let Some((name, _)) = object.iter().find(|(_, value)| value.as_array().is_some_and(Vec::is_empty)) {
-            return Err(format!("{name} is empty and would fit nothing: leave it out"));
+            return Err(format!("{name} is empty and would match nothing: leave it out"));
         }
         if !object.contains_key("effect") {
             return Err("it has no effect: write \"allow\" or \"block\"".to_owned());
@@ -135,7 +135,7 @@ impl Rule {
             let (hint, stated) = Hint::read(text)
                 .ok_or_else(|| format!("annotations: write {}, each also with =false", Hint::ALL.map(Hint::name).join(", ")))?;
             if hints.iter().any(|(known, value)| *known == hint && *value != stated) {
-                return Err(format!("annotations: no tool has {} and has it not", hint.name()));
+                return Err(format!("annotations: {} is both required and excluded", hint.name()));
             }
             hints.push((hint, stated));
         }
@@ -155,17 +155,17 @@ impl Rule {
         ]
     }
 
-    /// Whether it fits every caller.
+    /// Whether it matches every caller.
     pub(super) fn is_for_all(&self) -> bool {
         self.principals.is_empty() && self.groups.is_empty() && self.models.is_empty()
     }
 
-    /// Whether it speaks of servers alone, and not of single tools.
+    /// Whether it only has conditions on servers, not on single tools.
     pub(super) fn is_for_whole_servers(&self) -> bool {
         self.tools.is_empty() && self.tags.is_empty() && self.annotations.is_empty() && self.toolsets.is_empty()
     }
 
-    /// Without the effect, and in an order that means nothing.
+    /// The conditions in canonical order, without the effect.
     pub(super) fn conditions(&self) -> Self {
         let mut conditions = Self { effect: Effect::Allow, ..self.clone() };
         let Self { servers, tools, tags, annotations, toolsets, principals, groups, models, .. } = &mut conditions;

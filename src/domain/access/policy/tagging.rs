@@ -1,4 +1,4 @@
-//! Rules that give tools tags: `[[tag]]` of the settings, with the words of a policy's rules.
+//! Rules that assign tags to tools: `[[tag]]` in the settings, with the conditions of policy rules.
 
 use serde_json::Value;
 
@@ -9,24 +9,24 @@ use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::similar::nearest;
 
-/// What a rule may say.
+/// The fields of a rule.
 const KNOWN: [&str; 4] = ["tag", "servers", "tools", "annotations"];
-/// Conditions that speak of callers, or of tags themselves.
+/// Fields of policy rules that have no meaning for tags.
 const NOT_FOR_TAGS: [&str; 5] = ["effect", "tags", "principals", "groups", "models"];
 
-/// A tag and the tools that get it.
+/// A tag and the conditions under which a tool gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagRule {
     pub tag: String,
-    /// Which tools: without effect, and for all callers.
+    /// Only conditions on tools; the effect is unused.
     pub conditions: Rule,
 }
 
 impl TagRule {
-    /// Reads one rule: a `tag` with the conditions `servers`, `tools` and `annotations`.
+    /// Parses a rule: a `tag` with the conditions `servers`, `tools` and `annotations`.
     ///
     /// # Errors
-    /// Why it is none, in words for its author.
+    /// What is wrong, in words for its author.
     pub fn read(value: &Value) -> Result<Self, String> {
         let Some(object) = value.as_object() else { return Err("it is not a table".to_owned()) };
         let tag = match object.get("tag").map(|tag| tag.as_str().map(str::trim)) {
@@ -35,7 +35,7 @@ impl TagRule {
             Some(_) => return Err("its tag is not a text".to_owned()),
         };
         if let Some(name) = object.keys().find(|name| NOT_FOR_TAGS.contains(&name.as_str())) {
-            return Err(format!("{name} is nothing that a tag goes by: write servers, tools or annotations"));
+            return Err(format!("{name} can't be a condition for a tag: write servers, tools or annotations"));
         }
         if let Some(name) = object.keys().find(|name| !KNOWN.contains(&name.as_str())) {
             let hint = nearest(name, KNOWN.into_iter())
@@ -49,7 +49,7 @@ impl TagRule {
     }
 }
 
-/// All rules for tags, ready.
+/// All tag rules, compiled.
 #[derive(Debug, Default)]
 pub struct Tagging {
     rules: Vec<(String, ToolSide)>,
@@ -61,7 +61,7 @@ impl Tagging {
         Self { rules: rules.iter().map(|rule| (rule.tag.clone(), ToolSide::of(&rule.conditions))).collect() }
     }
 
-    /// The tags that the rules give a tool.
+    /// The tags that the rules assign to a tool.
     pub fn of<'a>(&'a self, id: &'a ToolId, published: &'a OperationId, facts: &'a ToolFacts) -> impl Iterator<Item = &'a str> {
         self.rules.iter().filter(move |(_, side)| side.fits(id, published, facts)).map(|(tag, _)| tag.as_str())
     }

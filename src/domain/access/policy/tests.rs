@@ -1,4 +1,4 @@
-//! The compiled policy says what the rules say one by one, and both say what people meant.
+//! The compiled policy and the rule-by-rule evaluation agree, with each other and with the expected verdicts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn user(id: &str, email: &str) -> Principal {
     Principal::service_key().on_behalf_of(User { id: id.into(), email: Some(email.into()), ..User::default() }, &GroupTable::default())
 }
 
-/// What a caller sees, by both ways.
+/// What a caller sees, checked both ways.
 fn seen(policy: &Policy, catalog: &Catalog, principal: &Principal) -> Vec<String> {
     let assignment = policy.assign(catalog);
     let visibility = Visibility {
@@ -112,7 +112,7 @@ fn every_condition_counts() {
         (json!({"tools": ["{push,send}"], "servers": ["git"]}), vec!["git/push"]),
         (json!({"tags": ["out*"]}), vec!["mail/send"]),
         (json!({"annotations": ["readOnlyHint"]}), vec!["git/log"]),
-        // What says nothing destroys.
+        // A tool without annotations counts as destructive.
         (json!({"annotations": ["destructiveHint"]}), vec!["git/delete_branch", "mail/delete_all", "mail/send"]),
         (json!({"annotations": ["destructiveHint=false", "readOnlyHint=false"]}), vec!["git/push"]),
         (json!({"principals": ["user:u1"], "tools": ["log"]}), vec!["git/log"]),
@@ -134,7 +134,7 @@ fn an_open_policy_needs_no_classes_and_a_closed_one_shows_nothing() {
     let catalog = catalog();
     assert_eq!(Policy::default().visible(&Principal::anyone(), &Policy::default().assign(&catalog)), Scope::All);
     assert_eq!(seen(&Policy::new(Effect::Block, Vec::new()), &catalog, &Principal::anyone()), Vec::<String>::new());
-    // A tool that came after the classes were given is nobody's.
+    // A tool that appeared after the assignment is visible to nobody.
     let policy = Policy::new(Effect::Allow, rules(&json!([{"effect": "block", "tools": ["x"]}])));
     let before = policy.assign(&Catalog::default());
     let visibility =
@@ -160,7 +160,7 @@ fn classes_are_few_and_move_only_with_their_rules() {
     assert_eq!(class(&one, "git", "push"), class(&two, "git", "push"));
     assert_ne!(class(&one, "git", "push"), VisibilityClass(0));
     assert_eq!(class(&two, "mail", "send"), class(&two, "mail", "delete_all"));
-    // A rule that says what holds anyway makes no class.
+    // A rule that changes nothing creates no class.
     assert_eq!(class(&two, "git", "log"), VisibilityClass(0));
 }
 
@@ -190,7 +190,7 @@ fn what_is_wrong_is_told_with_its_reason() {
         (json!({"effect": "allow", "tools": ["a["]}), "tools: `a[`"),
         (json!({"effect": "allow", "tools": [""]}), "1 to 512 bytes"),
         (json!({"effect": "allow", "annotations": ["readonly"]}), "write readOnlyHint"),
-        (json!({"effect": "allow", "annotations": ["readOnlyHint", "readOnlyHint=false"]}), "has it not"),
+        (json!({"effect": "allow", "annotations": ["readOnlyHint", "readOnlyHint=false"]}), "both required and excluded"),
         (json!("allow"), "not a table"),
     ] {
         let reason = reason(rule.clone());
@@ -220,7 +220,7 @@ fn rules_without_effect_are_warned_about() {
     let found: Vec<String> = warnings(&policy, &catalog()).iter().map(ToString::to_string).collect();
     assert_eq!(
         found,
-        ["rule 1: it fits no tool that there is now", "rule 3: rule 2 says the same", "rule 5: it is never asked: rule 4 fits everything"]
+        ["rule 1: it matches no current tool", "rule 3: rule 2 says the same", "rule 5: it is never reached: rule 4 matches everything"]
     );
 }
 
@@ -267,7 +267,7 @@ fn callers_are_kept_to_what_is_in_a_toolset_of_each_set() {
     let shown = policy(Published { toolsets: names(&["git", "mail"]), exclude: names(&["delete"]) });
     assert_eq!(seen(&shown, &catalog, &Principal::anyone()), ["git/log", "git/push", "mail/send"]);
     assert_eq!(seen(&shown, &catalog, &within(&[&["mail"]])), ["mail/send"]);
-    // Without toolsets nobody who is kept to one sees anything.
+    // Without toolsets, a caller limited to one sees nothing.
     assert_eq!(seen(&Policy::default(), &catalog, &within(&[&["git"]])), Vec::<String>::new());
 }
 
@@ -283,8 +283,8 @@ fn rules_speak_of_toolsets() {
     assert_eq!(seen(&blocking("logs"), &catalog, &key("k", &["guests"])).len(), 4);
     assert_eq!(seen(&blocking("l*"), &catalog, &key("k", &[])).len(), 5);
     let found: Vec<String> = warnings(&blocking("no_such"), &catalog).iter().map(ToString::to_string).collect();
-    assert_eq!(found, ["rule 1: it fits no tool that there is now"]);
-    // A rule for a toolset says nothing of a server of which no tool is known.
+    assert_eq!(found, ["rule 1: it matches no current tool"]);
+    // A rule for a toolset does not apply to a server without known tools.
     assert_eq!(blocking("*").decisions(&key("k", &["guests"])).on_server(&"mail".into()).effect, Effect::Allow);
 }
 
@@ -303,7 +303,7 @@ fn a_class_means_the_same_whatever_other_toolsets_there_are() {
 }
 
 mod agreement {
-    //! Generated rules: the compiled policy and the rules one by one never differ.
+    //! Property test: for generated rules, both evaluations agree.
 
     use proptest::prelude::*;
     use serde_json::json;

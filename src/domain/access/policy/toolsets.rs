@@ -1,4 +1,4 @@
-//! Toolsets made ready: for a tool, the ones that it is in.
+//! Compiled toolsets: finds the toolsets of a tool.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::catalog::traits::Traits;
 use crate::domain::text::canonical::Fingerprint;
 
-/// All toolsets, and which of them the service shows.
+/// All toolsets, and which of them the service publishes.
 #[derive(Debug, Default)]
 pub struct Toolsets {
     list: IndexMap<ToolsetName, Definition>,
@@ -23,13 +23,13 @@ pub struct Toolsets {
     tags: Conditions,
     exclude: Conditions,
     always: Conditions,
-    /// For each combination of hints the toolsets whose annotations hold.
+    /// Per combination of hints, the toolsets whose annotations match.
     hints: Vec<Bits>,
-    /// Those in which more is than what is always on.
+    /// Toolsets with conditions, in addition to always-on tools.
     conditional: Bits,
 }
 
-/// The toolsets that one tool is in, by number.
+/// The toolsets of one tool, by number.
 #[derive(Debug)]
 pub(super) struct Membership {
     pub(super) member: Bits,
@@ -39,7 +39,7 @@ pub(super) struct Membership {
 }
 
 impl Toolsets {
-    /// Of toolsets that were [read](Toolset::read). Of two with one name the first stays.
+    /// Takes toolsets from [`Toolset::read`]. Of two with the same name, the first wins.
     #[must_use]
     pub fn new(toolsets: impl IntoIterator<Item = Toolset>, published: Published) -> Self {
         let mut list: IndexMap<ToolsetName, Definition> = IndexMap::new();
@@ -71,7 +71,7 @@ impl Toolsets {
         }
     }
 
-    /// Equal toolsets have equal versions. 0: there are none.
+    /// Equal toolsets have equal versions. 0: no toolsets.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -87,7 +87,7 @@ impl Toolsets {
         self.list.get(name)
     }
 
-    /// In the order in which they were given.
+    /// In their original order.
     pub fn iter(&self) -> impl Iterator<Item = (&ToolsetName, &Definition)> {
         self.list.iter()
     }
@@ -100,13 +100,13 @@ impl Toolsets {
         self.list.len()
     }
 
-    /// Memory for [`Toolsets::find`].
+    /// Buffers for [`Toolsets::find`].
     pub(super) fn membership(&self) -> Membership {
         let count = self.list.len();
         Membership { member: Bits::new(count), always: Bits::new(count), scratch: Scratch::new(count) }
     }
 
-    /// Finds the toolsets that a tool of a server is in.
+    /// Finds the toolsets of a tool.
     pub(super) fn find(&self, server: &ServerName, tool: Traits<'_>, found: &mut Membership) {
         if self.list.is_empty() {
             return;
@@ -123,19 +123,19 @@ impl Toolsets {
         member.or(always);
     }
 
-    /// The names of the toolsets that a tool is in.
+    /// The names of a tool's toolsets.
     pub(super) fn names_of(&self, tool: &Tool) -> Vec<&str> {
         let mut found = self.membership();
         self.find(&tool.id.server, Traits::of(tool), &mut found);
         found.member.iter().filter_map(|number| Some(self.name(number)?.as_str())).collect()
     }
 
-    /// Whether a caller is shown less than what the rules allow.
+    /// Whether toolsets limit a caller further than the rules do.
     pub(super) fn narrow(&self, principal: &Principal) -> bool {
         !principal.within.is_empty() || !self.published.is_everything()
     }
 
-    /// Whether tools that are in just these toolsets are there for a caller, as far as toolsets decide.
+    /// Whether a caller may see tools in exactly these toolsets, as far as toolsets decide.
     pub(super) fn admit(&self, member: &Bits, principal: &Principal) -> bool {
         let any = |names: &BTreeSet<ToolsetName>| member.iter().filter_map(|number| self.name(number)).any(|name| names.contains(name));
         principal.within.iter().all(any)

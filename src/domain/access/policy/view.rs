@@ -1,7 +1,7 @@
-//! What a caller's view depends on: of a principal only what some rule, toolset or key asks for.
+//! The part of a principal on which its view depends: only what rules, toolsets or keys refer to.
 //!
-//! Callers that no rule tells apart share a view, and what no rule speaks of (a model's name, a person's groups) makes no new
-//! one, however often it changes.
+//! Callers whom no rule distinguishes share a view. Attributes without a rule (a model name, a person's groups) create no
+//! new view, however often they change.
 
 use crate::domain::access::policy::rule::PlacedRule;
 use crate::domain::access::principal::Principal;
@@ -10,7 +10,7 @@ use crate::domain::access::visibility::Scope;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
 
-/// What the rules ask of callers.
+/// The caller attributes that rules refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
     principals: bool,
@@ -27,7 +27,8 @@ impl Asked {
         }
     }
 
-    /// Equal for callers with equal views. Every list is preceded by its length, so that no two share a byte form.
+    /// Equal for callers with equal views. Every list is preceded by its length, so that different lists never have the
+    /// same bytes.
     pub(super) fn of(self, principal: &Principal) -> Fingerprint {
         let mut bytes = Vec::with_capacity(128);
         if self.principals {

@@ -1,16 +1,16 @@
 //! Which characters are hidden.
 //!
-//! Those that Unicode calls default ignorable (`Default_Ignorable_Code_Point`: zero-width ones, bidirectional controls,
-//! fillers, variation selectors, tag characters), interlinear annotations, and control characters other than tabs and
-//! line breaks. Unicode Technical Report 36 and Technical Standard 39 name them as what spoofing is done with. Those without
-//! which a script or an emoji reads otherwise stay where they have that effect, and nowhere else:
+//! Hidden are the default ignorable code points of Unicode (`Default_Ignorable_Code_Point`: zero-width characters,
+//! bidirectional controls, fillers, variation selectors, tag characters), interlinear annotations, and control characters
+//! except tabs and line breaks. Unicode Technical Report 36 and Technical Standard 39 list them as means of spoofing. Some
+//! scripts and emoji need such characters; they are kept only where they have that effect:
 //!
 //! - a zero-width non-joiner that breaks a cursive connection (Unicode Standard Annex 31, section 2.3.1, rule A1) or
-//!   stands behind a virama between letters (A2), a zero-width joiner behind a virama (B);
-//! - a zero-width joiner between two emoji, and a variation selector behind a character that has an emoji form (Unicode
+//!   follows a virama between letters (A2), and a zero-width joiner after a virama (B);
+//! - a zero-width joiner between two emoji, and a variation selector after a character with an emoji form (Unicode
 //!   Technical Standard 51, ED-16 and ED-9);
-//! - the tag characters of the three flags that are recommended for interchange: England, Scotland and Wales (ED-14);
-//! - the selectors and the vowel separator of Mongolian, behind a letter of it.
+//! - the tag characters of the three flags recommended for interchange: England, Scotland and Wales (ED-14);
+//! - the selectors and the vowel separator of Mongolian, after a Mongolian letter.
 
 use icu_properties::props::{
     CanonicalCombiningClass, DefaultIgnorableCodePoint, Emoji, EmojiModifier, ExtendedPictographic, GeneralCategory, GeneralCategoryGroup,
@@ -23,13 +23,13 @@ const JOINER: char = '\u{200d}';
 const KEYCAP: char = '\u{20e3}';
 const BLACK_FLAG: char = '\u{1f3f4}';
 const CANCEL_TAG: char = '\u{e007f}';
-/// The subdivisions whose flags are recommended for interchange.
+/// The subdivisions with flags recommended for interchange.
 const FLAGS: [&str; 3] = ["gbeng", "gbsct", "gbwls"];
 
-/// The text without hidden characters, and those that were taken out, in order. `None`: there are none.
+/// The text without hidden characters, and the removed characters in order. `None`: there are none.
 #[must_use]
 pub fn strip(text: &str) -> Option<(String, Vec<char>)> {
-    // Nearly every text is plain: nothing is copied for it.
+    // Nearly every text is clean and needs no copy.
     if !text.chars().any(is_suspect) {
         return None;
     }
@@ -48,7 +48,7 @@ pub fn strip(text: &str) -> Option<(String, Vec<char>)> {
     (!gone.is_empty()).then_some((kept, gone))
 }
 
-/// The text with its hidden characters as `\u{200b}`, for people.
+/// The text with hidden characters written as `\u{200b}`, for people.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -62,8 +62,8 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// Whether nobody sees this character in a line of text, or it ends the line. Variation selectors are seen: in an emoji, in a name of rare
-/// Han characters.
+/// Whether a character is invisible within a line of text, or ends the line. Variation selectors are visible: in an emoji,
+/// or in a rare Han character.
 #[must_use]
 pub fn is_unseen(character: char) -> bool {
     is_control(character) || (is_suspect(character) && !CodePointSetData::new::<VariationSelector>().contains(character))
@@ -75,7 +75,7 @@ pub fn is_control(character: char) -> bool {
     character.is_control() || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// Hidden, unless it has an effect where it stands.
+/// Hidden, unless it has an effect at its position.
 fn is_suspect(character: char) -> bool {
     match character {
         '\t' | '\n' | '\r' | ' '..='~' => false,
@@ -98,14 +98,14 @@ fn has_effect(text: &[char], position: usize) -> bool {
     }
 }
 
-/// How many of these characters make a flag of the black one before them: its tags and their end.
+/// The length of a flag after a black flag emoji: its tag characters and their terminator.
 fn flag(rest: &[char]) -> usize {
     let tags = rest.iter().take_while(|tag| matches!(tag, '\u{e0020}'..='\u{e007e}')).count();
     let spelled: String = rest[..tags].iter().filter_map(|tag| char::from_u32(u32::from(*tag) - 0xe_0000)).collect();
     if rest.get(tags) == Some(&CANCEL_TAG) && FLAGS.contains(&spelled.as_str()) { tags + 1 } else { 0 }
 }
 
-/// Rule A1: between a letter that joins to the next one and one that joins to the former one.
+/// Rule A1: between a letter that joins forwards and one that joins backwards.
 fn breaks_connection(before: &[char], after: &[char]) -> bool {
     let joining = |character: char| CodePointMapData::<JoiningType>::new().get(character);
     let next =
@@ -116,7 +116,7 @@ fn breaks_connection(before: &[char], after: &[char]) -> bool {
         && matches!(right, Some(JoiningType::DualJoining | JoiningType::RightJoining))
 }
 
-/// Rules A2 and B: a letter, marks, a virama, and marks that are reordered behind it.
+/// Rules A2 and B: a letter, marks, a virama, and marks reordered after it.
 fn follows_virama(before: &[char]) -> bool {
     let class = |character: char| CodePointMapData::<CanonicalCombiningClass>::new().get(character);
     let mut marks = before.iter().rev().take_while(|mark| class(**mark) != CanonicalCombiningClass::NotReordered);

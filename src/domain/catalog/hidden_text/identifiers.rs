@@ -1,10 +1,10 @@
-//! Names and values that are shown without their hidden characters, and what the server calls them.
+//! Names and values that are shown without hidden characters, and their original spelling.
 
 use std::collections::BTreeMap;
 
 use crate::domain::text::json::{self, replace_texts};
 
-/// By what they are shown as.
+/// Original spelling by shown spelling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identifiers(BTreeMap<String, String>);
 
@@ -18,8 +18,7 @@ impl Identifiers {
         self.0.is_empty()
     }
 
-    /// Arguments as the server knows their names and values: each text in them that is one of those shown gets its hidden
-    /// characters back. Everything else stays as it was written.
+    /// Restores the original spelling of names and values in arguments. Everything else is copied byte for byte.
     #[must_use]
     pub fn restore(&self, arguments: &str) -> String {
         replace_texts(arguments, |text| self.0.get(text).map(|original| json::quoted(original)))

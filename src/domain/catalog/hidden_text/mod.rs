@@ -1,12 +1,11 @@
-//! Characters of a definition that a model reads and nobody sees.
+//! Characters in a definition that a model reads but people do not see.
 //!
-//! Zero-width characters, controls that turn the order of letters around, tag characters and their like can carry orders
-//! to a model that no person who looks at the tool would find. Everything of a definition that a model is shown goes
-//! without them, and they are reported with their code points. `characters` says which they are.
+//! Zero-width characters, bidirectional controls, tag characters and the like can carry instructions to a model that no
+//! human reviewer would find. They are removed from everything that a model sees, and reported with their code points.
+//! `characters` defines them.
 //!
-//! A name of a parameter or a value that a server spelled with such characters is shown without them too, and gets them
-//! back in a call, because the server knows no other ([`Identifiers`]). The name of the tool itself is what its server
-//! calls it.
+//! Names and values of parameters are also shown without them. A call restores the original spelling, because the server
+//! knows no other ([`Identifiers`]). The tool's own raw name keeps them.
 
 mod characters;
 mod identifiers;
@@ -20,35 +19,35 @@ use serde_json::{Map, Value};
 pub use self::characters::{is_control, is_unseen, strip, visible};
 pub use self::identifiers::Identifiers;
 
-/// Places of one definition that are named.
+/// Most places that are reported per definition.
 const MOST_PLACES: usize = 20;
-/// Different code points of one place that are named.
+/// Most distinct code points that are reported per place.
 const MOST_CODE_POINTS: usize = 16;
-/// Members of an input schema that are prose; every other text there is a name or a value.
+/// Members of an input schema with prose; every other text there is a name or a value.
 const PROSE: [&str; 3] = ["title", "description", "$comment"];
 
-/// What was hidden at one place of a definition.
+/// The hidden characters at one place of a definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HiddenText {
-    /// JSON Pointer (RFC 6901) into the definition, without hidden characters itself.
+    /// JSON Pointer (RFC 6901) into the definition; itself without hidden characters.
     pub pointer: String,
-    /// Such as `U+200B`, each once, the first ones.
+    /// For example `U+200B`; each once, the first ones only.
     pub code_points: Vec<String>,
-    /// How many characters there were.
+    /// The number of hidden characters.
     pub characters: usize,
 }
 
 /// A definition without hidden characters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cleaned {
-    /// `None`: nothing was hidden, it is as the server sent it.
+    /// `None`: nothing was hidden; use the original.
     pub value: Option<Value>,
-    /// What was taken out; of a definition full of it the first places.
+    /// What was removed; if there is a lot, only the first places.
     pub found: Vec<HiddenText>,
     pub identifiers: Identifiers,
 }
 
-/// Takes a tool's hidden characters out, everywhere but in its name.
+/// Removes hidden characters everywhere except in the tool's name.
 #[must_use]
 pub fn clean(definition: &Value) -> Cleaned {
     let mut cleaning = Cleaning::default();
@@ -56,7 +55,7 @@ pub fn clean(definition: &Value) -> Cleaned {
     Cleaned { value, found: cleaning.found, identifiers: Identifiers::new(cleaning.identifiers) }
 }
 
-/// Takes them out of one text and says what there was.
+/// Removes hidden characters from one text and reports them.
 #[must_use]
 pub fn clean_text<'a>(pointer: &str, text: &'a str) -> (Cow<'a, str>, Option<HiddenText>) {
     match strip(text) {
@@ -68,7 +67,7 @@ pub fn clean_text<'a>(pointer: &str, text: &'a str) -> (Cow<'a, str>, Option<Hid
 #[derive(Default)]
 struct Cleaning {
     found: Vec<HiddenText>,
-    /// What stands for which name or value of the server's.
+    /// Original spelling by shown spelling.
     identifiers: BTreeMap<String, String>,
 }
 
@@ -91,7 +90,7 @@ impl Cleaning {
         changed.then_some(Value::Object(cleaned))
     }
 
-    /// `None`: it stays as it is. In a schema, what is no prose is a name or a value that a call has to hold.
+    /// `None`: unchanged. Every text in a schema that is not prose is a name or a value that calls must contain.
     fn value(&mut self, value: &Value, pointer: &mut String, is_identifier: bool) -> Option<Value> {
         match value {
             Value::String(text) => self.text(text, pointer, is_identifier).map(Value::String),
@@ -114,7 +113,7 @@ impl Cleaning {
         let mut cleaned = Map::with_capacity(members.len());
         for (name, value) in members {
             let new_name = self.text(name, pointer, is_identifier);
-            // A property may be called `description`; then its value is no text.
+            // A property may be called `description`; its value is then an object, not prose.
             let is_identifier = is_identifier && !(value.is_string() && PROSE.contains(&name.as_str()));
             let shown = new_name.as_deref().unwrap_or(name);
             let new = within(pointer, shown, |pointer| self.value(value, pointer, is_identifier));
@@ -147,7 +146,7 @@ fn report(pointer: &str, gone: &[char]) -> HiddenText {
     HiddenText { pointer: pointer.to_owned(), code_points, characters: gone.len() }
 }
 
-/// Goes one step down and back.
+/// Runs `work` one level deeper in the pointer.
 fn within<T>(pointer: &mut String, name: &str, work: impl FnOnce(&mut String) -> T) -> T {
     let length = pointer.len();
     pointer.push('/');

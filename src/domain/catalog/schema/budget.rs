@@ -1,12 +1,12 @@
-//! What one tool may cost: bounds on the size of its published form and on the work to get there.
+//! Limits on the size of one tool's published schema and on the work to build it.
 
 use serde_json::Value;
 
-/// Schemas that one tool may inline, a guard against references that multiply each other.
+/// Schemas that one tool may inline: a guard against references that multiply each other.
 const MAX_SCHEMAS: usize = 5_000;
-/// Bytes of keywords and property names that are copied, a guard against a long text that many references lead to.
+/// Bytes of keywords and property names that are copied: a guard against a long text behind many references.
 const MAX_BYTES: usize = 256 * 1024;
-/// Keywords, properties and alternatives that are looked at, a guard against long lists that many references lead to.
+/// Keywords, properties and alternatives that are visited: a guard against long lists behind many references.
 const MAX_STEPS: usize = 500_000;
 
 pub(super) struct Budget {
@@ -23,7 +23,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Once something is used up, every further schema is cut short.
+    /// Once any limit is reached, every further schema is cut short.
     pub(super) fn is_exhausted(&self) -> bool {
         self.exhausted
     }
@@ -32,7 +32,7 @@ impl Budget {
         self.exhausted = true;
     }
 
-    /// Whether another schema may be written.
+    /// Takes one schema from the budget; `false` if none is left.
     pub(super) fn schema(&mut self) -> bool {
         match self.schemas.checked_sub(1) {
             Some(left) => self.schemas = left,
@@ -48,16 +48,16 @@ impl Budget {
         }
     }
 
-    /// Whether there is room for so many bytes; takes them.
+    /// Takes so many bytes from the budget; `false` if they don't fit.
     pub(super) fn afford(&mut self, bytes: usize) -> bool {
         take(&mut self.bytes, bytes)
     }
 
-    /// Whether there is room for a keyword; takes it.
+    /// Takes a keyword's size from the budget; `false` if it doesn't fit.
     pub(super) fn afford_value(&mut self, keyword: &str, value: &Value) -> bool {
         let mut left = self.bytes;
         let fits = take(&mut left, keyword.len() + 4) && take_value(&mut left, value);
-        // Reading counts too: a list that never fits would be read again for every reference to it.
+        // Reading costs too: a list that never fits would otherwise be read again for every reference to it.
         self.step((self.bytes - left) / 16);
         if fits {
             self.bytes = left;
@@ -72,7 +72,7 @@ fn take(left: &mut usize, bytes: usize) -> bool {
     rest.is_some()
 }
 
-/// About the length of the value as JSON.
+/// Subtracts the approximate length of the value as JSON.
 fn take_value(left: &mut usize, value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(_) => take(left, 5),
@@ -83,7 +83,7 @@ fn take_value(left: &mut usize, value: &Value) -> bool {
     }
 }
 
-/// Whether the value is at most about so many bytes long as JSON.
+/// Whether the value as JSON is at most about this many bytes long.
 pub(super) fn is_small(value: &Value, mut bytes: usize) -> bool {
     take_value(&mut bytes, value)
 }

@@ -1,4 +1,4 @@
-//! `not`, `if` and `contains`: published exactly or not at all, because a condition that says less allows less.
+//! `not`, `if` and `contains`: published exactly or not at all, because a weaker condition would allow less.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use crate::domain::catalog::schema::translation::Translation;
 pub(super) const CONDITIONS: [&str; 3] = ["not", "if", "contains"];
 
 impl<'a> Translation<'a> {
-    /// Conditions that can be published exactly.
+    /// Copies the conditions that can be published exactly.
     pub(super) fn conditions(&mut self, form: &Form<'a>, out: &mut Map<String, Value>) {
         for keyword in CONDITIONS {
             if !self.carries(keyword, form) {
@@ -30,7 +30,7 @@ impl<'a> Translation<'a> {
         }
     }
 
-    /// Whether a condition is published as it is. Not at the root: providers refuse it there.
+    /// Whether a condition is published as it is. Never at the root: providers reject it there.
     pub(super) fn carries(&self, keyword: &str, form: &Form<'a>) -> bool {
         let closed = |keyword: &str| form.keywords.get(keyword).is_none_or(|schema| is_closed(schema));
         let count = |keyword: &str| form.keywords.get(keyword).is_none_or(|count| count.is_u64());

@@ -1,40 +1,40 @@
-//! What a schema says once its references are followed and its `allOf` parts are one, borrowed from the source.
+//! A schema with references resolved and `allOf` parts merged, borrowed from the source.
 
 use indexmap::IndexMap;
 use serde_json::Value;
 
 use crate::domain::catalog::schema::keywords::{ANNOTATIONS, LOWER_BOUNDS, UPPER_BOUNDS, known_type};
 
-/// Contradictions that are told apart.
+/// Most contradictions that are recorded.
 const MAX_CONFLICTS: usize = 8;
 
-/// Nothing is copied here: a text that a thousand references lead to exists once.
+/// Borrows everything: a text behind a thousand references exists once.
 #[derive(Clone, Default)]
 pub(super) struct Form<'a> {
-    /// Every keyword but those that have a field of their own here; of two values the first wins, or the stricter one
-    /// where that is plain.
+    /// Every keyword without a field of its own here. Of two values, the first wins, or the stricter one if that is
+    /// obvious.
     pub(super) keywords: IndexMap<&'a str, &'a Value>,
-    /// What another part says differently, so that it is not published as a schema.
+    /// Contradicting values of other parts, which are not published as schema.
     pub(super) conflicts: Vec<(&'a str, &'a Value)>,
-    /// Each property with all schemas that it has to satisfy, the one that wins first.
+    /// Per property, all schemas that it must satisfy; the winning one first.
     pub(super) properties: IndexMap<&'a str, Vec<&'a Value>>,
     pub(super) required: Vec<&'a str>,
-    /// The schemas of the first items, one by one.
+    /// The schemas of the first items (`prefixItems`).
     pub(super) prefix: Option<&'a [Value]>,
-    /// All schemas that an item has to satisfy, the one that wins first, each with the place from which it counts.
+    /// All schemas that items must satisfy, the winning one first, each with the index from which it applies.
     pub(super) items: Vec<(usize, &'a Value)>,
-    /// Items from this place on are forbidden.
+    /// Items from this index on are forbidden.
     pub(super) length: Option<usize>,
-    /// The lists of `anyOf` and `oneOf`, none of them empty.
+    /// The lists of `anyOf` and `oneOf`, without empty ones.
     pub(super) alternatives: Vec<&'a [Value]>,
-    /// What the references led to.
+    /// The targets of the references.
     pub(super) targets: Vec<&'a Value>,
-    /// What a reference led to that closes a cycle, so that it was not followed.
+    /// The target of a reference that closes a cycle and was therefore not followed.
     pub(super) cycle: Option<&'a Value>,
 }
 
 impl<'a> Form<'a> {
-    /// Adds a keyword of another part that has to hold too.
+    /// Adds a keyword of another part that must hold too.
     pub(super) fn admit(&mut self, keyword: &'a str, value: &'a Value) {
         let Some(present) = self.keywords.get_mut(keyword) else {
             self.keywords.insert(keyword, value);
@@ -63,7 +63,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// Adds the schemas of an array of another part: those of its first items, then that of all others.
+    /// Adds the item schemas of another part: those of its first items, then that of the rest.
     pub(super) fn admit_items(&mut self, prefix: Option<&'a [Value]>, items: Option<&'a Value>) {
         let from = prefix.map_or(0, <[Value]>::len);
         if items == Some(&Value::Bool(false)) {
@@ -71,7 +71,7 @@ impl<'a> Form<'a> {
         }
         match (prefix, self.prefix) {
             (Some(_), None) => self.prefix = prefix,
-            // Two tuples: the first one is published.
+            // Of two tuples, the first one is published.
             (Some(_), Some(known)) if from > known.len() => return,
             _ => {}
         }
@@ -80,7 +80,7 @@ impl<'a> Form<'a> {
         }
     }
 
-    /// Whether null is all that it allows.
+    /// Whether it allows only null.
     pub(super) fn is_null(&self) -> bool {
         let null = |value: &Value| value.is_null();
         let only_null = |value: &Value| *value == "null" || value.as_array().is_some_and(|kinds| kinds.len() == 1 && kinds[0] == "null");
@@ -93,7 +93,7 @@ impl<'a> Form<'a> {
                 .is_some_and(|values| !values.is_empty() && values.iter().all(null))
     }
 
-    /// Whether anything but annotations is said.
+    /// Whether it contains more than annotations.
     pub(super) fn is_structured(&self) -> bool {
         let constrained =
             self.keywords.keys().any(|keyword| !ANNOTATIONS.contains(keyword)) || !self.items.is_empty() || self.prefix.is_some();
@@ -105,22 +105,21 @@ impl<'a> Form<'a> {
         self.keywords.iter().filter(|(keyword, _)| ANNOTATIONS.contains(keyword)).map(|(keyword, value)| (*keyword, *value))
     }
 
-    /// What every alternative shares: all that is neither an annotation nor an alternative. What is said in words is
-    /// said once, beside the alternatives.
+    /// The part that all alternatives share: everything except annotations and alternatives. Notes in words appear once,
+    /// next to the alternatives.
     pub(super) fn base(&self) -> Self {
         let mut base = self.clone();
-        // What counts as evaluated differs from alternative to alternative.
+        // What counts as evaluated differs between alternatives.
         base.keywords.retain(|keyword, _| !ANNOTATIONS.contains(keyword) && !keyword.starts_with("unevaluated"));
         base.conflicts.clear();
         base.alternatives.clear();
         base
     }
 
-    /// One alternative together with what all alternatives share. Its own keywords win; the shared properties come
-    /// first.
+    /// One alternative merged with the shared part. Its own keywords win; shared properties come first.
     pub(super) fn over(mut self, base: &Self) -> Self {
         for (keyword, value) in &base.keywords {
-            // A condition is one thing: its parts must not be mixed with those of another.
+            // A condition is a unit: its parts must not be mixed with those of another.
             if matches!(*keyword, "then" | "else" | "minContains" | "maxContains") && !self.keywords.contains_key(keyword) {
                 let whole = if keyword.ends_with("Contains") { "contains" } else { "if" };
                 if self.keywords.get(whole) != base.keywords.get(whole) {
@@ -151,12 +150,12 @@ impl<'a> Form<'a> {
         self
     }
 
-    /// Whether `unevaluatedProperties` means here what `additionalProperties` does.
+    /// Whether `unevaluatedProperties` has the same meaning as `additionalProperties` here.
     pub(super) fn evaluates(&self) -> bool {
         self.alternatives.is_empty() && !["if", "dependentSchemas"].iter().any(|keyword| self.keywords.contains_key(keyword))
     }
 
-    /// How many entries [`Form::over`] reads.
+    /// The number of entries that [`Form::over`] reads.
     pub(super) fn len(&self) -> usize {
         self.keywords.len() + self.properties.len() + self.required.len() + self.items.len()
     }
@@ -169,7 +168,7 @@ impl<'a> Form<'a> {
     }
 }
 
-/// The type as written, or what the other keywords say.
+/// The declared type, or the one implied by other keywords.
 pub(super) fn type_of<'v>(get: impl Fn(&str) -> Option<&'v Value>) -> Option<Value> {
     let known = |kind: &Value| kind.as_str().and_then(known_type);
     match get("type") {
@@ -234,7 +233,7 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Whether every type of one is a type of the other.
+/// Whether every type of one is also a type of the other.
 fn is_narrower(one: &Value, other: &Value) -> bool {
     let kinds = |value: &'_ Value| -> Vec<&'static str> {
         let listed = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
@@ -244,7 +243,7 @@ fn is_narrower(one: &Value, other: &Value) -> bool {
     !one.is_empty() && one.iter().all(|kind| other.contains(kind) || (*kind == "integer" && other.contains(&"number")))
 }
 
-/// Whether one list of values is a part of the other.
+/// Whether one list of values contains the other.
 fn is_contained(one: &Value, other: &Value) -> bool {
     match (one.as_array(), other.as_array()) {
         (Some(one), Some(other)) => {

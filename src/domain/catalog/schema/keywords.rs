@@ -1,11 +1,11 @@
-//! The keywords that a published schema may have, and of which kind their values are.
+//! The keywords of a published schema and the kinds of their values.
 
 use serde_json::{Map, Value};
 
-/// Keywords that describe a value and don't restrict it.
+/// Keywords that describe a value without restricting it.
 pub(super) const ANNOTATIONS: [&str; 7] = ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"];
 
-/// Keywords that are kept as they are when their value has the right kind.
+/// Keywords that are copied if their value has the right kind.
 pub(super) const KEPT: [(&str, Kind); 24] = [
     ("title", Kind::Text),
     ("description", Kind::Text),
@@ -33,11 +33,11 @@ pub(super) const KEPT: [(&str, Kind); 24] = [
     ("contentMediaType", Kind::Text),
 ];
 
-/// Keywords of which the larger, or the smaller, value holds when two parts both have one.
+/// Keywords whose larger, or smaller, value wins if two parts have one.
 pub(super) const LOWER_BOUNDS: [&str; 5] = ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"];
 pub(super) const UPPER_BOUNDS: [&str; 5] = ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"];
 
-/// Conditions nested deeper are not published as they are.
+/// Conditions nested deeper are not published.
 const MAX_CONDITION_DEPTH: usize = 6;
 
 #[derive(Clone, Copy)]
@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// A type as it is written, or as it is meant.
+/// A known type, also in another case or under its name in a programming language.
 pub(super) fn known_type(name: &str) -> Option<&'static str> {
     const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
     TYPES.into_iter().find(|known| known.eq_ignore_ascii_case(name)).or(match name {
@@ -81,8 +81,8 @@ pub(super) fn known_type(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether a schema means the same wherever it stands, in every draft, and holds nothing but what is known here: a
-/// condition (`not`, `if`) may be published only if it is published exactly.
+/// Whether a schema has the same meaning everywhere and in every draft, and contains only known keywords: a condition
+/// (`not`, `if`) may be published only if it is exact.
 pub(super) fn is_closed(schema: &Value) -> bool {
     closed(schema, MAX_CONDITION_DEPTH)
 }
@@ -90,7 +90,7 @@ pub(super) fn is_closed(schema: &Value) -> bool {
 fn closed(schema: &Value, depth: usize) -> bool {
     let (Some(object), Some(below)) = (schema.as_object(), depth.checked_sub(1)) else { return false };
     object.iter().all(|(keyword, value)| match keyword.as_str() {
-        // Some drafts check them and some do not.
+        // Some drafts validate these and some do not.
         "format" | "contentEncoding" | "contentMediaType" => false,
         "type" => match value {
             Value::String(kind) => is_type(kind),
@@ -113,7 +113,7 @@ fn is_type(name: &str) -> bool {
     known_type(name) == Some(name)
 }
 
-/// Long lists are taken to repeat something.
+/// Long lists are assumed to contain duplicates.
 fn all_differ(values: &[Value]) -> bool {
     values.len() <= 64 && values.iter().enumerate().all(|(position, value)| !values[..position].contains(value))
 }

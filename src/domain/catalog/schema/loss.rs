@@ -1,55 +1,55 @@
-//! What a published schema says less than the server's own.
+//! Losses: what a published schema can't express of the server's own.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// One thing that the published form of a tool's input can't say.
+/// One part of a tool's input schema that the published form can't express.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct SchemaLoss {
-    /// JSON Pointer (RFC 6901) into the published schema: the place that says less. Empty for the whole input.
+    /// JSON Pointer (RFC 6901) into the published schema. Empty for the whole input.
     pub pointer: String,
     /// The keyword of the server's schema.
     pub keyword: String,
     pub reason: LossReason,
-    /// Whether a description says in words what the schema does not.
+    /// Whether a description says it in words instead.
     pub described: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossReason {
-    /// Open WebUI takes nothing but `properties` and `required` from a root.
+    /// Open WebUI reads only `properties` and `required` of a root.
     AtRoot,
-    /// It has no form that every reader of the document takes.
+    /// No form that every consumer of the document accepts.
     NoForm,
-    /// Two parts of the schema both say it, differently; the first is published.
+    /// Two parts of the schema contradict each other; the first is published.
     SaidTwice,
-    /// The schema contains itself: it is published once and cut where it begins again.
+    /// The schema contains itself: it is published once and cut at the recursion.
     Recursive,
-    /// The reference leads to nothing inside the schema; nothing is ever fetched.
+    /// The reference has no target inside the schema; nothing is ever fetched.
     Unresolved,
-    /// Nested deeper than is published.
+    /// Nested too deeply.
     TooDeep,
-    /// More than one tool may publish.
+    /// Beyond the size limit of one tool.
     TooLarge,
-    /// The definition would take more tokens than are configured.
+    /// Cut to the configured token budget.
     Shortened,
 }
 
 impl LossReason {
-    /// Why, in a few words.
+    /// The reason in a few words.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
-            Self::AtRoot => "Open WebUI takes only properties and required from the root",
-            Self::NoForm => "it has no form that every reader takes",
-            Self::SaidTwice => "it is said twice, differently; the first is published",
-            Self::Recursive => "the schema contains itself and is cut where it begins again",
-            Self::Unresolved => "the reference leads to nothing inside the schema",
-            Self::TooDeep => "it is nested deeper than is published",
-            Self::TooLarge => "the schema is larger than is published",
-            Self::Shortened => "it is cut to keep the definition within documents.tool_tokens",
+            Self::AtRoot => "Open WebUI reads only properties and required of the root",
+            Self::NoForm => "no form is accepted by every client",
+            Self::SaidTwice => "two parts of the schema contradict each other; the first is published",
+            Self::Recursive => "the schema contains itself and is cut at the recursion",
+            Self::Unresolved => "the reference has no target inside the schema",
+            Self::TooDeep => "it is nested too deeply",
+            Self::TooLarge => "the schema exceeds the size limit",
+            Self::Shortened => "cut to keep the definition within documents.tool_tokens",
         }
     }
 }

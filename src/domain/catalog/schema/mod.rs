@@ -1,16 +1,16 @@
-//! A tool's input schema → what OpenAPI 3.1 and Open WebUI's converter both keep.
+//! Translates a tool's input schema into a form that both OpenAPI 3.1 and Open WebUI's converter preserve.
 //!
-//! The published form is self-contained: every reference is inlined, every cycle is cut where the structure begins
-//! again, every schema is an object with a `type` (or an `anyOf` of such), every array has `items`. There are no
-//! boolean schemas where Open WebUI looks and no nulls, because one of them in one tool makes it drop all tool servers
-//! of the installation. Its size is bounded, whatever a server sends.
+//! The published form is self-contained. Every reference is inlined, every cycle is cut at its recursion, every schema is
+//! an object with a `type` (or an `anyOf` of such), and every array has `items`. It has no boolean schemas where Open WebUI
+//! looks, and no nulls: a single one makes Open WebUI drop all tool servers of the installation. Its size is bounded,
+//! whatever a server sends.
 //!
-//! What is published never forbids what the server's own schema allows, read as its author means it: a keyword says
-//! of which type the value is, and an alternative takes the properties that it names. What it can't say is put into
-//! words, in the description of the place or of the tool, and named in [`InputSchema::losses`]. The server's own
-//! schema is kept beside it: arguments are validated against that one.
+//! The published form never forbids what the server's own schema allows. The schema is read as its author meant it: a
+//! keyword implies the type of its value, and an alternative accepts the properties that it names. What the form can't
+//! express is put into words, in the description of the place or of the tool, and listed in [`InputSchema::losses`]. The
+//! server's own schema is kept: arguments are validated against it.
 //!
-//! Any draft is read as it is found; nothing is fetched. Names of properties are never changed.
+//! Any draft is accepted; nothing is fetched. Property names never change.
 
 use std::sync::Arc;
 
@@ -37,30 +37,30 @@ mod words;
 
 pub use self::loss::{LossReason, SchemaLoss};
 
-/// The input of a tool: as the server wrote it and as it is published.
+/// The input of a tool: the server's schema and its published form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputSchema {
-    /// The server's own `inputSchema`: arguments are validated against it.
+    /// The server's own `inputSchema`; arguments are validated against it.
     pub source: Arc<Value>,
     /// An object schema with `properties`.
     pub published: Arc<Value>,
-    /// Whether the published form wraps the arguments as `{"arguments": {…}}`, because free-form input at the top
-    /// would reach the model as "no parameters".
+    /// Whether the published form wraps the arguments as `{"arguments": {…}}`. Without the wrapper, the model would see
+    /// free-form input as "no parameters".
     pub wrapped: bool,
-    /// For the tool's description: what is said of the arguments together and Open WebUI drops from a root.
+    /// A sentence for the tool's description: constraints on the arguments together, which Open WebUI drops from a root.
     pub hint: Option<String>,
-    /// What the published form does not say as a schema, for `toolsieve check`.
+    /// What the published form can't express, for `toolsieve check`.
     pub losses: Vec<SchemaLoss>,
 }
 
-/// The published form of an `outputSchema`: self-contained, and looser than the source where something can't be said.
+/// The published form of an `outputSchema`: self-contained, and looser than the source if something can't be expressed.
 #[must_use]
 pub fn output(source: &Value) -> Value {
     Value::Object(Translation::new(source).root())
 }
 
 impl InputSchema {
-    /// Translates an `inputSchema`. Never fails: what can't be expressed is named in [`InputSchema::losses`].
+    /// Translates an `inputSchema`. Never fails; what can't be expressed is listed in [`InputSchema::losses`].
     #[must_use]
     pub fn compile(source: Arc<Value>) -> Self {
         let mut translation = Translation::new(&source);
@@ -74,7 +74,8 @@ impl InputSchema {
 
     /// The names and descriptions of the top-level parameters.
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &str)> {
-        // Those of alternatives and behind references are in the published form only; a wrapper's are not the tool's.
+        // Parameters inside alternatives or behind references appear only in the published form; a wrapper's parameter is
+        // not the tool's.
         let schema = if self.wrapped { &self.source } else { &self.published };
         schema
             .get("properties")

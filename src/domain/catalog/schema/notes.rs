@@ -1,4 +1,4 @@
-//! What a published schema can't say becomes sentences in its description, and a loss.
+//! Describes in words what a published schema can't express, and records the loss.
 
 use std::ptr;
 
@@ -10,17 +10,17 @@ use crate::domain::catalog::schema::loss::LossReason;
 use crate::domain::catalog::schema::translation::Translation;
 use crate::domain::catalog::schema::words;
 
-/// Keywords that are put into words wherever they stand.
+/// Keywords that are always put into words.
 const SPOKEN: [&str; 3] = ["dependentSchemas", "unevaluatedItems", "contentSchema"];
 
 impl<'a> Translation<'a> {
-    /// Whether a keyword is put into words instead.
+    /// Whether a keyword is put into words instead of being published.
     pub(super) fn speaks(&self, keyword: &str, form: &Form<'a>) -> bool {
         let whole = if matches!(keyword, "then" | "else") { "if" } else { keyword };
         SPOKEN.contains(&whole) || (CONDITIONS.contains(&whole) && !self.carries(whole, form))
     }
 
-    /// Sentences for all that the published form of this schema can't say.
+    /// Sentences for everything that the published form of this schema can't express.
     pub(super) fn notes(&mut self, form: &Form<'a>) -> Vec<String> {
         let mut notes = Vec::new();
         let reason = if self.is_root() { LossReason::AtRoot } else { LossReason::NoForm };

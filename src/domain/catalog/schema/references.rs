@@ -1,4 +1,4 @@
-//! Where a `$ref` leads: pointers, anchors and identifiers within the schema. Nothing is ever fetched.
+//! Resolves `$ref`: pointers, anchors and identifiers within the schema. Nothing is ever fetched.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -6,15 +6,15 @@ use std::ptr;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-/// Values that are looked at for anchors and identifiers.
+/// Values that are searched for anchors and identifiers.
 const MAX_VALUES: usize = 200_000;
 
 pub(super) struct References<'a> {
     root: &'a Value,
-    /// By the resource in which it stands (its address) and its name.
+    /// By the enclosing resource (its memory address) and the name.
     anchors: HashMap<(usize, &'a str), &'a Value>,
     identifiers: HashMap<&'a str, &'a Value>,
-    /// The resource of each schema that is inside an embedded one, by its address.
+    /// The resource of each schema inside an embedded one, by the schema's memory address.
     resources: HashMap<usize, &'a Value>,
 }
 
@@ -62,7 +62,7 @@ impl<'a> References<'a> {
         }
     }
 
-    /// What a reference in this schema leads to.
+    /// The target of a reference in this schema.
     pub(super) fn target(&self, schema: &Value, reference: &str) -> Option<&'a Value> {
         let (uri, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let resource = self.resources.get(&address(schema)).copied().unwrap_or(self.root);
@@ -76,7 +76,7 @@ impl<'a> References<'a> {
         found.or_else(|| self.moved(&fragment))
     }
 
-    /// A resource that is embedded here.
+    /// An embedded resource.
     fn identified(&self, resource: &'a Value, uri: &str) -> Option<&'a Value> {
         if let Some(found) = self.identifiers.get(uri) {
             return Some(found);
@@ -88,7 +88,7 @@ impl<'a> References<'a> {
         self.identifiers.iter().find(|(id, _)| is_wanted(id)).map(|(_, found)| *found)
     }
 
-    /// A definition that a converter moved without its references: `#/components/schemas/A` when `A` is in `$defs`.
+    /// A definition that a converter moved without updating references: `#/components/schemas/A` when `A` is in `$defs`.
     fn moved(&self, pointer: &str) -> Option<&'a Value> {
         let (folder, name) = pointer.rsplit_once('/')?;
         if !matches!(folder, "/components/schemas" | "/definitions" | "/$defs") {
@@ -109,7 +109,7 @@ fn identifier(object: &Map<String, Value>) -> Option<&str> {
     object.get("$id").or_else(old)?.as_str()
 }
 
-/// Whether the schema declares a draft that ignores what stands beside `$ref` (up to draft 7).
+/// Whether the declared draft ignores siblings of `$ref` (up to draft 7).
 pub(super) fn ignores_siblings(root: &Value) -> bool {
     root.get("$schema")
         .and_then(Value::as_str)

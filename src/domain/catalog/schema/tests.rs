@@ -11,7 +11,7 @@ fn compile(source: Value) -> InputSchema {
     InputSchema::compile(Arc::new(source))
 }
 
-/// What must hold of every schema that is published.
+/// Invariants of every published schema.
 fn assert_sound(schema: &Value) {
     let object = schema.as_object().expect("a schema is an object");
     if *schema == json!({"properties": {}}) {
@@ -54,7 +54,7 @@ fn assert_sound(schema: &Value) {
     }
 }
 
-/// What must hold of the root besides.
+/// Further invariants of the root.
 fn assert_sound_root(schema: &InputSchema) {
     assert_sound(&schema.published);
     assert_eq!(schema.published["type"], "object");
@@ -600,7 +600,7 @@ proptest! {
         let schema = compile(source);
         assert_sound_root(&schema);
         prop_assert!(jsonschema::draft202012::meta::is_valid(&schema.published), "{}", schema.published);
-        // Published once more, nothing changes.
+        // Publishing is idempotent.
         let again = compile((*schema.published).clone());
         prop_assert_eq!(&again.published, &schema.published);
         prop_assert!(!again.wrapped);

@@ -1,10 +1,10 @@
-//! The values that a published schema allows: any, null beside others, a list of them.
+//! The values that a published schema allows: any value, null, or an enum.
 
 use serde_json::{Map, Value, json};
 
 use crate::domain::catalog::schema::keywords::{ANNOTATIONS, is};
 
-/// Values that the type forbids, and repeated ones, are left out.
+/// Removes enum values that the type forbids, and duplicates.
 pub(super) fn tidy_enum(schema: &mut Map<String, Value>) {
     let nullable = is(schema, "null");
     if let Some(Value::Array(values)) = schema.get_mut("enum") {
@@ -16,7 +16,7 @@ pub(super) fn tidy_enum(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Null joins the types and the listed values: as an alternative of its own it would be collapsed by Open WebUI.
+/// Adds null to the types and the enum: Open WebUI would collapse a separate alternative for it.
 pub(super) fn allow_null(schema: &mut Map<String, Value>) {
     if let Some(Value::Array(variants)) = schema.get_mut("anyOf") {
         if variants.iter().any(allows_null) {
@@ -27,7 +27,7 @@ pub(super) fn allow_null(schema: &mut Map<String, Value>) {
         let position = variants.iter().position(simple).or_else(|| variants.iter().position(takes_null));
         match position.and_then(|position| variants[position].as_object_mut()) {
             Some(variant) => allow_null(variant),
-            // A list of one: Open WebUI takes an alternative with `"type": "null"` out.
+            // A one-element list, because Open WebUI removes an alternative with `"type": "null"`.
             None => variants.push(json!({"type": ["null"]})),
         }
         return;
@@ -64,7 +64,7 @@ fn allows_null(schema: &Value) -> bool {
     listed && !["const", "not", "if"].iter().any(|keyword| object.contains_key(*keyword))
 }
 
-/// A value of which nothing but the type is published.
+/// A value of which only the type is published.
 pub(super) fn free_form(kind: Option<Value>) -> Map<String, Value> {
     let Some(kind) = kind else { return any_value() };
     let mut out = Map::new();
@@ -78,7 +78,7 @@ pub(super) fn free_form(kind: Option<Value>) -> Map<String, Value> {
     out
 }
 
-/// Any JSON value, as a list of types that every converter keeps.
+/// Any JSON value, as a list of types that every converter preserves.
 pub(super) fn any_value() -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("type".into(), json!(["string", "number", "boolean", "object", "array", "null"]));
@@ -86,8 +86,8 @@ pub(super) fn any_value() -> Map<String, Value> {
     out
 }
 
-/// Any JSON value once more, inside an array that is itself inside one: the only schema without a type that Open WebUI
-/// leaves as it is (it makes a string of `{}`).
+/// Any JSON value as an item of a nested array: the only schema without a type that Open WebUI leaves unchanged (it turns
+/// `{}` into a string).
 pub(super) fn any_item() -> Value {
     json!({"properties": {}})
 }

@@ -1,4 +1,4 @@
-//! Plain words for what a schema can't say where it is published.
+//! Describes in words what a schema can't express at its place.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,16 @@ use serde_json::{Map, Value};
 
 use crate::domain::catalog::schema::budget::is_small;
 
-/// Longest text of one constraint.
+/// Longest text for one constraint.
 const MAX_CHARACTERS: usize = 400;
-/// Names and values that are listed.
+/// Most names and values in a list.
 const MAX_LISTED: usize = 12;
 /// Schemas nested deeper are written as JSON.
 const MAX_DEPTH: usize = 3;
-/// Larger values are not put into words.
+/// Larger values are not described.
 const MAX_BYTES: usize = 4_000;
 
-/// A sentence for a keyword; `None` if it says nothing.
+/// A sentence for a keyword; `None` if it adds nothing.
 pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
     if !is_small(value, MAX_BYTES) {
         return Some(format!("More is required of it (`{keyword}`) than can be said here."));
@@ -55,13 +55,13 @@ pub(super) fn sentence(keyword: &str, value: &Value) -> Option<String> {
     Some(cut(&text))
 }
 
-/// A sentence for alternatives that hold besides others.
+/// A sentence for a further list of alternatives.
 pub(super) fn alternatives(parts: &[Value]) -> String {
     let said = |part: &Value| if is_small(part, MAX_BYTES) { phrase(part) } else { "more than can be said here".to_owned() };
     cut(&format!("And one of these holds: {}.", listed_with("; or ", parts.iter().map(said))))
 }
 
-/// A sentence for `if` with what follows from it; `None` if nothing does.
+/// A sentence for `if` and its consequences; `None` without consequences.
 pub(super) fn condition(condition: &Value, then: Option<&Value>, otherwise: Option<&Value>) -> Option<String> {
     let said = |value: Option<&Value>, word: &str| {
         value.filter(|value| is_small(value, MAX_BYTES)).map(|value| format!("{word} {}", phrase(value)))
@@ -70,7 +70,7 @@ pub(super) fn condition(condition: &Value, then: Option<&Value>, otherwise: Opti
     (!parts.is_empty() && is_small(condition, MAX_BYTES)).then(|| cut(&format!("If {}, {}.", phrase(condition), parts.join(", "))))
 }
 
-/// What a schema allows, as the rest of a sentence that ends in "is".
+/// What a schema allows, as the rest of a sentence ending in "is".
 pub(super) fn phrase(schema: &Value) -> String {
     cut(&nested(schema, MAX_DEPTH))
 }
@@ -88,7 +88,7 @@ fn nested(schema: &Value, depth: usize) -> String {
     if let Some(listed) = object.get("enum").filter(|listed| listed.is_array()) {
         return format!("one of {}", values(listed));
     }
-    // Everything else that is said has to be said here, or JSON is clearer.
+    // Only if all keywords can be described here; otherwise JSON is clearer.
     let known = ["type", "properties", "required", "description", "title", "additionalProperties"];
     if depth == 0 || !object.keys().all(|keyword| known.contains(&keyword.as_str())) {
         return format!("valid for {schema}");
@@ -110,7 +110,7 @@ fn nested(schema: &Value, depth: usize) -> String {
     listed_with(" and ", parts.into_iter())
 }
 
-/// Adds a sentence or several to a description.
+/// Appends sentences to a description, without repetition.
 pub(super) fn append(description: &mut String, sentence: &str) {
     if description.contains(sentence) {
         return;

@@ -1,4 +1,4 @@
-//! What the texts of tools say, alone and together.
+//! The texts of tools, single and in aggregate.
 
 mod tool_text;
 pub mod twins;

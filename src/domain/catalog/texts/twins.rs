@@ -1,9 +1,9 @@
-//! Tools of different servers that do the same.
+//! Near duplicates: tools of different servers that do the same.
 //!
-//! Two servers for one job list tools of nearly the same words, and a message that needs one of them would be sent both.
-//! Tools count as near duplicates where at least [`ALIKE`] of the words of their names, descriptions and parameters'
-//! names are common (Jaccard's index); only tools of like names or of equal descriptions are compared, so that it costs
-//! little for thousands. Being one's near duplicate is passed on: the groups are the connected components.
+//! Two servers for one purpose list tools with nearly the same words, and both would match the same message. Tools are near
+//! duplicates if the Jaccard index over the words of their names, descriptions and parameter names is at least [`ALIKE`].
+//! Only tools with equal terms in their names, or in their descriptions, are compared, which keeps it cheap for thousands
+//! of tools. The relation is transitive: groups are the connected components.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,21 +12,21 @@ use ahash::RandomState;
 use super::ToolText;
 use crate::domain::text::analysis::Analyzer;
 
-/// Share of common words from which on two tools are near duplicates.
+/// The Jaccard index from which two tools are near duplicates.
 pub const ALIKE: f32 = 0.7;
 
-/// More tools of one name than this are not compared with each other, but each with the first ones.
+/// If more tools than this share a name or a description, each is compared with the first ones only.
 const MOST_COMPARED: usize = 64;
 
-/// Which tools are near duplicates of which others.
+/// The groups of near duplicates.
 #[derive(Debug, Default)]
 pub struct Twins {
-    /// For each tool the first one of its group; itself where it has no twin.
+    /// Per tool, the first tool of its group; itself without a near duplicate.
     first: Vec<u32>,
 }
 
 impl Twins {
-    /// The groups among these tools, which are named by their places.
+    /// Computes the groups. Groups are identified by position.
     pub fn of<'a>(analyzer: &Analyzer, tools: impl Iterator<Item = ToolText<'a>>) -> Self {
         let mut words: Vec<BTreeSet<u32>> = Vec::new();
         let mut servers: Vec<&str> = Vec::new();
@@ -59,7 +59,7 @@ impl Twins {
         twins
     }
 
-    /// The group of the tool at this place, named by its first member. Equal groups are near duplicates.
+    /// The group of the tool at this position, identified by its first member.
     pub fn group(&self, place: u32) -> u32 {
         self.first.get(place as usize).copied().unwrap_or(place)
     }

@@ -1,9 +1,9 @@
-//! The words of a catalogue, to find what a misspelt one was meant to be.
+//! The vocabulary of a catalogue, for spelling correction.
 //!
-//! A word of a message that no tool has is compared with the words that some tool has: the nearest one by optimal string
-//! alignment (Damerau and Levenshtein with every part changed once: a letter more, a letter less, another letter, two
-//! letters exchanged) counts in its place, one change away for short words and two for long ones. The first letter must be
-//! right, as it is in most misspellings, and short words are left alone: too many of them are one letter apart.
+//! A word of a message that no tool contains is replaced by the nearest known word. The distance is optimal string
+//! alignment (Damerau-Levenshtein, each part edited once: insert, delete, substitute, transpose). Short words may differ by
+//! one edit, long ones by two. The first letter must match, as it does in most typos. Very short words are not corrected,
+//! because too many of them are one edit apart.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,13 +14,13 @@ use crate::domain::text::analysis::Analyzer;
 
 /// Shorter words are not corrected.
 const SHORTEST: usize = 5;
-/// From this length on two changes are allowed.
+/// From this length on, two edits are allowed.
 const LONG: usize = 8;
 
 /// The words of all tools of a catalogue.
 #[derive(Debug, Default)]
 pub struct Vocabulary {
-    /// In how many tools' texts each term is.
+    /// Document frequency of each term: the number of tools that contain it.
     terms: HashMap<u32, u32, RandomState>,
     /// By first letter.
     words: HashMap<char, Vec<Word>, RandomState>,
@@ -30,10 +30,10 @@ pub struct Vocabulary {
 struct Word {
     text: Box<str>,
     letters: usize,
-    /// A bit for each letter that occurs, so that most words are told apart without a comparison.
+    /// One bit per letter that occurs, which rules out most words without a comparison.
     mask: u32,
     term: u32,
-    /// In how many tools' texts it is.
+    /// The number of tools that contain it.
     tools: u32,
 }
 
@@ -73,18 +73,18 @@ impl Vocabulary {
         Self { terms, words }
     }
 
-    /// Whether some tool has this term.
+    /// Whether any tool contains this term.
     pub fn knows(&self, term: u32) -> bool {
         self.terms.contains_key(&term)
     }
 
-    /// How many tools have this term.
+    /// How many tools contain this term.
     pub fn tools_with(&self, term: u32) -> usize {
         self.terms.get(&term).map_or(0, |&tools| tools as usize)
     }
 
-    /// The term of the nearest word, of equally near ones that of more tools; `None` if none is near enough. `word` is
-    /// lowercase.
+    /// The term of the nearest word; on a tie, the one in more tools. `None` if none is near enough. `word` must be lower
+    /// case.
     pub fn nearest(&self, word: &str) -> Option<u32> {
         if !is_correctable(word) {
             return None;
@@ -93,7 +93,7 @@ impl Vocabulary {
         let most = if letters < LONG { 1 } else { 2 };
         let own = mask(word);
         let near = self.words.get(&word.chars().next()?)?.iter().filter_map(|known| {
-            // A change of one letter for another changes two bits at most.
+            // One substitution changes at most two bits.
             let differ = (known.mask ^ own).count_ones() as usize;
             if known.letters.abs_diff(letters) > most || differ > 2 * most {
                 return None;

@@ -1,4 +1,4 @@
-//! What is wrong with arguments, in words that a model can act on: where, what is there, and what is expected.
+//! Explains invalid arguments so that a model can correct them: the place, the value found, and what is expected.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{ValidationError, Validator};
@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 use crate::domain::execution::arguments::{ArgumentProblem, PROBLEM_LIMIT, cut};
 use crate::domain::text::similar::nearest;
 
-/// Values or names that are listed.
+/// Most values or names in a list.
 const LISTED: usize = 20;
 /// Longest list in bytes.
 const LIST_BYTES: usize = 300;
 
 pub(super) struct Explain<'a> {
-    /// The tool's own.
+    /// The tool's own schema.
     pub(super) schema: &'a Value,
     pub(super) instance: &'a Value,
 }
@@ -56,14 +56,14 @@ impl Explain<'_> {
                     Some(expected) => format!("is missing; expected {expected}"),
                     None => "is missing".to_owned(),
                 };
-                // Given under a name that is nearly the right one.
+                // An unknown argument with a similar name was probably meant.
                 let strangers = instance.as_object().into_iter().flat_map(Map::keys).map(String::as_str);
                 let strangers = strangers.filter(|given| properties.is_none_or(|properties| !properties.contains_key(*given)));
                 let message = match nearest(name, strangers) {
                     Some(given) => format!("{message}; `{given}` was given: was this one meant?"),
                     None => message,
                 };
-                // What is missing has a place too: where it should be.
+                // A missing argument also has a place: where it should be.
                 vec![one(below(pointer, name), message, expected, None)]
             }
             ValidationErrorKind::AdditionalProperties { unexpected } | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
@@ -97,14 +97,14 @@ impl Explain<'_> {
         }
     }
 
-    /// The properties of the schema in which a keyword stands that was not fulfilled.
+    /// The properties of the schema with the violated keyword.
     fn properties(&self, error: &ValidationError<'_>) -> Option<&Map<String, Value>> {
         let (parent, _) = error.schema_path().as_str().rsplit_once('/')?;
         self.schema.pointer(parent)?.get("properties")?.as_object()
     }
 }
 
-/// The alternative that was most likely meant: the only one whose type is right.
+/// The alternative that was most likely meant: the only one with the right type.
 fn closest<'e>(context: &'e [Vec<ValidationError<'static>>], pointer: &str) -> Option<&'e [ValidationError<'static>]> {
     let is_wrong_kind = |error: &ValidationError<'_>| {
         let of_kind = matches!(
@@ -144,7 +144,7 @@ fn types(kind: &TypeKind) -> String {
     }
 }
 
-/// What a schema asks for, where that can be said in a few words.
+/// What a schema expects, if a few words can say it.
 fn expectation(schema: &Value) -> Option<String> {
     if let Some(values) = schema.get("enum").and_then(Value::as_array) {
         return Some(one_of(values));

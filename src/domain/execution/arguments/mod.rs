@@ -1,6 +1,6 @@
-//! Arguments against a tool's own schema: checked, mended where that is safe, and explained where it is not.
+//! Checks arguments against a tool's own schema, repairs safe mistakes and explains the others.
 //!
-//! Arguments stay text all the way: what nobody had to mend goes to the server byte for byte.
+//! Arguments stay text all the way: unrepaired ones reach the server byte for byte.
 
 mod explain;
 mod repair;
@@ -19,12 +19,12 @@ use crate::domain::text::json;
 
 pub use self::repair::{Repair, RepairKind};
 
-/// Longest text of one problem: a validator may quote the value it saw.
+/// Longest text of one problem: a validator may quote the value.
 const MESSAGE_LIMIT: usize = 400;
 /// Problems reported at once.
 const PROBLEM_LIMIT: usize = 20;
 
-/// The compiled schema of one tool, made on the first call.
+/// The compiled schema of one tool, built on its first call.
 #[derive(Default)]
 pub struct ArgumentsValidator {
     compiled: OnceLock<Result<Validator, String>>,
@@ -37,13 +37,13 @@ impl fmt::Debug for ArgumentsValidator {
     }
 }
 
-/// One thing that is wrong with the arguments.
+/// One problem with the arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ArgumentProblem {
     /// JSON Pointer (RFC 6901) to the argument; empty for the whole object.
     pub pointer: String,
     pub message: String,
-    /// What would be right.
+    /// A valid alternative.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
     /// The name or value that was most likely meant.
@@ -59,21 +59,21 @@ impl ArgumentProblem {
     }
 }
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     Valid,
-    /// Invalid as they were and valid now.
+    /// Invalid as sent, valid after the repairs.
     Repaired {
         arguments: String,
         repairs: Vec<Repair>,
     },
     /// Every problem found, at most 20.
     Invalid(Vec<ArgumentProblem>),
-    /// The tool's own schema is invalid, so nothing could be checked; the server has to judge.
+    /// The tool's own schema is invalid, so nothing was checked; the server has to judge.
     Unchecked {
         reason: String,
-        /// Whether this tool says so for the first time.
+        /// Whether this is the tool's first report.
         first: bool,
     },
 }
@@ -101,18 +101,19 @@ impl ArgumentsValidator {
     }
 }
 
-/// The draft that the schema names; schemas that name none are often of an older one than the newest.
+/// Compiles with the declared draft, or with the newest. If that fails, tries drafts 7 and 4: many schemas follow an older
+/// draft without declaring it.
 fn compile(schema: &Value) -> Result<Validator, String> {
     let newest = jsonschema::options().build(schema);
     let older = |draft| jsonschema::options().with_draft(draft).build(schema);
     newest.or_else(|error| older(Draft::Draft7).or_else(|_| older(Draft::Draft4)).map_err(|_| cut(&error.masked().to_string())))
 }
 
-/// What a caller sent as arguments, as the JSON text of an object: models also send it as a text, and nothing at all
-/// for a tool without parameters.
+/// Arguments as the JSON text of an object. Models also send the object as a string, and nothing at all for a tool without
+/// parameters.
 ///
 /// # Errors
-/// What the text is in place of an object.
+/// The kind of value that was sent instead.
 pub fn object(sent: &str) -> Result<(Cow<'_, str>, Option<Repair>), Vec<ArgumentProblem>> {
     let sent = sent.trim();
     let as_text = || Some(Repair { pointer: String::new(), kind: RepairKind::TextToObject });
@@ -136,14 +137,14 @@ pub fn object(sent: &str) -> Result<(Cow<'_, str>, Option<Repair>), Vec<Argument
     }
 }
 
-/// A tool whose arguments are published as `{"arguments": {…}}` gets what is inside.
+/// Unwraps the arguments of a tool that is published with `{"arguments": {…}}`.
 ///
 /// # Errors
-/// What stands there in place of an object.
+/// The kind of value found instead of an object.
 pub fn unwrapped(arguments: Cow<'_, str>) -> Result<(Cow<'_, str>, Option<Repair>), Vec<ArgumentProblem>> {
     const NAME: &str = "arguments";
     let inner = json::members(&arguments).and_then(|members| match members.get(NAME) {
-        // With anything beside it, it is an argument of the tool itself.
+        // With siblings, it is an argument of the tool itself.
         Some(inner) if members.len() == 1 => Some(inner.get().to_owned()),
         _ => None,
     });

@@ -1,7 +1,7 @@
-//! Mistakes that models make all the time and that can be put right without guessing.
+//! Repairs common mistakes of models that need no guessing.
 //!
-//! A repair is made only where the value is invalid as it is and the whole is valid afterwards. Each is a change of
-//! form, never of content: the digits of a number in a text are the number's digits.
+//! A value is repaired only if it is invalid as sent and the whole is valid afterwards. A repair changes the form, never
+//! the content: a number sent as a string keeps its digits.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,34 +15,34 @@ use serde_json::value::RawValue;
 use crate::domain::execution::arguments::PROBLEM_LIMIT;
 use crate::domain::text::json::{self, Edit};
 
-/// Candidates that are tried one by one for one call.
+/// Candidates that are tried one by one per call.
 const TRIES: usize = 100;
-/// Problems that are put right for one call.
+/// Problems that are repaired per call.
 const MOST: usize = 5_000;
-/// How often many problems are put right at once: what was a text may hold further ones.
+/// Rounds of batch repairs: a string, once parsed, may contain further ones.
 const ROUNDS: usize = 4;
 
-/// What was put right, and where. Holds no value.
+/// What was repaired, and where. Contains no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repair {
-    /// JSON Pointer (RFC 6901) into the arguments as they were sent; empty for the whole object.
+    /// JSON Pointer (RFC 6901) into the arguments as sent; empty for the whole object.
     pub pointer: String,
     pub kind: RepairKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepairKind {
-    /// `"5"` where a number is wanted.
+    /// `"5"` instead of a number.
     TextToNumber,
-    /// `"true"` where a boolean is wanted.
+    /// `"true"` instead of a boolean.
     TextToBoolean,
-    /// `"[1, 2]"` where a list is wanted.
+    /// `"[1, 2]"` instead of a list.
     TextToList,
-    /// `"{…}"` where an object is wanted.
+    /// `"{…}"` instead of an object.
     TextToObject,
-    /// One value where a list of such is wanted.
+    /// A single value instead of a list.
     ValueToList,
-    /// `null` for what may be left out and must not be null.
+    /// `null` for an optional argument that must not be null.
     NullLeftOut,
 }
 
@@ -59,8 +59,7 @@ impl fmt::Display for RepairKind {
     }
 }
 
-/// `/labels=value-to-list`: the pointer in the form of a URI fragment (RFC 6901, section 6), so that any name fits into
-/// a header.
+/// `/labels=value-to-list`: the pointer in URI fragment form (RFC 6901, section 6), so that any name fits into a header.
 impl fmt::Display for Repair {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in self.pointer.bytes() {
@@ -79,7 +78,7 @@ struct Candidate {
     edit: Edit,
 }
 
-/// The arguments with all that is wrong put right, or nothing.
+/// The arguments with every problem repaired, or `None`.
 pub(super) fn repair(validator: &Validator, arguments: &str, instance: &Value) -> Option<(String, Vec<Repair>)> {
     let (mut text, mut instance) = (arguments.to_owned(), instance.clone());
     let (mut repairs, mut tries) = (Vec::new(), 0);
@@ -115,8 +114,8 @@ fn problems(validator: &Validator, instance: &Value) -> usize {
     if validator.is_valid(instance) { 0 } else { validator.iter_errors(instance).take(PROBLEM_LIMIT + 1).count().max(1) }
 }
 
-/// Puts right what is wrong in many places, such as a long list of numbers in texts: of each the first way, all in one pass. Whether it
-/// was right is seen when the whole is valid.
+/// Repairs many places at once, such as a long list of numbers sent as strings: applies the first candidate of each in one
+/// pass. The final validation decides whether that was right.
 fn all_at_once(validator: &Validator, text: &str, instance: &Value) -> Option<(String, Value, Vec<Repair>)> {
     let candidates = candidates(validator, instance, MOST + 1)?;
     if candidates.len() > MOST {
@@ -126,7 +125,7 @@ fn all_at_once(validator: &Validator, text: &str, instance: &Value) -> Option<(S
     for Candidate { repair, edit } in candidates.into_iter().filter_map(|of_one| of_one.into_iter().next()) {
         chosen.entry(repair.pointer).or_insert((repair.kind, edit));
     }
-    // What lies inside of another one waits for the next round.
+    // A problem inside another one waits for the next round.
     let is_inside = |pointer: &String| pointer.match_indices('/').any(|(end, _)| chosen.contains_key(&pointer[..end]));
     let inside: HashSet<String> = chosen.keys().filter(|pointer| is_inside(pointer)).cloned().collect();
     chosen.retain(|pointer, _| !inside.contains(pointer));
@@ -136,7 +135,7 @@ fn all_at_once(validator: &Validator, text: &str, instance: &Value) -> Option<(S
     Some((text, instance, repairs))
 }
 
-/// Of each of the first problems what may put it right; nothing at all where one of them can't be helped.
+/// The candidates for each of the first problems; `None` if one of them has no candidate.
 fn candidates(validator: &Validator, instance: &Value, most: usize) -> Option<Vec<Vec<Candidate>>> {
     let of_one = |error: ValidationError<'_>| {
         let mut found = Vec::new();
@@ -150,7 +149,7 @@ fn collect(error: &ValidationError<'_>, out: &mut Vec<Candidate>) {
     let pointer = error.instance_path().as_str();
     let instance = error.instance();
     if instance.is_null() && !pointer.is_empty() {
-        // Where it must not be left out, that is the next problem, and nothing is better.
+        // If it is required, that becomes the next problem and the repair fails.
         out.push(candidate(pointer, RepairKind::NullLeftOut, Edit::Remove));
         return;
     }
@@ -183,7 +182,7 @@ fn is(value: &Value, wanted: JsonType) -> bool {
     }
 }
 
-/// The ways to make of a value what is wanted in its place.
+/// Adds the ways to convert a value to an expected type.
 fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, out: &mut Vec<Candidate>) {
     let mut add = |kind, replacement: String| out.push(candidate(pointer, kind, Edit::Replace(replacement)));
     if let Value::String(string) = instance {
@@ -196,7 +195,7 @@ fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, ou
                 add(RepairKind::TextToNumber, string.to_owned());
             }
         }
-        // Python's models write it with a capital.
+        // Models write it in Python's spelling, with a capital letter.
         if wants(JsonType::Boolean) && ["true", "false"].iter().any(|name| string.eq_ignore_ascii_case(name)) {
             add(RepairKind::TextToBoolean, string.to_ascii_lowercase());
         }
@@ -209,7 +208,7 @@ fn convert(pointer: &str, instance: &Value, wants: impl Fn(JsonType) -> bool, ou
     }
     if wants(JsonType::Array) && !instance.is_array() && !pointer.is_empty() {
         out.push(candidate(pointer, RepairKind::ValueToList, Edit::Wrap));
-        // One value in a text, for a list of numbers.
+        // A single string for a list of numbers.
         if let Value::String(string) = instance
             && serde_json::from_str::<serde_json::Number>(string.trim()).is_ok()
         {

@@ -1,7 +1,6 @@
 //! Arguments as data: every file below `tests/cases/arguments` is one case.
 //!
-//! `arguments` are what was sent, looked at as text so that no reader touches them. Then one of: `valid`, `repaired`
-//! with its `repairs`, `problems`.
+//! `arguments` is what was sent, kept as text. Then one of: `valid`, `repaired` with its `repairs`, `problems`.
 
 use std::fs;
 use std::path::Path;
@@ -99,7 +98,7 @@ fn only_a_lone_wrapper_is_taken_off() {
     assert_eq!(unwrap(r#"{"arguments": [1]}"#).unwrap_err()[0].pointer, "/arguments");
 }
 
-/// A list of 22 numbers in texts was refused, one of 21 was not.
+/// Regression: a list of 22 numbers as strings was rejected, one of 21 was not.
 #[test]
 fn a_list_is_repaired_however_long_it_is() {
     let schema = json!({"properties": {
@@ -115,16 +114,16 @@ fn a_list_is_repaired_however_long_it_is() {
         assert_eq!(arguments, format!("{{\"note\": \"7.50\", \"numbers\": [{}]}}", list(count, "")), "every digit is there");
         assert_eq!((repairs.len(), repairs[20].to_string().as_str()), (count, "/numbers/20=text-to-number"));
     }
-    // One that can't be helped, and all of it is refused with what is wrong first.
+    // With one that can't be repaired, all of it is rejected, with the original problems.
     let sent = format!("{{\"numbers\": [{}, \"no number\"]}}", list(30, "\""));
     let Verdict::Invalid(problems) = validator.check(&schema, &sent) else { panic!("repaired") };
     assert_eq!((problems.len(), problems[0].pointer.as_str()), (20, "/numbers/0"));
-    // Lists in texts hold texts again.
+    // Strings with lists that contain strings again.
     let row = "\"[\\\"1.50\\\", 2]\"";
     let sent = format!("{{\"rows\": [{}]}}", vec![row; 30].join(","));
     let Verdict::Repaired { arguments, repairs } = validator.check(&schema, &sent) else { panic!("rows") };
     assert_eq!((arguments, repairs.len()), (format!("{{\"rows\": [{}]}}", vec!["[1.50, 2]"; 30].join(",")), 60));
-    // Work is bounded: more than this is the caller's to mend.
+    // Work is bounded: beyond this, nothing is repaired.
     let sent = format!("{{\"numbers\": [{}]}}", list(5_001, "\""));
     assert!(matches!(validator.check(&schema, &sent), Verdict::Invalid(_)));
 }

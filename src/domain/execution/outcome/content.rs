@@ -1,7 +1,7 @@
 //! The items of a result's `content`, of every kind.
 //!
-//! `_meta` is for programs and goes. Who a part is meant for (`annotations.audience`) changes nothing: all that
-//! reaches the user here goes through the model's answer.
+//! `_meta` is for programs and is dropped. The intended audience (`annotations.audience`) changes nothing: everything that
+//! reaches the user here goes through the model.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::domain::execution::outcome::Part;
 use crate::domain::execution::outcome::media::{self, Binary, BinaryKind};
 use crate::domain::text::json::{self, quoted};
 
-/// Members of an item that say nothing to a model. An icon may be an image, which chats would show as a result.
+/// Members of no use to a model. An icon may contain an image, which chats would show as a result.
 const NOT_FOR_MODELS: [&str; 3] = ["_meta", "annotations", "icons"];
 
 /// One item.
@@ -20,18 +20,18 @@ const NOT_FOR_MODELS: [&str; 3] = ["_meta", "annotations", "icons"];
 pub(super) enum Content<'a> {
     /// A text, as a JSON string.
     Text(&'a str),
-    /// An embedded resource that is a text: its members but the text, and the text as a JSON string.
+    /// An embedded text resource: its other members, and the text as a JSON string.
     Resource {
         members: IndexMap<String, &'a RawValue>,
         text: &'a str,
     },
-    /// Anything that is handed on as it was made: a link to a resource, a kind that is not known here.
+    /// Everything else, passed on unchanged: resource links and unknown kinds.
     Other(Cow<'a, str>),
     Image(String),
     Binary(Binary),
 }
 
-/// The items, whatever a sloppy server sends in place of a list.
+/// Parses the items, tolerating servers that send something other than a list.
 pub(super) fn read(content: &str) -> Vec<Content<'_>> {
     match content.as_bytes().first() {
         Some(b'[') => json::items(content).unwrap_or_default().into_iter().map(|item| one(item.get())).collect(),
@@ -79,7 +79,7 @@ fn embedded(mut resource: IndexMap<String, &RawValue>) -> Content<'_> {
     }
 }
 
-/// Images that models take are told apart from all other files.
+/// Distinguishes images that models accept from all other files.
 fn binary(binary: Binary) -> Content<'static> {
     match binary.data_uri() {
         Some(uri) => Content::Image(quoted(&uri)),
@@ -87,7 +87,7 @@ fn binary(binary: Binary) -> Content<'static> {
     }
 }
 
-/// An object of these members, with some before them.
+/// An object with these members, preceded by `first`.
 fn for_models(members: &IndexMap<String, &RawValue>, first: &[(&str, &str)]) -> String {
     let given = first.iter().map(|(name, value)| ((*name).to_owned(), *value));
     let kept = members.iter().filter(|(name, _)| !NOT_FOR_MODELS.contains(&name.as_str()));
@@ -97,8 +97,8 @@ fn for_models(members: &IndexMap<String, &RawValue>, first: &[(&str, &str)]) -> 
 }
 
 impl<'a> Content<'a> {
-    /// The item as a part of the answer. A text resource that is the whole answer is its text; among others its address
-    /// tells it apart.
+    /// Converts the item to a part of the result. A text resource that is the whole result becomes its text; among others
+    /// it keeps its URI.
     pub(super) fn into_part(self, is_alone: bool) -> Part<'a> {
         match self {
             Self::Text(text) => Part::Json(text_part(text)),
@@ -114,7 +114,7 @@ impl<'a> Content<'a> {
         }
     }
 
-    /// The words of the item, if it has any.
+    /// The text of the item, if it has any.
     pub(super) fn plain_text(&self) -> Option<String> {
         match self {
             Self::Text(text) | Self::Resource { text, .. } => json::text(text),
@@ -123,7 +123,7 @@ impl<'a> Content<'a> {
     }
 }
 
-/// A text, given as a JSON string: as the JSON that it holds, or as it is.
+/// A text, given as a JSON string: the JSON inside, or the text itself.
 fn text_part(string: &str) -> Cow<'_, str> {
     if !may_be_json(string) {
         return string.into();
@@ -134,7 +134,7 @@ fn text_part(string: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether the first character that counts may begin JSON.
+/// Whether the first significant character may start JSON.
 fn may_be_json(string: &str) -> bool {
     let mut rest = &string.as_bytes()[1..];
     loop {
@@ -146,14 +146,14 @@ fn may_be_json(string: &str) -> bool {
     }
 }
 
-/// JSON stays JSON, but for what a reader would change (`NaN`, `007`, `1e999`, long numbers, a name that stands twice)
-/// and `null`, which chats take for no answer at all: those stay text.
+/// JSON stays JSON, with two exceptions that stay text: what a parser would change (`NaN`, `007`, `1e999`, long numbers,
+/// duplicate names), and `null`, which chats treat as no result.
 fn json_in(text: &str) -> Option<&str> {
     let text = text.trim();
     let is_json = match text.as_bytes().first()? {
         b'{' | b'[' | b'"' => serde_json::from_str::<&RawValue>(text).is_ok() && json::survives_reading(text),
         b't' | b'f' => matches!(text, "true" | "false"),
-        // Not only the value but the way in which it is written: `1e5` may be a name.
+        // Compares the spelling too, not only the value: `1e5` may be a name.
         b'-' | b'0'..=b'9' => {
             let is_same = |number: serde_json::Number| number.to_string() == text;
             serde_json::from_str(text).is_ok_and(is_same) && json::number_survives(text)

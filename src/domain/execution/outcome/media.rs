@@ -1,4 +1,4 @@
-//! Files inside a result: images that models take, and all the rest.
+//! Files in a result: images for models, and all others.
 
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
@@ -6,18 +6,18 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
-/// What every provider takes as an image. Another one (SVG, TIFF) would fail the whole chat.
+/// Image types that every provider accepts. Another one (SVG, TIFF) would fail the whole chat.
 const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-/// Characters of base64 that hold the bytes which say what a file is.
+/// Characters of base64 that cover a file's magic bytes.
 const BEGINNING: usize = 16;
 const UNKNOWN: &str = "application/octet-stream";
-/// Longest name of a kind of file that is believed.
+/// Longest media type that is accepted.
 const LONGEST_MIME_TYPE: usize = 100;
 
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent));
 
-/// What a file was sent as.
+/// The content type under which a file was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinaryKind {
     Image,
@@ -35,20 +35,20 @@ impl BinaryKind {
     }
 }
 
-/// A file of a result.
+/// A file in a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binary {
     pub kind: BinaryKind,
     /// Lower case, without parameters.
     pub mime_type: String,
-    /// The address of an embedded resource.
+    /// The URI of an embedded resource.
     pub uri: Option<String>,
     pub name: Option<String>,
-    /// Base64 with the letters of RFC 4648, section 4.
+    /// Base64 in the alphabet of RFC 4648, section 4.
     pub(super) data: String,
 }
 
-/// What a resource is by its type.
+/// The kind of a resource, by its media type.
 pub(super) fn kind_of(mime_type: Option<&str>) -> BinaryKind {
     match mime_type.map(str::to_ascii_lowercase) {
         Some(mime_type) if mime_type.starts_with("image/") => BinaryKind::Image,
@@ -58,7 +58,7 @@ pub(super) fn kind_of(mime_type: Option<&str>) -> BinaryKind {
 }
 
 impl Binary {
-    /// Takes the forms of base64 that servers send: in lines, for URLs, and a whole data URI.
+    /// Accepts the base64 variants that servers send: with line breaks, URL-safe, and whole data URIs.
     pub(super) fn new(kind: BinaryKind, data: Option<String>, mime_type: Option<String>) -> Self {
         let mut data = data.unwrap_or_default();
         let mut mime_type = mime_type.map(|mime_type| essence(&mime_type)).filter(|it| !it.is_empty());
@@ -79,30 +79,30 @@ impl Binary {
         Self { kind, mime_type: mime_type.unwrap_or_else(|| UNKNOWN.to_owned()), uri: None, name: None, data }
     }
 
-    /// As Open WebUI turns into an image for the model; `None` for other files.
+    /// A data URI that Open WebUI turns into an image for the model; `None` for other files.
     pub(super) fn data_uri(&self) -> Option<String> {
         let data = self.data.trim_end_matches('=');
         let is_base64 = !data.is_empty() && data.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'));
-        // What was sent as a sound is none, whatever it says of itself.
+        // Audio content is never an image, whatever its media type.
         (self.kind != BinaryKind::Audio && IMAGES.contains(&self.mime_type.as_str()) && is_base64).then(|| {
             let padding = "=".repeat((4 - data.len() % 4) % 4);
             format!("data:{};base64,{data}{padding}", self.mime_type)
         })
     }
 
-    /// Bytes of the file.
+    /// File size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.data.trim_end_matches('=').len() * 3 / 4
     }
 
-    /// The file itself; `None` if its data is not base64.
+    /// The file; `None` if its data is not valid base64.
     #[must_use]
     pub fn bytes(&self) -> Option<Vec<u8>> {
         LENIENT.decode(&self.data).ok()
     }
 
-    /// Stands for the file in an answer, with what else there is to say about it.
+    /// A JSON description that replaces the file in a result, with additional members.
     #[must_use]
     pub fn description(&self, more: &[(&str, Value)]) -> String {
         let mut object = Map::new();
@@ -118,7 +118,7 @@ impl Binary {
         Value::Object(object).to_string()
     }
 
-    /// A name for the file: its own, or the last part of its address.
+    /// A file name: its own, or the last segment of its URI.
     #[must_use]
     pub fn file_name(&self) -> Option<&str> {
         let of_address =
@@ -127,14 +127,14 @@ impl Binary {
     }
 }
 
-/// What a file is by its first bytes (WHATWG, "MIME Sniffing").
+/// The file type by its first bytes (WHATWG, "MIME Sniffing").
 fn type_of(data: &str) -> Option<&'static str> {
     let beginning = LENIENT.decode(data.get(..BEGINNING.min(data.len() / 4 * 4))?).ok()?;
     Some(match beginning.as_slice() {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => "image/png",
         [0xff, 0xd8, 0xff, ..] => "image/jpeg",
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => "image/gif",
-        // Sounds and films are kept in this container too.
+        // Audio and video use this container too.
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P'] => "image/webp",
         [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E'] => "audio/wav",
         [b'R', b'I', b'F', b'F', _, _, _, _, b'A', b'V', b'I', b' '] => "video/x-msvideo",
@@ -145,7 +145,7 @@ fn type_of(data: &str) -> Option<&'static str> {
     })
 }
 
-/// `type/subtype` in lower case; empty where it is not of that form.
+/// `type/subtype` in lower case; empty if malformed.
 fn essence(mime_type: &str) -> String {
     let essence = mime_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_token = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte));

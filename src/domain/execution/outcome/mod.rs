@@ -1,7 +1,7 @@
-//! A raw MCP result → the body that the caller gets.
+//! Converts a raw MCP result to a response body.
 //!
-//! One content item is unwrapped, several become an array. Text that is JSON is handed on as JSON, byte for byte,
-//! unless a reader would change it. Nothing is parsed into a tree: texts are looked at and copied.
+//! A single content item is unwrapped; several become an array. Text that is JSON is passed on as JSON, byte for byte,
+//! unless a parser would change it. Nothing is parsed into a tree; texts are scanned and copied.
 
 mod media;
 mod content;
@@ -19,17 +19,17 @@ use crate::domain::text::json::{self, quoted};
 pub use self::media::{Binary, BinaryKind};
 pub use self::truncate::Limit;
 
-/// Longest text of an error that goes into a problem's `detail`, in characters.
+/// Longest error text in a problem's `detail`, in characters.
 const DETAIL_LIMIT: usize = 4_000;
-/// What a caller gets of a tool that returned nothing at all. An empty list would say that nothing was found.
+/// The result of a tool that returned nothing at all. An empty list would read as "nothing found".
 const NOTHING: &str = "The tool finished and returned nothing.";
 
-/// What a tool answered.
+/// The outcome of a tool call.
 #[derive(Debug)]
 pub enum ToolAnswer<'a> {
     /// At least one part.
     Result(Vec<Part<'a>>),
-    /// MCP `isError`: the tool's own words.
+    /// MCP `isError`: the tool's own text.
     Error(String),
 }
 
@@ -38,29 +38,29 @@ pub enum ToolAnswer<'a> {
 pub enum Part<'a> {
     /// JSON text.
     Json(Cow<'a, str>),
-    /// A data URI as a JSON string: models get it as an image, so it is never cut.
+    /// A data URI as a JSON string. Models receive it as an image, so it is never cut.
     Image(String),
-    /// What can't be part of a text: the caller of this module puts a description in its place.
+    /// Not text: the caller of this module replaces it with a description.
     Binary(Binary),
 }
 
-/// Whether a `CallToolResult`, JSON text, tells an error.
+/// Whether a `CallToolResult`, as JSON text, is an error.
 #[must_use]
 pub fn is_error(result: &str) -> bool {
     json::members(result).is_some_and(|members| members.get("isError").is_some_and(|is_error| is_error.get() == "true"))
 }
 
-/// Whether a result, JSON text, is a question in place of one (MCP specification 2026-07-28, `InputRequiredResult`).
+/// Whether a result, as JSON text, is a question instead (MCP specification 2026-07-28, `InputRequiredResult`).
 #[must_use]
 pub fn is_question(result: &str) -> bool {
     let kind = json::members(result).and_then(|members| json::text(members.get("resultType")?.get()));
     kind.as_deref() == Some("input_required")
 }
 
-/// Reads a `CallToolResult` (MCP specification, "Tool Result").
+/// Parses a `CallToolResult` (MCP specification, "Tool Result").
 ///
-/// `declares_output`: the tool has an output schema, so its structured content is the answer, and texts beside it
-/// are taken for another form of the same.
+/// `declares_output`: the tool has an output schema. Then its structured content is the result, and texts next to it are
+/// assumed to repeat it.
 #[must_use]
 pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
     let members = json::members(result.get()).unwrap_or_default();
@@ -82,8 +82,8 @@ pub fn answer(result: &RawValue, declares_output: bool) -> ToolAnswer<'_> {
     ToolAnswer::Result(parts)
 }
 
-/// Objects and lists as texts of JSON without blanks. Callers that write JSON out again for a model, with line breaks and
-/// indentation, leave a text as it is.
+/// Converts objects and lists to JSON text without whitespace. Callers that pretty-print JSON for a model leave text
+/// unchanged.
 #[must_use]
 pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     let is_nested = |json: &str| json.trim_start().starts_with(['{', '[']);
@@ -94,7 +94,7 @@ pub fn compact(parts: Vec<Part<'_>>) -> Vec<Part<'_>> {
     parts.into_iter().map(compact).collect()
 }
 
-/// The body: JSON text. Binaries must have been described by now; one that was not is left out.
+/// The body as JSON text. Binaries must have been replaced by descriptions; any left are dropped.
 #[must_use]
 pub fn body(parts: Vec<Part<'_>>, limit: Option<Limit<'_>>) -> String {
     let parts = match limit {
@@ -127,7 +127,7 @@ fn error_text(content: &[Content<'_>], structured: Option<&str>) -> String {
     let text = match (texts.is_empty(), structured) {
         (false, _) => texts.join("\n"),
         (true, Some(structured)) => structured.to_owned(),
-        (true, None) => "the tool reported an error without a text".to_owned(),
+        (true, None) => "the tool returned an error without a text".to_owned(),
     };
     match text.char_indices().nth(DETAIL_LIMIT) {
         Some((end, _)) => format!("{}… (cut, {} bytes in all)", &text[..end], text.len()),

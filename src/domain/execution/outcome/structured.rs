@@ -1,22 +1,22 @@
-//! What becomes of structured content beside content: nothing is said twice, and nothing is lost.
+//! Combines structured content with content: no repetition, no loss.
 
 use serde_json::Value;
 
 use crate::domain::execution::outcome::content::Content;
 use crate::domain::text::json;
 
-/// Larger texts are compared byte by byte only.
+/// Larger texts are compared only byte by byte.
 const COMPARED_BYTES: usize = 1 << 20;
 
-/// What is part of the answer.
+/// The items of the result.
 pub(super) struct Chosen<'a> {
     pub(super) items: Vec<Content<'a>>,
     pub(super) structured: Option<&'a str>,
 }
 
-/// A tool that declares an output schema answers with its structured content; its texts are the same in another form,
-/// for clients that know no better (MCP specification, "Structured Content"). Images, files and links are not. Of any
-/// other tool the content is the answer, and the structured content is added where it says something else.
+/// A tool with an output schema returns its structured content. Its texts repeat the same for older clients (MCP
+/// specification, "Structured Content"); images, files and links do not and are kept. For any other tool, the content is
+/// the result, and structured content is added if it differs.
 pub(super) fn beside<'a>(mut items: Vec<Content<'a>>, structured: Option<&'a str>, declares_output: bool) -> Chosen<'a> {
     if declares_output && structured.is_some() {
         items.retain(|item| !matches!(item, Content::Text(_)));
@@ -26,8 +26,8 @@ pub(super) fn beside<'a>(mut items: Vec<Content<'a>>, structured: Option<&'a str
     Chosen { items, structured }
 }
 
-/// Whether a text is the structured content, or what it wraps: libraries make `{"result": x}` of an `x` that is no
-/// object.
+/// Whether a text equals the structured content, or the value it wraps: libraries turn a non-object `x` into `{"result":
+/// x}`.
 fn repeats(item: &Content<'_>, structured: &str) -> bool {
     let Content::Text(string) = item else { return false };
     let Some(text) = json::text(string) else { return false };

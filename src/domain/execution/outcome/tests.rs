@@ -1,8 +1,7 @@
 //! Results as data: every file below `tests/cases/results` is one case.
 //!
-//! `result` is the server's raw result, as text so that no reader touches it; `body` or `error` is what becomes of it.
-//! `declares_output` and `limit` are what [`answer`] and [`body`] are told besides. A file in a result is described
-//! without a link.
+//! `result` is the server's raw result, kept as text; `body` or `error` is the expected output. `declares_output` and
+//! `limit` are passed to [`answer`] and [`body`]. Files are described without a link.
 
 use std::fs;
 use std::path::Path;

@@ -1,9 +1,9 @@
-//! Cuts results that are longer than the administrator lets a model read, and says so.
+//! Truncates results over the configured limit, with a notice.
 
 use crate::domain::execution::outcome::Part;
 use crate::domain::text::json::{self, quoted};
 
-/// How much text a result may have, and who can change that.
+/// The text limit of a result, and the setting behind it.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit<'a> {
     pub bytes: usize,
@@ -12,13 +12,13 @@ pub struct Limit<'a> {
 }
 
 impl Limit<'_> {
-    /// Cuts the part that goes over the limit and leaves out the texts after it. Images stay: they are no text.
+    /// Cuts the part that exceeds the limit and drops the texts after it. Images stay, because they are not text.
     pub(super) fn apply<'p>(&self, parts: Vec<Part<'p>>) -> Vec<Part<'p>> {
         let written: usize = parts.iter().map(|part| if let Part::Json(text) = part { text.len() } else { 0 }).sum();
         if written <= self.bytes {
             return parts;
         }
-        // Of a text its words count, of anything else its JSON.
+        // For a text its content counts, for anything else its JSON.
         let words = |part: &Part<'_>| match part {
             Part::Json(text) => json::text(text).unwrap_or_else(|| text.clone().into_owned()),
             Part::Image(_) | Part::Binary(_) => String::new(),

@@ -1,4 +1,4 @@
-//! The meta-tools that load: what they say of themselves to a caller.
+//! The meta-tools for loading toolsets, as described to a caller.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use super::{MetaTool, listed, short};
 use crate::domain::catalog::naming::{ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, UNLOAD_TOOLSET};
 use crate::domain::toolsets::loading::Group;
 
-/// Most groups that are loaded at once.
+/// Most groups per load request.
 pub const MAX_GROUPS: usize = 20;
-/// Groups that a description names.
+/// Most groups named in a description.
 const NAMED: usize = 15;
 
-/// Those of a caller who can load these groups.
+/// The meta-tools for a caller who can load these groups.
 #[must_use]
 pub fn meta_tools(groups: &[Group]) -> Vec<MetaTool> {
     let names = groups.iter().take(NAMED).map(|group| short(group.name())).collect();

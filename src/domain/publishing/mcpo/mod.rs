@@ -1,7 +1,7 @@
-//! How mcpo (0.0.20) names and describes what it publishes: the contract with everybody who comes from there.
+//! Names and descriptions as mcpo (0.0.20) publishes them: the contract with users who migrate.
 //!
-//! Names are kept to the letter where models can be given them. Schemas are not: [`schema`] computes what mcpo would
-//! publish, so that the two can be compared.
+//! Names are identical wherever models accept them. Schemas are not: [`schema`] computes what mcpo would publish, for
+//! comparison.
 
 pub mod schema;
 
@@ -9,14 +9,14 @@ use std::collections::{HashMap, HashSet};
 
 use crate::domain::text::canonical::Fingerprint;
 
-/// The longest function name that every provider takes.
+/// The longest function name that every provider accepts.
 const MAX_LENGTH: usize = 64;
 
-/// The operation ids of the tools of one server, in their order: `tool_<name>_post`.
+/// The operation ids of one server's tools, in order: `tool_<name>_post`.
 ///
-/// mcpo writes other characters than letters, digits and `_` as `_`, so two tools may come to one name there, and a
-/// name may be too long for providers or hold letters that they refuse. Such a tool gets a hash in its name; of several
-/// that share one, the tool that is spelled like it keeps it, otherwise the first by name.
+/// mcpo replaces characters other than letters, digits and `_` by `_`, so two tools may get the same name. A name may also
+/// be too long for providers, or contain letters that they reject. Such a tool gets a hash in its name. Of several tools
+/// with the same name, the one with exactly that spelling keeps it, otherwise the first by name.
 #[must_use]
 pub fn operation_ids(tools: &[&str]) -> Vec<String> {
     let mut owners: HashMap<String, &str> = HashMap::new();
@@ -48,7 +48,7 @@ fn plain(tool: &str) -> String {
     format!("tool_{word}_post")
 }
 
-/// What mcpo itself would call it, whether models can be given that or not.
+/// mcpo's own name for the tool, whether models accept it or not.
 #[must_use]
 pub fn their_operation_id(tool: &str) -> String {
     let word: String =
@@ -67,7 +67,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The summary of an operation: every run of letters begins large and goes on small, `_` is a space.
+/// The summary of an operation: every run of letters in title case, `_` as a space.
 #[must_use]
 pub fn summary(tool: &str) -> String {
     let mut out = String::with_capacity(tool.len());

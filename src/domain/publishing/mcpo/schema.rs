@@ -1,28 +1,28 @@
-//! What mcpo publishes of an input schema, computed.
+//! Computes the input schema that mcpo would publish.
 //!
-//! It turns every property into a Python type of seven kinds (text, whole number, number, truth value, null, list,
-//! object), unions of them, or "anything"; beside the type only a description and a default survive. A reference leads
-//! into `$defs` by its last word, or nowhere, and then the whole server stays unpublished.
+//! mcpo turns every property into one of seven Python types (string, integer, number, boolean, null, list, object), a union
+//! of them, or "anything". Only the description and the default survive besides the type. It resolves a reference by its
+//! last segment in `$defs`. If that fails, the whole server stays unpublished.
 
 use serde_json::{Map, Value, json};
 
-/// Python gives up at about a thousand calls, four or so a level here.
+/// Python stops at about a thousand nested calls; a level here takes about four.
 const DEEPEST: usize = 200;
-/// What the top of every schema is named there: a cycle is recognised by names of this kind.
+/// mcpo's name for the root of every schema; a cycle is detected by names of this kind.
 const TOP: &str = "_form_model";
 
 /// Why mcpo can't publish a tool, and with it none of its server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unpublishable {
-    #[error("a reference leads nowhere it looks: {0}")]
+    #[error("mcpo can't resolve a reference: {0}")]
     Reference(String),
-    #[error("a schema refers to itself without end")]
+    #[error("a schema refers to itself endlessly")]
     Endless,
     #[error("a schema is not an object")]
     NotAnObject,
 }
 
-/// The body of mcpo's operation for a tool; `None` for one without properties, which has no body there.
+/// The body of mcpo's operation for a tool; `None` for a tool without properties, which has no body in mcpo.
 ///
 /// # Errors
 /// [`Unpublishable`]
@@ -129,7 +129,7 @@ impl Translation {
     }
 }
 
-/// Of a list's items and of alternatives not even the description survives.
+/// List items and alternatives lose even their description.
 fn bare(mut schema: Value) -> Value {
     if let Some(keys) = schema.as_object_mut() {
         keys.remove("description");
@@ -138,7 +138,7 @@ fn bare(mut schema: Value) -> Value {
     schema
 }
 
-/// A reference into the schema's own properties counts as a cycle where its path begins the present one.
+/// A reference into the schema's own properties is a cycle if its path is a prefix of the current one.
 fn is_cycle(reference: &str, prefix: &str) -> bool {
     let Some(path) = reference.strip_prefix("#/properties/") else { return false };
     let path = path.rsplit("#/properties/").next().unwrap_or(path).replace("/properties/", "_model_").replace("/items", "_item");
@@ -151,7 +151,7 @@ mod tests {
 
     use super::{Unpublishable, published};
 
-    /// What mcpo 0.0.20 answered, without titles, empty descriptions and defaults of null.
+    /// Responses of mcpo 0.0.20, without titles, empty descriptions and null defaults.
     #[test]
     fn only_types_descriptions_and_defaults_survive() {
         let input = json!({

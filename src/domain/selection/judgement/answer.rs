@@ -1,42 +1,42 @@
-//! Reads a model's answer, strictly: what is not exactly what was asked for is no answer.
+//! Parses a model's answer strictly: anything but the requested form is rejected.
 
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::domain::selection::judgement::{Entry, cut, one_line};
 
-/// How much of a reason is handed on, in characters.
+/// Longest reason, in characters.
 const REASON_CHARACTERS: usize = 200;
 
 /// A tool that the model chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The place of the tool in the question.
+    /// The tool's position in the question.
     pub place: usize,
-    /// The model's own words, plain and short.
+    /// The model's own words, short and in plain text.
     pub reason: Option<String>,
 }
 
-/// Why an answer does not count.
+/// Why an answer is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerProblem {
-    #[error("no chat completion")]
+    #[error("not a chat completion")]
     NoCompletion,
-    #[error("more than was asked for")]
+    #[error("too long")]
     TooLong,
-    #[error("prose in place of JSON")]
+    #[error("prose instead of JSON")]
     Prose,
     #[error("JSON in a code fence")]
     Fence,
-    #[error("JSON of another form")]
+    #[error("JSON of a different form")]
     Form,
     #[error("no tool at all")]
     Empty,
-    #[error("more tools than were asked for")]
+    #[error("more tools than requested")]
     TooMany,
     #[error("a tool that was not in the catalogue")]
     UnknownName,
-    #[error("a tool twice")]
+    #[error("a duplicate tool")]
     RepeatedName,
 }
 

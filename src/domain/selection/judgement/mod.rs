@@ -1,8 +1,8 @@
-//! What a language model is asked about tools, and what its answer means.
+//! The prompt that lets a language model choose tools, and the parser of its answer.
 //!
-//! Names and descriptions come from servers and the task from a person: all of it is quoted, cut and announced as data.
-//! An answer counts as a whole or not at all, see [`AnswerProblem`]; so the worst that a description which gives orders
-//! can bring about is one of the tools that the caller may use anyway.
+//! Names and descriptions come from servers, and the task from a person: the prompt quotes all of it, cuts it and marks it
+//! as data. An invalid answer is rejected as a whole, see [`AnswerProblem`]. So the worst that a malicious description can
+//! achieve is the choice of a tool that the caller may use anyway.
 
 mod answer;
 mod provider;
@@ -16,21 +16,21 @@ pub use provider::Provider;
 
 use crate::domain::catalog::tool::summary;
 
-/// How much of a description a model reads, in characters.
+/// Longest description in the prompt, in characters.
 const TEXT_CHARACTERS: usize = 100;
-/// How much of a task a model reads, in characters; of a longer one its beginning and its end.
+/// Longest task in the prompt, in characters; of a longer one, the beginning and the end.
 const TASK_CHARACTERS: usize = 4_000;
 
-/// A tool as a model sees it.
+/// A tool in the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Under which the tool is on offer.
+    /// The name under which the tool is offered.
     name: String,
     /// `"name": "first words"`, on one line.
     line: String,
 }
 
-/// Which of these tools does a task need?
+/// The question: which of these tools does a task need?
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     task: String,
@@ -51,8 +51,8 @@ impl Entry {
         &self.name
     }
 
-    /// cl100k tokens that the entry takes in a catalogue, estimated so that it is rather too much: a third of the ASCII
-    /// letters, two for each other letter, three for its number.
+    /// cl100k tokens of the entry in the prompt, estimated on the high side: one per three ASCII characters, two per other
+    /// character, and three for its number.
     #[must_use]
     pub fn tokens(&self) -> usize {
         let letters = self.line.chars().count();
@@ -61,7 +61,7 @@ impl Entry {
     }
 }
 
-/// The first of these entries, as many as fit together into a number of tokens; one at least.
+/// As many of the first entries as fit into a number of tokens, but at least one.
 #[must_use]
 pub fn fitting(entries: Vec<Entry>, tokens: usize) -> Vec<Entry> {
     let mut sum = 0;
@@ -80,14 +80,14 @@ impl Question {
         Self { task: ends(task.trim(), TASK_CHARACTERS), limit: limit.clamp(1, entries.len().max(1)), entries, reasons: false }
     }
 
-    /// Asks why, too.
+    /// Also asks for reasons.
     #[must_use]
     pub fn with_reasons(mut self) -> Self {
         self.reasons = true;
         self
     }
 
-    /// What the model is told to do.
+    /// The system prompt.
     #[must_use]
     pub fn system(&self) -> String {
         let form = if self.reasons {
@@ -115,22 +115,22 @@ impl Question {
         out
     }
 
-    /// What an answer says.
+    /// Parses an answer.
     ///
     /// # Errors
-    /// Everything but the object that was asked for.
+    /// Anything but the requested object.
     pub fn read(&self, answer: &str) -> Result<Vec<Choice>, AnswerProblem> {
         answer::read(answer, &self.entries, self.limit)
     }
 }
 
-/// Without line breaks and control characters, words one blank apart.
+/// Replaces line breaks and control characters, and collapses whitespace.
 fn one_line(text: &str) -> String {
     let plain: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The first letters.
+/// The first characters.
 fn cut(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         Some((end, _)) => format!("{}…", text[..end].trim_end()),
@@ -138,7 +138,7 @@ fn cut(text: &str, characters: usize) -> String {
     }
 }
 
-/// The beginning and the end of what is longer.
+/// The beginning and the end of a longer text.
 fn ends(text: &str, characters: usize) -> String {
     let letters = text.chars().count();
     if letters <= characters {

@@ -1,8 +1,8 @@
-//! The providers for which people bring keys of their own.
+//! Providers for users' own keys.
 
 use std::fmt;
 
-/// A provider with an OpenAI-compatible endpoint, in the order in which they are asked.
+/// A provider with an OpenAI-compatible endpoint, in order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Provider {
     Gemini,
@@ -13,7 +13,7 @@ pub enum Provider {
 impl Provider {
     pub const ALL: [Self; 3] = [Self::Gemini, Self::OpenAi, Self::Anthropic];
 
-    /// Whose key this is, by how it begins. Gemini's keys began with `AIza` until 2026, and with `AQ.` since.
+    /// The provider of a key, by its prefix. Gemini's keys began with `AIza` until 2026, and with `AQ.` since.
     #[must_use]
     pub fn of_key(key: &str) -> Option<Self> {
         let begins = |starts: &[&str]| starts.iter().any(|start| key.starts_with(start));

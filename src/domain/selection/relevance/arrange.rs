@@ -1,28 +1,28 @@
-//! The order in which a search tells what it found: what repeats goes behind what is new.
+//! The order of search results: repetitions go last.
 //!
-//! Nothing is left out, so a search brings as many tools as were asked for, where there are that many.
+//! Nothing is left out, so a search returns as many tools as requested, if there are that many.
 
 use std::collections::HashMap;
 
-/// A ranked tool, as far as it matters here.
+/// A ranked tool, reduced to what matters here.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     pub server: u32,
-    /// Near duplicates of different servers have the same, see [`Twins`](crate::domain::catalog::texts::Twins).
+    /// Equal for near duplicates of different servers; see [`Twins`](crate::domain::catalog::texts::Twins).
     pub twins: u32,
-    /// Whether it is of the kind that was asked for.
+    /// Whether it matches the search's intent.
     pub is_meant: bool,
 }
 
-/// Places in the ranking, in the order in which they are told.
+/// Positions in the ranking, in output order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arranged {
     pub order: Vec<usize>,
-    /// For a tool whose near duplicates went behind it, their places in the ranking, best first.
+    /// Per tool with lower-ranked near duplicates, their positions in the ranking, best first.
     pub duplicates: HashMap<usize, Vec<usize>>,
 }
 
-/// Why a tool goes behind.
+/// Why a tool is ranked lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     First,
@@ -31,7 +31,7 @@ enum Rank {
     Duplicate,
 }
 
-/// Arranges tools that come best first: at most `per_server` tools of one server go before those of others.
+/// Reorders tools that are sorted best first: at most `per_server` tools of one server precede those of others.
 #[must_use]
 pub fn arrange(found: &[Found], per_server: Option<usize>) -> Arranged {
     let mut arranged = Arranged::default();

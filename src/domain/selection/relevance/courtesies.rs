@@ -1,8 +1,8 @@
-//! Messages of nothing but courtesy, in many languages: "danke", "谢谢", "ok, merci!", "👍".
+//! Detects messages that are only polite phrases, in many languages: "danke", "谢谢", "ok, merci!", "👍".
 //!
-//! The built-in model reads English best and some scripts not at all, so thanks, greetings, farewells and refusals are a list
-//! (`courtesies.tsv`, one phrase a line with its language). A message counts if it is made of such phrases and signs alone.
-//! Words of assent need a tool where the assistant asked or offered something, and none otherwise.
+//! The built-in model reads English best and some scripts not at all, so thanks, greetings, farewells and refusals are a
+//! list (`courtesies.tsv`: one phrase per line, with its language). A message counts if it consists only of such phrases
+//! and symbols. Words of assent need a tool if the assistant asked or offered something, and none otherwise.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -13,24 +13,24 @@ use crate::domain::text::words::is_unspaced;
 
 static LIST: &str = include_str!("courtesies.tsv");
 
-/// What a message of nothing but courtesy says.
+/// The meaning of a purely polite message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Courtesy {
     /// Yes, good, understood.
     Assent,
     /// Both: "ok, thanks". After a question it may be a yes or a farewell.
     Both,
-    /// Thanks, a greeting, a farewell, a refusal, or signs alone.
+    /// Thanks, a greeting, a farewell, a refusal, or only symbols.
     Courtesy,
 }
 
-/// Longer messages say more than courtesy.
+/// Longer messages contain more than courtesy.
 const LONGEST_BYTES: usize = 160;
-/// Units (words, or characters of a script without spaces) of the longest phrase.
+/// Units (words, or characters of a script without spaces) in the longest phrase.
 const LONGEST_PHRASE: usize = 24;
-/// Units of a longer message that are looked at.
+/// Units of a longer message that are examined.
 const UNITS_READ: usize = 60;
-/// Signs that say yes.
+/// Symbols that mean yes.
 const ASSENTING: [char; 5] = ['👍', '👌', '✅', '🆗', '✔'];
 
 static PHRASES: LazyLock<HashMap<String, Courtesy>> = LazyLock::new(|| {
@@ -43,13 +43,13 @@ static PHRASES: LazyLock<HashMap<String, Courtesy>> = LazyLock::new(|| {
             _ => continue,
         };
         let Some(phrase) = columns.next() else { continue };
-        // A word that is an assent in one language and a courtesy in another may be an assent.
+        // A word that means assent in one language and courtesy in another may mean assent.
         phrases.entry(units(phrase).concat()).and_modify(|known: &mut Courtesy| *known = kind.min(*known)).or_insert(kind);
     }
     phrases
 });
 
-/// What the message says, if it says nothing but courtesies. `None` for everything else, blank messages included.
+/// The meaning of a purely polite message; `None` for everything else, including blank messages.
 #[must_use]
 pub fn courtesy(message: &str) -> Option<Courtesy> {
     let message = message.trim();
@@ -63,7 +63,7 @@ pub fn courtesy(message: &str) -> Option<Courtesy> {
     covered(&units)
 }
 
-/// The share of a message's words that belong to phrases of courtesy, 0 to 1.
+/// The share of a message's words in polite phrases, 0 to 1.
 #[must_use]
 pub fn courtesy_share(message: &str) -> f32 {
     let mut units = units(message);
@@ -83,7 +83,7 @@ pub fn courtesy_share(message: &str) -> f32 {
     covered.iter().filter(|covered| **covered).count() as f32 / units.len().max(1) as f32
 }
 
-/// A message of signs alone: emoji, or punctuation.
+/// A message of only symbols: emoji or punctuation.
 fn signs(message: &str) -> Option<Courtesy> {
     let is_emoji = |character: char| matches!(u32::from(character), 0x1F000..=0x1FAFF | 0x2600..=0x27BF | 0x2B00..=0x2BFF | 0x2190..=0x21FF | 0xFE0F | 0x200D | 0x20E3);
     let has_emoji = message.chars().any(is_emoji);
@@ -94,9 +94,9 @@ fn signs(message: &str) -> Option<Courtesy> {
     Some(if message.contains(ASSENTING) { Courtesy::Assent } else { Courtesy::Courtesy })
 }
 
-/// Whether phrases cover all units, and what they say together.
+/// Whether phrases cover all units, and their combined meaning.
 fn covered(units: &[String]) -> Option<Courtesy> {
-    // For each place whether phrases reach it, and what they say.
+    // Per position, whether phrases reach it, and their combined meaning.
     let mut reached: Vec<Option<Courtesy>> = vec![None; units.len() + 1];
     for start in 0..units.len() {
         if start > 0 && reached[start].is_none() {
@@ -107,14 +107,14 @@ fn covered(units: &[String]) -> Option<Courtesy> {
             phrase.push_str(&units[end - 1]);
             let Some(&kind) = PHRASES.get(&phrase) else { continue };
             let together = reached[start].map_or(kind, |before| if before == kind { kind } else { Courtesy::Both });
-            // The longer phrase, which begins further back, was there first.
+            // The longer phrase, which starts further back, came first.
             reached[end].get_or_insert(together);
         }
     }
     reached[units.len()]
 }
 
-/// Words in lower case, each with a space behind it, and the single characters of scripts without spaces; signs are left out.
+/// Words in lower case, each followed by a space, and single characters of scripts without spaces. Symbols are dropped.
 fn units(text: &str) -> Vec<String> {
     let mut units: Vec<String> = Vec::new();
     let mut word = String::new();
@@ -130,7 +130,7 @@ fn units(text: &str) -> Vec<String> {
             close(&mut word, &mut units);
             units.push(character.to_string());
         } else if character.is_alphanumeric() || unicode_normalization::char::is_combining_mark(character) {
-            // Vowel signs of Arabic are often left out; variation selectors and key caps belong to signs.
+            // Arabic vowel signs are often omitted; variation selectors and key caps belong to symbols.
             if !matches!(u32::from(character), 0x064B..=0x0652 | 0x20E3 | 0xFE00..=0xFE0F) {
                 word.push(character);
             }

@@ -1,38 +1,38 @@
-//! How many of the ranked tools are worth their tokens.
+//! Cuts the ranking where further tools are not worth their tokens.
 //!
 //! Works on the ranking alone, best first, in one pass:
 //!
-//! 1. **gap**: a candidate stays while its fused score is within a distance of the best one's. The distance is in
-//!    standard deviations of the candidates, so it means the same for every message;
-//! 2. **minimum** and **limit**: at least so many and at most so many tools;
-//! 3. **coverage**: the best tool of every sentence stays, however far behind it is overall, within the limit;
-//! 4. **near duplicates**: of tools that do the same (see `catalog::texts::twins`) the first stays;
-//! 5. **one server** may take only so many places, when that is asked for;
-//! 6. **token budget**: a tool that would go over it is skipped, smaller ones after it may still fit; the best tool
-//!    stays even when it alone is over.
+//! 1. **gap**: a candidate stays while its fused score is within a distance of the best score. The distance is in standard
+//!    deviations of the candidates, so it means the same for every message;
+//! 2. **minimum** and **limit**: bounds on the number of tools;
+//! 3. **coverage**: the best tool of every sentence stays, however low its overall rank, within the limit;
+//! 4. **near duplicates**: of tools that do the same (see `catalog::texts::twins`), the first stays;
+//! 5. **per server**: optionally at most so many tools of one server;
+//! 6. **token budget**: a tool that exceeds it is skipped, but smaller ones after it may still fit. The best tool always
+//!    stays.
 
-/// Distance from the best fused score up to which tools stay, for a message of one part.
+/// Largest distance from the best fused score, for a message of one part.
 ///
-/// Over six sets of messages (the project's own, tasks for several tools, and four of other people) both gaps together keep
+/// Over six sets of messages (the project's own, tasks for several tools, and four external ones), both gaps together keep
 /// 6.6 tools of 10 on average and lose .007 of the recall of all ten; seven tools for every message lose .028.
 pub const GAP: f32 = 1.5;
-/// The same for a message of several sentences or clauses: it may ask for several tools.
+/// The same for a message of several sentences or clauses, which may need several tools.
 pub const GAP_OF_PARTS: f32 = 3.0;
-/// Tools that stay whatever their distance: near twins often share the first places.
+/// Tools that stay regardless of the distance: near duplicates often share the first places.
 pub const MINIMUM: usize = 3;
-/// Tools that stay at most.
+/// Most tools that stay.
 pub const LIMIT: usize = 10;
 
-/// What the cut needs to know of one ranked tool.
+/// A ranked tool, reduced to what the cut needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CutCandidate {
     /// Fused score, descending over the ranking.
     pub fused: f32,
     /// Tokens of the tool's definition.
     pub tokens: u32,
-    /// Any number that is the same for tools of one server.
+    /// Any number that is equal for tools of one server.
     pub server: u32,
-    /// Any number that is the same for near duplicates and no other tool's.
+    /// Any number that is equal for near duplicates and differs for all others.
     pub twins: u32,
     /// Bit `i` is set if the tool is the best for text `i` (see `Ranked::leads`).
     pub leads: u32,
@@ -44,7 +44,7 @@ pub struct CutParameters {
     pub gap: f32,
     pub minimum: usize,
     pub limit: usize,
-    /// Most tokens of all kept definitions together.
+    /// Token budget of all kept definitions together.
     pub token_budget: Option<u32>,
     /// Most tools of one server.
     pub per_server: Option<usize>,
@@ -56,12 +56,12 @@ impl Default for CutParameters {
     }
 }
 
-/// The places in `ranked` of the tools to keep, ascending. Empty only if `ranked` is or the limit is 0.
+/// Positions in `ranked` of the tools to keep, ascending. Empty only if `ranked` is empty or the limit is 0.
 pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
     let Some(best) = ranked.first() else { return Vec::new() };
     let floor = best.fused - parameters.gap;
     let near = ranked.iter().enumerate().take_while(|(place, it)| *place < parameters.minimum || it.fused >= floor).count();
-    // The best tool and the sentences' leaders come first, so that neither limit nor budget pushes them out.
+    // The best tool and the leaders of the sentences come first, so that neither limit nor budget removes them.
     let leads = |place: usize| place == 0 || ranked[place].leads != 0;
     let wanted = (0..ranked.len()).filter(|&place| leads(place)).chain((0..near).filter(|&place| !leads(place)));
 
@@ -89,8 +89,9 @@ pub fn cut(ranked: &[CutCandidate], parameters: &CutParameters) -> Vec<usize> {
     kept
 }
 
-/// The places of more tools of a server than were kept, ascending: the next turns of a conversation mostly ask for those of the
-/// best one's. With them it has at most `of_server` tools; limit, token budget and near duplicates count as in the cut.
+/// Positions of further tools of `server`, ascending: the next turns of a conversation mostly need tools of the same server
+/// as the best one. The server then has at most `of_server` tools; limit, token budget and near duplicates count as in the
+/// cut.
 pub fn companions(ranked: &[CutCandidate], kept: &[usize], parameters: &CutParameters, server: u32, of_server: usize) -> Vec<usize> {
     let most = parameters.per_server.map_or(of_server, |most| of_server.min(most.max(1)));
     let mut room = parameters.limit.saturating_sub(kept.len());

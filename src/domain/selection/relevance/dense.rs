@@ -1,21 +1,21 @@
-//! The texts of a tool that are embedded.
+//! The passages of a tool to embed.
 //!
-//! Two short passages per tool, compared with a message by the better of their two cosines. On the project's retrieval
-//! sets the maximum over the two beat every single text (mean R@5 .784 against .776 for name and description alone),
-//! and raw JSON was worst (.734). Parameters are left to the lexical half.
+//! Two short passages per tool; the better of their two cosines with a message counts. On the project's retrieval sets, the
+//! maximum of the two beat every single text (mean R@5 .784 against .776 for name and description alone), and raw JSON was
+//! worst (.734). Parameters are covered by the lexical half.
 
 use crate::domain::catalog::texts::ToolText;
 use crate::domain::text::words::{is_unspaced, split_identifier};
 
-/// Characters of a passage; about 130 word pieces, the length that sentence encoders of this size were trained on.
+/// Longest passage in characters: about 130 word pieces, the length on which sentence encoders of this size were trained.
 pub const PASSAGE_CHARACTERS: usize = 600;
 
-/// Characters of the first sentence in the short passage.
+/// Longest first sentence in the short passage, in characters.
 pub const FIRST_SENTENCE_CHARACTERS: usize = 240;
 
-/// One or two texts for a tool, the fuller one first: `server name words: description` and `name words: first
-/// sentence`. Only one when the tool has no description. Never empty texts unless the tool has neither name nor server.
-/// Where an admin gave it synonyms, `name words: synonyms` comes last, and leaves the others as they are.
+/// One or two passages for a tool, the fuller one first: `server name words: description` and `name words: first sentence`.
+/// A tool without a description has only one. Passages are empty only if the tool has neither name nor server. Synonyms
+/// from an admin add `name words: synonyms` as the last passage.
 pub fn passages(tool: &ToolText<'_>) -> Vec<String> {
     let mut passages = own_passages(tool);
     if !tool.synonyms.is_empty() {
@@ -39,23 +39,23 @@ fn own_passages(tool: &ToolText<'_>) -> Vec<String> {
     vec![full, short]
 }
 
-/// The text for a sentence about a tool that its server has not written: `server name words: sentence`.
+/// The passage for an enrichment sentence: `server name words: sentence`.
 pub fn context_passage(tool: &ToolText<'_>, sentence: &str) -> String {
     cap(&join(&[&split_identifier(tool.server), " ", &split_identifier(tool.name)], sentence), PASSAGE_CHARACTERS)
 }
 
-/// Word pieces of a [`bounded_passage`], about.
+/// Approximate word pieces of a [`bounded_passage`].
 pub const BOUNDED_PIECES: usize = 48;
 
-/// The text for a tool that somebody else sends with each request: `name words: first sentence`, within about
-/// [`BOUNDED_PIECES`] word pieces whatever is sent.
+/// The passage for a foreign tool, which arrives with each request: `name words: first sentence`, limited to about
+/// [`BOUNDED_PIECES`] word pieces.
 pub fn bounded_passage(name: &str, description: &str) -> String {
     let name = squeeze(&split_identifier(&cap(name, FIRST_SENTENCE_CHARACTERS)), FIRST_SENTENCE_CHARACTERS);
     let head: String = description.chars().take(2 * FIRST_SENTENCE_CHARACTERS).collect();
     let text = join(&[&name], &squeeze(first_sentence(&head), FIRST_SENTENCE_CHARACTERS));
     let mut pieces = 0;
     let end = text.char_indices().scan(0_usize, |letters, (at, character)| {
-        // A word is a piece for each four letters or so; signs and the characters of unspaced scripts are one each.
+        // A word takes about one piece per four letters; symbols and characters of scripts without spaces take one each.
         if character.is_whitespace() {
             *letters = 0;
         } else if is_unspaced(character) || !character.is_alphanumeric() {
@@ -80,7 +80,7 @@ pub(super) fn join(head: &[&str], body: &str) -> String {
     text
 }
 
-/// The first sentence: up to a full stop before white space (not after an abbreviation), or the first line break.
+/// The first sentence: up to a full stop before whitespace (except after an abbreviation), or the first line break.
 pub fn first_sentence(text: &str) -> &str {
     let text = text.trim_start();
     let mut previous = ' ';
@@ -101,7 +101,7 @@ pub fn first_sentence(text: &str) -> &str {
     text
 }
 
-/// A "sentence" below this many bytes is a label or an initial, not a sentence.
+/// A shorter "sentence" is a label or an initial.
 const SHORTEST_SENTENCE: usize = 12;
 
 fn ends_abbreviation(before: &str, previous: char) -> bool {
@@ -109,7 +109,7 @@ fn ends_abbreviation(before: &str, previous: char) -> bool {
     previous.is_alphabetic() && (word.chars().count() == 1 || ["e.g", "i.e", "etc", "vs", "incl", "approx"].contains(&word))
 }
 
-/// White space runs become one space, and the text ends within `limit` characters at a word boundary.
+/// Collapses whitespace and cuts the text to `limit` characters at a word boundary.
 pub(super) fn squeeze(text: &str, limit: usize) -> String {
     let mut squeezed = String::with_capacity(text.len().min(limit * 2));
     let mut length = 0;

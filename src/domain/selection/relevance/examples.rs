@@ -1,10 +1,10 @@
-//! Short messages of both kinds, written for this project: such as no tool is needed for, and such as one is.
+//! Short messages written for this project: some need a tool, some don't.
 //!
-//! The gate compares a message's likeness to its best tool with its likeness to the best of these. They are embedded
-//! once, with whatever model is configured, so that the comparison needs no constants of one model. Kept apart from
-//! every set that the gate was measured on.
+//! The gate compares a message with its best tool and with the closest of these examples. They are embedded once with the
+//! configured model, so that the comparison needs no model-specific constants. They are separate from every set on which
+//! the gate was measured.
 
-/// The examples: small talk, follow-ups, creative writing, knowledge, reasoning, rewriting, code in the chat, opinion.
+/// Without a tool: small talk, follow-ups, creative writing, knowledge, reasoning, rewriting, code in the chat, opinion.
 pub const NO_TOOL_EXAMPLES: &[&str] = &[
     "hello",
     "hi there, how are you?",
@@ -147,7 +147,7 @@ pub const NO_TOOL_EXAMPLES: &[&str] = &[
     "这是什么意思",
 ];
 
-/// Messages that only a tool can answer or carry out, over the kinds of server that people connect.
+/// With a tool: only a tool can answer or carry them out. They cover the kinds of servers that people connect.
 pub const TOOL_EXAMPLES: &[&str] = &[
     "what time is it in Lisbon right now",
     "set an alarm for tomorrow at 6:30",

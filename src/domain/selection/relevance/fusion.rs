@@ -1,15 +1,14 @@
-//! One ranking from two kinds of evidence.
+//! Fuses two kinds of evidence into one ranking.
 //!
-//! The index is asked twice for every text that is searched for (the message, and the sentences of a long one): for the
-//! candidates with the best cosines and for those with the best BM25 scores. A [`Candidates`] gathers both kinds of
-//! answer by key; [`Candidates::missing_dense`] names the cosines that only the lexical list knew nothing of and that
-//! the caller should still compute; a lexical score that is missing is 0. [`Candidates::fuse`] then normalises each
-//! kind to z-scores over the union, per text, and adds them with a weight; a long message's score is half its own and
-//! half its best sentence's. A message of several sentences or clauses is ranked for coverage: a tool for what no tool before
-//! it does goes before a third one for the same.
+//! For every search text (the message, and the sentences of a long one), the index returns the candidates with the best
+//! cosines and those with the best BM25 scores. [`Candidates`] collects both by key. [`Candidates::missing_dense`] lists
+//! candidates from the lexical list whose cosine the caller should still compute; a missing lexical score is 0.
+//! [`Candidates::fuse`] then normalises each kind to z-scores over the union, per text, and adds them with a weight. The
+//! score of a long message combines that of the whole message and that of its best sentence. A message of several sentences
+//! or clauses is ranked for coverage: a tool for a part without a tool precedes another one for a covered part.
 //!
-//! Measured on the project's retrieval sets (mean R@5): reciprocal rank fusion with k = 60 .708, k = 5 .734, min-max
-//! .737, z-scores .743. Rank fusions over the sentences, and taking turns between them, lose.
+//! Measured on the project's retrieval sets (mean R@5): reciprocal rank fusion with k = 60 .708, k = 5 .734, min-max .737,
+//! z-scores .743. Rank fusion over the sentences and round-robin between them are worse.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,33 +16,33 @@ use std::hash::Hash;
 
 use super::message::Parts;
 
-/// Weight of the dense half, the lexical half has the rest. With the stock weights .65 to .7 are equally good; with the
+/// Weight of the dense half; the lexical half has the rest. With the stock weights, .65 to .7 are equally good; with the
 /// fine-tuned ones .8 (macro R@5 .831 and R@1 .716 against .827 and .709 at .65, on samples of two of the four sets).
 pub const DENSE_WEIGHT: f32 = 0.8;
 /// Weight of a long message's best sentence; the whole message has the rest. .5 to .7 are equally good for messages with
-/// one request, more is better for those with several (R@5 .904 at .5, .909 at .6, .919 at .7).
+/// one request; more is better for those with several (R@5 .904 at .5, .909 at .6, .919 at .7).
 pub const SENTENCE_WEIGHT: f32 = 0.6;
-/// Weight of what a tool does for the sentence or clause that it fits best and that no tool before it fitted, against 1
-/// for the whole message. On 269 tasks for several tools (1,898 tools) R@5 / R@10 / complete@10 are .55 / .70 / .42 without
-/// and .58 / .72 / .42 with .5 or .75; .75 costs sets of single requests .005 of R@1.
+/// Weight of the coverage gain, against 1 for the whole message: how well a tool matches a part of the message that no
+/// higher-ranked tool covers. On 269 tasks for several tools (1,898 tools), R@5 / R@10 / complete@10 are .55 / .70 / .42
+/// without and .58 / .72 / .42 with .5 or .75; .75 costs sets of single requests .005 of R@1.
 pub const COVERAGE_WEIGHT: f32 = 0.5;
-/// Weight, in a message of several parts, of how far it is about a tool's server, a z-score over the servers. On the same
-/// tasks it lifts R@10 from .69 to .70 and complete@10 from .39 to .42. Messages of one part gain nothing, and R@1 in 293
+/// Weight, in a message of several parts, of the match with a tool's server, a z-score over the servers. On the same tasks
+/// it raises R@10 from .69 to .70 and complete@10 from .39 to .42. Messages of one part gain nothing, and R@1 in 293
 /// servers would be .007 lower.
 pub const SERVER_WEIGHT: f32 = 0.1;
-/// Places that are ranked for coverage.
+/// Positions that are ranked for coverage.
 const COVERED: usize = 20;
-/// Candidates to ask the index for, for the whole message and per kind of evidence. With 50 macro R@5 is .003 lower.
+/// Candidates to request from the index for the whole message, per kind of evidence. With 50, macro R@5 is .003 lower.
 pub const CANDIDATES_PER_LIST: usize = 100;
-/// Candidates to ask the index for, for each sentence and per kind of evidence. More than 30 gain nothing.
+/// Candidates to request from the index for each sentence, per kind of evidence. More than 30 gain nothing.
 pub const SENTENCE_CANDIDATES_PER_LIST: usize = 30;
 
 /// Slope of the readable score, per standard deviation.
 pub const SCORE_SLOPE: f32 = 1.35;
-/// The fused score at which every second candidate is the wanted tool.
+/// The fused score at which half of the candidates are the right tool.
 pub const SCORE_MIDDLE: f32 = 4.05;
 
-/// The weights of a fusion, each between 0 and 1.
+/// The weights of the fusion, each between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FusionParameters {
     pub dense_weight: f32,
@@ -63,17 +62,17 @@ impl Default for FusionParameters {
     }
 }
 
-/// A candidate with its place in the ranking.
+/// A candidate with its scores.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Ranked<K> {
     pub key: K,
-    /// Weighted sum of z-scores: 0 is the average candidate, the best is usually between 2 and 5.
+    /// Weighted sum of z-scores: 0 is the average candidate; the best is usually between 2 and 5.
     pub fused: f32,
-    /// Best raw cosine over the texts, where there is one.
+    /// Best raw cosine over the texts, if any.
     pub dense: Option<f32>,
     /// Best raw BM25 score over the texts.
     pub lexical: f32,
-    /// Raw cosine with the whole message alone, where there is one.
+    /// Raw cosine with the whole message alone, if any.
     pub dense_alone: Option<f32>,
     /// Raw BM25 score of the whole message alone.
     pub lexical_alone: f32,
@@ -82,35 +81,35 @@ pub struct Ranked<K> {
 }
 
 impl<K> Ranked<K> {
-    /// `fused` as a number between 0 and 1 for people to read, see [`readable_score`].
+    /// `fused` as a readable number between 0 and 1, see [`readable_score`].
     pub fn score(&self) -> f32 {
         readable_score(self.fused)
     }
 }
 
-/// Maps a fused score to a number between 0 and 1, keeping the order: the share of the candidates with such a score that
-/// were the wanted tool, as a logistic curve fitted to 4,289 messages in catalogues of 20 to 1,898 tools. 0.5 is
-/// therefore a strong match, and ranks far below the first are near 0.
+/// Maps a fused score to a number between 0 and 1, keeping the order. It is the probability that a candidate with such a
+/// score is the right tool: a logistic curve, fitted to 4,289 messages in catalogues of 20 to 1,898 tools. So 0.5 is a
+/// strong match, and low ranks are near 0.
 pub fn readable_score(fused: f32) -> f32 {
     (1.0 + (SCORE_SLOPE * (SCORE_MIDDLE - fused)).exp()).recip()
 }
 
-/// What is known of the candidates of one message, by key. At most 32 texts.
+/// The evidence for the candidates of one message, by key. At most 32 texts.
 #[derive(Debug, Clone)]
 pub struct Candidates<K> {
     texts: usize,
     parts: Parts,
     rows: HashMap<K, usize>,
     keys: Vec<K>,
-    /// Row-major, a candidate's texts beside each other.
+    /// Row-major: one row per candidate, one column per text.
     dense: Vec<Option<f32>>,
     lexical: Vec<f32>,
-    /// What is known of each candidate whatever the text.
+    /// Per candidate, evidence that does not depend on the text.
     prior: Vec<f32>,
 }
 
 impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
-    /// For `texts` searched texts, the first of which is the whole message and the others what `parts` says.
+    /// For `texts` search texts: the first is the whole message, `parts` says what the others are.
     pub fn new(texts: usize, parts: Parts) -> Self {
         let texts = texts.max(1);
         Self { texts, parts, rows: HashMap::new(), keys: Vec::new(), dense: Vec::new(), lexical: Vec::new(), prior: Vec::new() }
@@ -124,8 +123,8 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         self.keys.is_empty()
     }
 
-    /// Notes a cosine (-1 to 1); of several for one tool and text the best stays. A number that is not finite and a text
-    /// beyond the last are ignored.
+    /// Adds a cosine (-1 to 1); the best one per tool and text counts. Non-finite numbers and texts out of range are
+    /// ignored.
     pub fn add_dense(&mut self, text: usize, key: K, cosine: f32) {
         if text >= self.texts || !cosine.is_finite() {
             return;
@@ -135,7 +134,7 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         *cell = Some(cell.map_or(cosine, |known| known.max(cosine)));
     }
 
-    /// Notes a BM25 score (0 or more), under the same conditions.
+    /// Adds a BM25 score (0 or more), under the same conditions.
     pub fn add_lexical(&mut self, text: usize, key: K, score: f32) {
         if text >= self.texts || !score.is_finite() {
             return;
@@ -145,15 +144,14 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         *cell = cell.max(score);
     }
 
-    /// Notes how far the message is about what a candidate belongs to, its server: a z-score. Of keys that are no
-    /// candidates nothing is noted.
+    /// Sets the match of the message with a candidate's server, as a z-score. Keys that are no candidates are ignored.
     pub fn set_prior(&mut self, prior_of: impl Fn(K) -> f32) {
         for (prior, key) in self.prior.iter_mut().zip(&self.keys) {
             *prior = Some(prior_of(*key)).filter(|prior| prior.is_finite()).unwrap_or(0.0);
         }
     }
 
-    /// The pairs of text and key for which no cosine has been noted yet.
+    /// The pairs of text and key without a cosine.
     pub fn missing_dense(&self) -> impl Iterator<Item = (usize, K)> {
         let texts = self.texts;
         self.dense.iter().enumerate().filter(|(_, cosine)| cosine.is_none()).map(move |(at, _)| (at % texts, self.keys[at / texts]))
@@ -174,13 +172,12 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
         }
     }
 
-    /// All candidates, best first; equal scores in the order of their keys, so the result does not depend on the order
-    /// in which the evidence came in.
+    /// All candidates, best first. Ties are ordered by key, so the result does not depend on the order of insertion.
     ///
-    /// A candidate without a cosine (its tool is not embedded yet) is given its lexical z-score in the place of the
-    /// dense one. Without any cosine at all the ranking is the lexical one.
+    /// A candidate without a cosine (its tool is not embedded yet) uses its lexical z-score instead. Without any cosine,
+    /// the ranking is lexical.
     pub fn fuse(&self, parameters: &FusionParameters) -> Vec<Ranked<K>> {
-        // Sums of floats depend on the order of the summands; the keys give one that does not depend on the caller.
+        // Floating-point sums depend on the order of the summands, so rows are ordered by key.
         let mut rows: Vec<usize> = (0..self.keys.len()).collect();
         rows.sort_unstable_by_key(|&row| self.keys[row]);
         let scores: Vec<Vec<f32>> = (0..self.texts).map(|text| self.scores(text, &rows, parameters.dense_weight)).collect();
@@ -232,7 +229,7 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
     }
 }
 
-/// For each candidate the texts that it is the best for, a bit each. `rows` is in the order that decides between equals.
+/// Per candidate, a bit for each text for which it is the best. `rows` is in tie-breaking order.
 fn leads(rows: &[usize], scores: &[Vec<f32>]) -> Vec<u32> {
     let mut leads = vec![0; rows.len()];
     for (text, of_text) in (0..u32::BITS).zip(scores) {
@@ -244,9 +241,9 @@ fn leads(rows: &[usize], scores: &[Vec<f32>]) -> Vec<u32> {
     leads
 }
 
-/// Ranks for coverage: each place goes to the candidate that adds most, for itself and for the sentence or clause that it
-/// fits best, which then asks for less. (Greedy, as maximal marginal relevance is: Carbonell and Goldstein 1998.) `rows` is
-/// sorted by `fused` and stays so; `fused` becomes the weighted mean of both.
+/// Ranks for coverage: each position goes to the candidate with the largest gain, by itself and for the part of the message
+/// that it matches best. The weight of that part then drops. (Greedy, like maximal marginal relevance: Carbonell and
+/// Goldstein 1998.) `rows` is sorted by `fused` and stays so; `fused` becomes the weighted mean of both.
 fn cover(rows: &mut [usize], fused: &mut [f32], parts: &[Vec<f32>], weight: f32) {
     let mut asks = vec![weight; parts.len()];
     let best = |row: usize, asks: &[f32]| {
@@ -270,15 +267,15 @@ fn cover(rows: &mut [usize], fused: &mut [f32], parts: &[Vec<f32>], weight: f32)
     rows[covered..].sort_by(|&one, &other| fused[other].total_cmp(&fused[one]));
 }
 
-/// What a tool gains whose server is in use, in standard deviations: enough where tools are as good as equal.
+/// Bonus for tools of servers that are in use, in standard deviations: enough to break near ties.
 pub const PREFERENCE: f32 = 0.05;
 
-/// The same for a message that leans on the turns before it, which is more often about the server that the chat called.
-/// (24 chats of ten turns over 1,087 tools: .05 changes the definitions in 56 turns, .25 in 52, .45 in 50; a tool that serves is
-/// offered equally often. In longer chats more than .25 costs some of that.)
+/// The same for a message that depends on earlier turns, which is more often about the server that the chat called. (24
+/// chats of ten turns over 1,087 tools: .05 changes the definitions in 56 turns, .25 in 52, .45 in 50; a suitable tool is
+/// offered equally often. In longer chats, more than .25 costs some of that.)
 pub const PREFERENCE_IN_CONTEXT: f32 = 0.25;
 
-/// Lets ranked candidates go before others that are about as good: `preference` is added to their scores.
+/// Adds `preference` to the scores of preferred candidates, which moves them ahead of near ties.
 pub fn prefer<K: Copy + Ord>(ranked: &mut [Ranked<K>], preference: f32, is_preferred: impl Fn(K) -> bool) {
     for candidate in ranked.iter_mut() {
         if is_preferred(candidate.key) {
@@ -288,12 +285,12 @@ pub fn prefer<K: Copy + Ord>(ranked: &mut [Ranked<K>], preference: f32, is_prefe
     sort(ranked);
 }
 
-/// Best first; equal scores in the order of their keys.
+/// Best first; ties are ordered by key.
 pub(super) fn sort<K: Copy + Ord>(ranked: &mut [Ranked<K>]) {
     ranked.sort_unstable_by(|a, b| b.fused.total_cmp(&a.fused).then(a.key.cmp(&b.key)));
 }
 
-/// The z-scores of some values; all 0 where they are equal.
+/// The z-scores of some values; all 0 if they are equal.
 pub fn z_scores(values: &[f32]) -> Vec<f32> {
     let scale = Scale::of(values.iter().copied());
     values.iter().map(|&value| scale.z(value)).collect()

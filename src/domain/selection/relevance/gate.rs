@@ -1,26 +1,25 @@
-//! Does this message need a tool at all?
+//! Decides whether a message needs a tool at all.
 //!
-//! A fused score cannot say: normalised over the candidates it always has a winner. The gate looks at absolute
-//! evidence instead, and at what kind of message it is, which two short lists of examples teach it (see
-//! [`super::examples`]):
+//! A fused score can't decide that: normalised over the candidates, it always has a winner. The gate uses absolute evidence
+//! instead, and the kind of message, learnt from two short lists of examples (see [`super::examples`]):
 //!
-//! - **direction**: where the message's vector lies between the mean of the no-tool examples (-1) and that of the tool
-//!   examples (+1), a nearest-centroid classifier. It is computed from the examples' vectors, whatever the model.
-//! - **dense**: the best cosine to a tool, in standard deviations above the cosines between unrelated examples.
+//! - **direction**: the position of the message's vector between the mean of the no-tool examples (-1) and that of the tool
+//!   examples (+1): a nearest-centroid classifier. It is computed from the examples' vectors, for any model.
+//! - **dense**: the best cosine with a tool, in standard deviations above the cosines between unrelated examples.
 //! - **lexical**: the best BM25 score over the largest possible idf, roughly the number of rare words in common.
-//! - **wording**: naive Bayes log-odds of the message's words (function words count here: "explain what …"), divided
-//!   by the root of the message's length.
-//! - **reference**: whether the message names a file, a path, an address or a handle: 14 % of the messages that need a
-//!   tool do, and none of those that need none.
-//! - **tools**: the logarithm of their number, because the best of many is higher by chance.
+//! - **wording**: naive Bayes log-odds of the message's words (function words count here: "explain what …"), divided by the
+//!   square root of the message's length.
+//! - **reference**: whether the message contains a file name, a path, an address or a handle: 14 % of the messages that
+//!   need a tool do, and none of the others.
+//! - **tools**: the logarithm of the number of tools, because the best of many is higher by chance.
 //!
-//! The weights are a logistic regression (**reference**: set by hand) over 22 catalogues of 19 to 2,989 tools drawn from
-//! real servers, messages that need a tool against messages that need none; the examples are others. Keeping 98 % of the
-//! messages that need a tool, the gate silences 83 % of those that need none (67 % of the hard ones, which talk about
-//! what tools deal with), where the best cosine alone silences 49 % (32 %). Without vectors it is 49 % (40 %).
+//! The weights are a logistic regression (**reference**: set by hand) over 22 catalogues of 19 to 2,989 tools from real
+//! servers; the training messages differ from the examples. While it keeps 98 % of the messages that need a tool, the gate
+//! stops 83 % of those that need none. Of the hard ones, which mention topics of tools, it stops 67 %. The best cosine
+//! alone stops 49 % and 32 %; the gate without vectors 49 % and 40 %.
 //!
-//! Known limits: a request in a half-sentence behind one that needs no tool ("write a poem and print it") is missed, and
-//! so is small talk that happens to resemble a tool of a small catalogue.
+//! Known limits: it misses a short request after a part that needs no tool ("write a poem and print it"), and small talk
+//! that happens to resemble a tool of a small catalogue.
 
 use std::collections::HashMap;
 
@@ -32,7 +31,7 @@ use super::gate_head::{GateHead, Signals};
 use super::turn::TurnEvidence;
 use super::turn_head::{Turn, TurnHead, TurnSignals};
 
-/// Logistic regression weights with vectors, see the module's documentation.
+/// Logistic regression weights with vectors; see the module documentation.
 pub const DENSE_WEIGHTS: GateWeights =
     GateWeights { bias: -2.55, direction: 2.25, dense: 1.23, lexical: 0.5, wording: 0.98, tools: -0.58, reference: 2.5, threshold: -1.75 };
 
@@ -40,15 +39,15 @@ pub const DENSE_WEIGHTS: GateWeights =
 pub const LEXICAL_WEIGHTS: GateWeights =
     GateWeights { bias: -1.43, direction: 0.0, dense: 0.0, lexical: 2.05, wording: 1.47, tools: -0.27, reference: 2.5, threshold: -2.1 };
 
-/// How far the threshold is lowered for a message with letters beyond ASCII. The built-in model and the examples are
-/// mostly English: at the common threshold 93 % of such messages that need a tool are kept, with this 98 %.
+/// How far the threshold is lowered for a message with non-ASCII letters. The built-in model and the examples are mostly
+/// English: at the common threshold, 93 % of such messages that need a tool are kept, with this 98 %.
 pub const FOREIGN_ALLOWANCE: f32 = 2.0;
 
-/// How far a message that leans on earlier turns may lie below the threshold alone, in log-odds, where it lies above it with
-/// them and no head was trained for the model.
+/// A message that depends on earlier turns may lie this far below the threshold by itself, in log-odds, if it lies above
+/// the threshold in context. Only for models without a trained head.
 pub const CONTEXT_ALLOWANCE: f32 = 4.0;
 
-/// Weights of one way to judge. A message needs a tool if the weighted sum is at least `threshold`.
+/// Weights of one classifier. A message needs a tool if the weighted sum is at least `threshold`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GateWeights {
     pub bias: f32,
@@ -61,7 +60,7 @@ pub struct GateWeights {
     pub threshold: f32,
 }
 
-/// Weights for both ways.
+/// Weights of both classifiers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GateParameters {
     pub foreign_allowance: f32,
@@ -75,55 +74,56 @@ impl Default for GateParameters {
     }
 }
 
-/// What is known of one message.
+/// The evidence about one message.
 #[derive(Debug, Clone, Copy)]
 pub struct GateEvidence<'a> {
     /// The whole message.
     pub message: &'a str,
-    /// Its unit vector, of the model that the gate was taught with.
+    /// Its unit vector, from the model that the gate was taught with.
     pub vector: Option<&'a [f32]>,
-    /// The best raw cosine of any candidate over all searched texts.
+    /// The best raw cosine of any candidate over all search texts.
     pub best_dense: Option<f32>,
     /// The five best raw cosines of candidates, descending; fewer if there are fewer.
     pub best_five: &'a [f32],
-    /// The share of the five first candidates that are of the first one's server.
+    /// The share of the five best candidates on the same server as the first.
     pub agreement: f32,
-    /// The best raw BM25 score of any candidate over all searched texts; 0 without a match.
+    /// The best raw BM25 score of any candidate over all search texts; 0 without a match.
     pub best_lexical: f32,
-    /// How many tools were searched.
+    /// The number of searched tools.
     pub tools: usize,
 }
 
-/// The gate's answer.
+/// The gate's decision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Verdict {
     pub needs_tool: bool,
-    /// How far the evidence lies above the threshold (below it when negative), in log-odds.
+    /// Distance of the evidence from the threshold, in log-odds; negative below it.
     pub margin: f32,
 }
 
-/// Of a message of nothing but courtesy, which a list knows.
+/// For a purely polite message, detected by a list.
 const COURTEOUS: Verdict = Verdict { needs_tool: false, margin: -10.0 };
 
-/// Judges messages. Made once; [`Gate::teach`] adds the embedding model's part when its vectors are there.
+/// Judges messages. Created once; [`Gate::teach`] adds the model-specific part when the vectors of the examples are
+/// available.
 #[derive(Debug, Clone)]
 pub struct Gate {
     parameters: GateParameters,
-    /// Log-odds of a word for needing a tool.
+    /// Log-odds that a word indicates the need for a tool.
     words: HashMap<String, f32>,
     model: Option<ModelPart>,
-    /// Goes before everything else when the message has a vector.
+    /// Takes precedence if the message has a vector.
     head: Option<GateHead>,
-    /// The same for a message that leans on the turns before it.
+    /// The same for a message that depends on earlier turns.
     turn_head: Option<TurnHead>,
 }
 
-/// What the examples' vectors say about a model.
+/// Model-specific statistics of the examples' vectors.
 #[derive(Debug, Clone)]
 struct ModelPart {
-    /// Mean of the tool examples less mean of the others, scaled so that the two lie 2 apart along it.
+    /// Mean of the tool examples minus mean of the others, scaled so that the two are 2 apart along it.
     direction: Vec<f32>,
-    /// Where half way between the two means lies along `direction`.
+    /// The midpoint between the two means, along `direction`.
     middle: f32,
     /// Mean of the cosines between examples of different lists.
     background: f32,
@@ -136,29 +136,29 @@ impl Gate {
         Self { parameters, words: word_odds(), model: None, head: None, turn_head: None }
     }
 
-    /// A gate for the vectors of a model: with the trained head if there is one for it, else to be taught.
+    /// A gate for a model's vectors: with a trained head if the model has one, otherwise [`Gate::teach`] is needed.
     pub fn for_model(model: &str) -> Self {
         Self { head: GateHead::of(model), turn_head: TurnHead::of(model), ..Self::default() }
     }
 
-    /// Whether [`Gate::teach`] would change anything.
+    /// Whether [`Gate::teach`] would have an effect.
     pub fn wants_examples(&self) -> bool {
         self.head.is_none()
     }
 
-    /// The texts whose vectors [`Gate::teach`] wants, in this order: tool examples, then no-tool examples.
+    /// The texts whose vectors [`Gate::teach`] needs, in order: tool examples, then no-tool examples.
     pub fn example_texts() -> impl Iterator<Item = &'static str> {
         TOOL_EXAMPLES.iter().chain(NO_TOOL_EXAMPLES).copied()
     }
 
-    /// Learns the embedding model's part from the unit vectors of [`Gate::example_texts`], in that order. Returns
-    /// false, and leaves the gate lexical, if they are not as many or not all equally long.
+    /// Learns the model-specific part from the unit vectors of [`Gate::example_texts`], in that order. Returns false, and
+    /// leaves the gate lexical, if their number or lengths are wrong.
     pub fn teach(&mut self, vectors: &[impl AsRef<[f32]>]) -> bool {
         self.model = ModelPart::of(vectors);
         self.model.is_some()
     }
 
-    /// Judges a message. Without a vector, or before [`Gate::teach`], or before any tool is embedded, by words alone.
+    /// Judges a message. Lexical only without a vector, before [`Gate::teach`], and before any tool is embedded.
     pub fn judge(&self, evidence: &GateEvidence<'_>) -> Verdict {
         if evidence.tools == 0 {
             return Verdict { needs_tool: false, margin: f32::NEG_INFINITY };
@@ -169,7 +169,7 @@ impl Gate {
         self.weigh(evidence)
     }
 
-    /// Judges a message that leans on the turns before it: in its context, by what kind of turn it is.
+    /// Judges a message that depends on earlier turns, in its context and by its kind.
     pub fn judge_turn(&self, evidence: &TurnEvidence<'_>) -> Verdict {
         let (alone, in_context) = (&evidence.alone, &evidence.in_context);
         if alone.tools == 0 {
@@ -203,7 +203,7 @@ impl Gate {
         Verdict { needs_tool: by_itself.needs_tool || is_near, margin }
     }
 
-    /// What the head for turns goes by, beside the vectors: for training it.
+    /// The features of the turn head besides the vectors, for training.
     pub fn turn_signals(&self, evidence: &TurnEvidence<'_>) -> [serde_json::Value; 3] {
         let (alone, in_context) = (&evidence.alone, &evidence.in_context);
         let turn = TurnSignals::new(evidence.left_open, alone.message, self.weigh(alone).margin, self.weigh(in_context).margin);
@@ -236,12 +236,12 @@ impl Gate {
             + weights.tools * tools.ln()
             + if names_resource(evidence.message) { weights.reference } else { 0.0 };
         let threshold = weights.threshold - if is_foreign(evidence.message) { self.parameters.foreign_allowance } else { 0.0 };
-        // Without vectors a message that shares no word with any tool has nothing to be found by.
+        // Without vectors, a message without any word of a tool has nothing to match.
         let needs_tool = sum >= threshold && (seen.is_some() || lexical > 0.0);
         Verdict { needs_tool, margin: sum - threshold }
     }
 
-    /// What the trained head goes by.
+    /// The features of the trained head.
     pub fn signals(&self, evidence: &GateEvidence<'_>) -> Signals {
         let tools = evidence.tools.max(1) as f32;
         let five = evidence.best_five;
@@ -317,7 +317,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Naive Bayes over the presence of words, half a count of smoothing in each class.
+/// Naive Bayes over the presence of words, with half a count of smoothing per class.
 fn word_odds() -> HashMap<String, f32> {
     let mut counts: HashMap<String, [f32; 2]> = HashMap::new();
     for (class, examples) in [TOOL_EXAMPLES, NO_TOOL_EXAMPLES].into_iter().enumerate() {
@@ -338,7 +338,7 @@ fn is_foreign(message: &str) -> bool {
     message.chars().any(|character| !character.is_ascii() && character.is_alphabetic())
 }
 
-/// Whether the head's model knows the script: most letters are Latin ones. What it can't read it must not hold back.
+/// Whether the head's model knows the script: most letters are Latin. Otherwise the head must not suppress the message.
 fn is_readable(message: &str) -> bool {
     let letters = || message.chars().filter(|character| character.is_alphabetic());
     let latin = letters().filter(|letter| u32::from(*letter) < 0x0250).count();
@@ -364,7 +364,7 @@ fn names_resource(message: &str) -> bool {
     })
 }
 
-/// Words of a message, lowercase, each once, at most the first [`WORDS_READ`].
+/// The distinct words of a message in lower case, among the first [`WORDS_READ`].
 fn distinct_words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = text.unicode_words().take(WORDS_READ).map(str::to_lowercase).collect();
     words.sort_unstable();
@@ -372,5 +372,5 @@ fn distinct_words(text: &str) -> Vec<String> {
     words
 }
 
-/// Enough to see what kind of message it is; keeps a pasted book cheap.
+/// Enough to recognise the kind of message, and cheap for a pasted book.
 const WORDS_READ: usize = 200;

@@ -1,8 +1,8 @@
-//! The gate's trained half, for the built-in model.
+//! The gate's trained head for the built-in model.
 //!
-//! A logistic regression on what is known of a message ([`Signals`]) and on the message's vector, fitted by
-//! `assets/training/gate.py` and kept as data beside the weights (`assets/gate.json`). It belongs to one model: the vectors of
-//! another mean something else, and the gate then goes by its examples.
+//! A logistic regression over features of a message ([`Signals`]) and its vector, fitted by `assets/training/gate.py` and
+//! stored next to the model's weights (`assets/gate.json`). It belongs to one model, because vectors of other models mean
+//! something else; for these the gate uses its examples.
 
 use serde::Deserialize;
 
@@ -10,23 +10,23 @@ use super::gate::GateEvidence;
 
 static BUILT_IN: &str = include_str!("../../../../assets/gate.json");
 
-/// Weights and threshold, as the training wrote them.
+/// Weights and threshold, as written by the training.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateHead {
     /// The id of the model that it was fitted for.
     pub model: String,
-    /// How it was made and what it gave, for people.
+    /// How it was made and its results, for people.
     pub made: String,
     bias: f32,
     weights: Signals,
-    /// One weight for each value of the message's vector.
+    /// One weight per value of the message's vector.
     direction: Vec<f32>,
     /// Messages below it need no tool.
     threshold: f32,
 }
 
-/// What the head goes by, besides the vector; as data, the weights of the same.
+/// The features besides the vector; in the data file, their weights.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signals {
@@ -44,11 +44,11 @@ pub struct Signals {
     pub tools: f32,
     /// 1 if the message names a file, a path, an address or a handle.
     pub reference: f32,
-    /// The share of the five first candidates that are of the first one's server.
+    /// The share of the five best candidates on the same server as the first.
     pub agreement: f32,
-    /// Logarithm of the message's words, and one.
+    /// Logarithm of one plus the number of words.
     pub length: f32,
-    /// 1 if the message has letters beyond ASCII.
+    /// 1 if the message has non-ASCII letters.
     pub foreign: f32,
 }
 
@@ -61,13 +61,13 @@ impl Signals {
 }
 
 impl GateHead {
-    /// The head for a model, if it is the one that the head was fitted for.
+    /// The head for a model, if it was fitted for that model.
     pub fn of(model: &str) -> Option<Self> {
         let head: Self = serde_json::from_str(BUILT_IN).ok()?;
         (head.model == model).then_some(head)
     }
 
-    /// How far the evidence lies above the threshold, in log-odds; nothing without a vector and cosines.
+    /// Distance from the threshold, in log-odds; `None` without a vector and cosines.
     pub(super) fn margin(&self, evidence: &GateEvidence<'_>, signals: &Signals) -> Option<f32> {
         let vector = evidence.vector.filter(|vector| vector.len() == self.direction.len())?;
         evidence.best_dense?;

@@ -1,28 +1,28 @@
 //! The lexical half: tools and messages as sparse vectors whose dot product is a multi-field BM25.
 //!
-//! The formula is BM25F (Robertson and Zaragoza 2009, "The Probabilistic Relevance Framework: BM25 and Beyond",
-//! section 3.6): a term's frequencies in the fields are weighted, divided by each field's own length factor, added,
-//! and only then saturated. It falls apart into three factors, and each is made where it is known:
+//! The formula is BM25F (Robertson and Zaragoza 2009, "The Probabilistic Relevance Framework: BM25 and Beyond", section
+//! 3.6). A term's frequencies in the fields are weighted, divided by each field's own length factor, added, and only then
+//! saturated. It splits into three factors, each computed where its inputs are known:
 //!
 //! - here, for a tool: `tf · (k1 + 1) / (tf + k1)` with `tf = Σ_field weight · count / (1 - b + b · length / average)`;
-//! - here, for a message: how often the term occurs in it;
+//! - here, for a message: the frequency of the term;
 //! - in the index: `idf = ln(1 + (N - n + 0.5) / (n + 0.5))` over its N points (Qdrant's `Modifier::Idf`).
 //!
-//! A vector is made tool by tool, so the average field lengths are constants and not those of the catalogue at hand.
-//! That costs nothing that can be measured: with each set's own averages the mean R@5 of eight sets is .707 against
-//! .711, that of the four real ones .791 against .789.
+//! Vectors are computed tool by tool, so the average field lengths are constants instead of those of the catalogue. The
+//! cost is not measurable: with each set's own averages, the mean R@5 of eight sets is .707 against .711, that of the four
+//! real ones .791 against .789.
 
 use super::synonyms::Synonyms;
 use crate::domain::catalog::texts::ToolText;
 use crate::domain::catalog::texts::vocabulary::Vocabulary;
 use crate::domain::text::analysis::Analyzer;
 
-/// What a synonym of a message's word weighs, where the word itself weighs 1.
+/// Weight of a synonym; the word itself has 1.
 pub const SYNONYM_WEIGHT: f32 = 0.3;
-/// What the word weighs that a misspelt one was probably meant to be.
+/// Weight of the probable correction of a misspelt word.
 pub const CORRECTION_WEIGHT: f32 = 0.7;
 
-/// Term weights, sorted by term, each term once; `indices` and `values` are equally long.
+/// Term weights, sorted by term, without duplicates; `indices` and `values` have the same length.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SparseVector {
     pub indices: Vec<u32>,
@@ -34,7 +34,7 @@ impl SparseVector {
         self.indices.is_empty()
     }
 
-    /// The dot product over the common terms, without any IDF.
+    /// The dot product over common terms, without IDF.
     pub fn dot(&self, other: &Self) -> f32 {
         let (mut left, mut right, mut sum) = (0, 0, 0.0);
         while let (Some(a), Some(b)) = (self.indices.get(left), other.indices.get(right)) {
@@ -51,7 +51,7 @@ impl SparseVector {
         sum
     }
 
-    /// Adds up equal terms; `terms` in any order.
+    /// Sums the weights of equal terms; `terms` may be in any order.
     fn from_unsorted(mut terms: Vec<(u32, f32)>) -> Self {
         terms.sort_unstable_by_key(|&(term, _)| term);
         let mut vector = Self { indices: Vec::with_capacity(terms.len()), values: Vec::with_capacity(terms.len()) };
@@ -68,7 +68,7 @@ impl SparseVector {
     }
 }
 
-/// How much one field of a tool counts, and how long it is on average.
+/// Weight and average length of one field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FieldParameters {
     pub weight: f32,
@@ -78,21 +78,22 @@ pub struct FieldParameters {
 
 /// BM25F's constants.
 ///
-/// The weights were chosen on the project's retrieval sets (mean R@5 .696 with equal ones, .709 with these); `k1` and
-/// `b` are Robertson and Zaragoza's usual ones and hardly matter there, nor do the average lengths within a factor of 2.
+/// The weights were tuned on the project's retrieval sets (mean R@5 .696 with equal ones, .709 with these). `k1` and `b`
+/// are the usual values of Robertson and Zaragoza; they hardly matter there, nor do the average lengths within a factor of
+/// 2.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LexicalParameters {
     /// Where a term's frequency saturates.
     pub k1: f32,
-    /// How much a field's length counts, 0 to 1.
+    /// Influence of a field's length, 0 to 1.
     pub b: f32,
     pub name: FieldParameters,
-    /// The description, with the title when there is one.
+    /// The description, and the title if there is one.
     pub description: FieldParameters,
     pub server: FieldParameters,
     /// Names and descriptions of the parameters together.
     pub parameters: FieldParameters,
-    /// What an admin says that the tool is found by: as good as its name. Few tools have any, so nothing was measured.
+    /// Synonyms from an admin: as important as the name. Few tools have any, so nothing was measured.
     pub synonyms: FieldParameters,
 }
 
@@ -110,7 +111,7 @@ impl Default for LexicalParameters {
     }
 }
 
-/// Makes the sparse vectors of tools and of messages, which must come from the same model.
+/// Builds the sparse vectors of tools and messages. Both must come from the same model.
 #[derive(Default)]
 pub struct LexicalModel {
     analyzer: Analyzer,
@@ -123,7 +124,7 @@ impl LexicalModel {
         Self { analyzer, parameters, takes_words_as_they_are: false }
     }
 
-    /// The same without looking for what a misspelt word was meant to be.
+    /// The same without spelling correction.
     #[must_use]
     pub fn without_corrections(self) -> Self {
         Self { takes_words_as_they_are: true, ..self }
@@ -146,15 +147,15 @@ impl LexicalModel {
         vector
     }
 
-    /// A message's vector: how often each term occurs. Empty if it has only stop words and signs.
+    /// A message's vector: term frequencies. Empty if it has only stop words and symbols.
     pub fn query_vector(&self, text: &str) -> SparseVector {
         let mut terms = Vec::with_capacity(text.len() / BYTES_PER_TERM);
         self.analyzer.for_each_term(text, |term| terms.push((term, 1.0)));
         SparseVector::from_unsorted(terms)
     }
 
-    /// A message's vector with what its words may also mean: their synonyms, and for words that no tool has the nearest
-    /// one that some tool has. What the message says itself keeps its weight.
+    /// A message's vector, expanded with synonyms and, for words that no tool contains, with spelling corrections. The
+    /// message's own words keep their weight.
     pub fn expanded_query_vector(&self, text: &str, synonyms: &Synonyms, vocabulary: &Vocabulary) -> SparseVector {
         let mut terms = Vec::with_capacity(text.len() / BYTES_PER_TERM);
         let mut meant: Vec<(u32, f32)> = Vec::new();
@@ -168,14 +169,14 @@ impl LexicalModel {
         let mut said: Vec<u32> = terms.iter().map(|&(term, _)| term).collect();
         said.sort_unstable();
         meant.retain(|(term, _)| said.binary_search(term).is_err());
-        // Each once, by its larger weight.
+        // Without duplicates; the larger weight wins.
         meant.sort_unstable_by(|one, other| one.0.cmp(&other.0).then(other.1.total_cmp(&one.1)));
         meant.dedup_by_key(|(term, _)| *term);
         terms.append(&mut meant);
         SparseVector::from_unsorted(terms)
     }
 
-    /// Turns text into terms the way that tools' texts are.
+    /// The analyzer, which treats messages and tools' texts alike.
     pub fn analyzer(&self) -> &Analyzer {
         &self.analyzer
     }
@@ -195,5 +196,5 @@ impl LexicalModel {
     }
 }
 
-/// A guess, for the first allocation only.
+/// An estimate, only for the first allocation.
 const BYTES_PER_TERM: usize = 6;

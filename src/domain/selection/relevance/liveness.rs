@@ -1,17 +1,17 @@
-//! Tools that can be run go before tools of a server that does not answer.
+//! Ranks tools of available servers ahead of those of unavailable ones.
 
 use std::collections::HashMap;
 
 use super::fusion::{Ranked, sort};
 
-/// What a tool loses whose server does not answer, in standard deviations: enough for tools that fit about as well to go before
-/// it, and too little to hide the only one that fits.
+/// Penalty for a tool whose server is down, in standard deviations: enough to move it behind about equally good tools, too
+/// little to hide the only match.
 pub const DOWN: f32 = 0.5;
 
-/// Ranks tools of servers that are down lower. Where one of them has a near duplicate that can be run, that one takes its place.
-/// `group` is the same for near duplicates and for no others.
+/// Lowers tools of servers that are down. An available near duplicate takes the place of such a tool. `group` is equal for
+/// near duplicates and differs for all others.
 pub fn living_first(ranked: &mut [Ranked<u32>], is_down: impl Fn(u32) -> bool, group: impl Fn(u32) -> u32) {
-    // The best of each group that is down, and its best that is not.
+    // Per group, the best unavailable tool and the best available one.
     let mut of_groups: HashMap<u32, (usize, Option<usize>)> = HashMap::new();
     for (place, candidate) in ranked.iter().enumerate() {
         if is_down(candidate.key) {

@@ -1,19 +1,19 @@
-//! From a conversation to the texts that are searched for.
+//! From a conversation to search texts.
 //!
-//! The query is the last user message. A pasted block (a log, a file, code) is left out: a sentence encoder reads only
-//! its first few hundred word pieces, and the request before or behind the paste is lost. (Measured with 60 lines of log
-//! in front of 151 messages: R@5 .596 without the log falls to .007 with it.) A message of [`SENTENCE_WORDS`] words or
-//! more is also searched sentence by sentence: one vector of several requests lies between all of them and near none
-//! (a set of such messages: R@5 .75 → .92; the 151 messages with the log unfenced: .007 → .225).
+//! The query is the last user message. Fenced blocks (a pasted log, file or code) are dropped. A sentence encoder reads
+//! only the first few hundred word pieces, so a paste would hide the request before or after it. With 60 lines of log in
+//! front of 151 messages, R@5 falls from .596 to .007. A message of [`SENTENCE_WORDS`] words or more is also searched
+//! sentence by sentence, because one vector of several requests lies between all of them and near none. (A set of such
+//! messages: R@5 .75 → .92; the 151 messages with an unfenced log: .007 → .225.)
 //!
-//! A shorter message is also searched by its clauses where it has several, so that the ranking covers what each asks for
-//! (see `fusion`).
+//! A shorter message with several clauses is also searched clause by clause, so that the ranking covers all requests (see
+//! `fusion`).
 //!
-//! Earlier turns mislead where the topic changes, so they count only for a message that can't be understood alone: one of
-//! a few words, or a short one that refers back ("close it then"). It is also searched together with the user's and the
-//! assistant's turn before it. (51 such dialogues, 1,898 tools: R@5 .43 for the last message alone, .59 with the user's
-//! turn put in front, .78 with both turns as a second text; where the topic changes .75, .58 and .67, for the rule leaves
-//! most of these alone.)
+//! Earlier turns mislead after a change of topic. So they count only for a message that can't be understood by itself: one
+//! of a few words, or a short one with a reference ("close it then"). Such a message is also searched together with the
+//! previous user and assistant turns. (51 such dialogues, 1,898 tools: R@5 .43 for the last message alone, .59 with the
+//! user's turn prepended, .78 with both turns as a second text. After a change of topic .75, .58 and .67; the rule excludes
+//! most of these.)
 
 use unicode_segmentation::UnicodeSegmentation;
 
@@ -22,26 +22,26 @@ use crate::domain::text::words::is_unspaced;
 
 /// Messages of at least this many words are also searched sentence by sentence.
 pub const SENTENCE_WORDS: usize = 25;
-/// At most so many sentences are searched for: the first half and the last half of them.
+/// Most sentences to search: the first half and the last half of these.
 pub const MAXIMUM_SENTENCES: usize = 16;
-/// At most so many clauses are searched for.
+/// Most clauses to search.
 pub const MAXIMUM_CLAUSES: usize = 6;
-/// Shorter sentences ("Hi!", "Thanks.") say nothing of a tool.
+/// Shorter sentences ("Hi!", "Thanks.") say nothing about a tool.
 pub const SHORTEST_SENTENCE_WORDS: usize = 3;
-/// Characters of a message that are searched for; of a longer one the beginning and the end, where requests stand. About
+/// Most characters of a message to search; of a longer one, the beginning and the end, where requests usually are. About
 /// what an encoder of 256 word pieces reads of prose.
 pub const MESSAGE_CHARACTERS: usize = 800;
-/// Characters that are kept of a word without any white space (encoded data, tokens).
+/// Most characters of a word without whitespace (encoded data, tokens).
 pub const WORD_CHARACTERS: usize = 120;
 
-/// A message of at most so many words is searched with the turns before it.
+/// A message of at most so many words is searched with earlier turns.
 pub const FEW_WORDS: usize = 6;
-/// One of at most so many words is, too, if it refers back.
+/// A message with a reference ("it", "that") is searched with earlier turns up to this many words.
 pub const REFERRING_WORDS: usize = 14;
-/// Characters that are searched for of each of the turns before a message.
+/// Characters of each earlier turn to search.
 pub const CONTEXT_CHARACTERS: usize = 400;
 
-/// Who said something in a conversation.
+/// The author of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     System,
@@ -50,7 +50,7 @@ pub enum Role {
     Tool,
 }
 
-/// The texts to search for: the whole message, then its sentences or clauses, or the message with what it refers to.
+/// The search texts: the whole message, then its sentences or clauses, or the message with its context.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueryPlan {
     texts: Vec<String>,
@@ -58,22 +58,22 @@ pub struct QueryPlan {
     left_open: LeftOpen,
 }
 
-/// What the texts behind the whole message are.
+/// The kind of the texts after the whole message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Parts {
     /// There are none.
     #[default]
     None,
-    /// The sentences of a long message: the best one counts beside the whole.
+    /// The sentences of a long message: the best one counts in addition to the whole.
     Sentences,
-    /// The clauses of a shorter one: the ranking shall cover them, but they say nothing of how well a tool fits the whole.
+    /// The clauses of a shorter one: the ranking should cover them, but they don't affect a tool's match with the whole.
     Clauses,
-    /// One: the message with the turns before it.
+    /// One: the message with earlier turns.
     Context,
 }
 
 impl QueryPlan {
-    /// Plans for a message as the user wrote it. No text at all for a blank one.
+    /// A plan for a message as the user wrote it. Blank messages have no texts.
     pub fn new(message: &str) -> Self {
         let whole = normalise(message);
         if whole.is_empty() {
@@ -92,7 +92,7 @@ impl QueryPlan {
         Self { texts, parts: is, left_open: LeftOpen::default() }
     }
 
-    /// Plans for the last message of the user, oldest turn first, with the turns before it where it leans on them.
+    /// A plan for the last user message, oldest turn first, with earlier turns if it depends on them.
     pub fn of_conversation(turns: &[(Role, &str)]) -> Self {
         let Some(last) = last_of(Role::User, turns) else { return Self::default() };
         let mut plan = Self::new(turns[last].1);
@@ -112,17 +112,17 @@ impl QueryPlan {
         plan
     }
 
-    /// What the texts behind the first are.
+    /// The kind of the texts after the first.
     pub fn parts(&self) -> Parts {
         self.parts
     }
 
-    /// The message with the turns before it, where it leans on them.
+    /// The message with earlier turns, if it depends on them.
     pub fn in_context(&self) -> Option<&str> {
         self.texts.get(1).filter(|_| self.parts == Parts::Context).map(String::as_str)
     }
 
-    /// What the assistant's turn before the message left open; nothing for a message that can stand alone.
+    /// What the previous assistant turn left open; nothing for a self-contained message.
     pub fn left_open(&self) -> LeftOpen {
         self.left_open
     }
@@ -132,7 +132,7 @@ impl QueryPlan {
         &self.texts
     }
 
-    /// The whole message, normalised; empty if there was nothing in it.
+    /// The whole message, normalised; empty for a blank one.
     pub fn whole(&self) -> &str {
         self.texts.first().map_or("", String::as_str)
     }
@@ -142,12 +142,12 @@ impl QueryPlan {
     }
 }
 
-/// The place of the last turn of somebody that is not blank.
+/// The position of a role's last turn that is not blank.
 fn last_of(role: Role, turns: &[(Role, &str)]) -> Option<usize> {
     turns.iter().rposition(|(of, text)| *of == role && !text.trim().is_empty())
 }
 
-/// Whether a message says too little alone.
+/// Whether a message can't be understood by itself.
 fn leans_on_context(message: &str) -> bool {
     match words(message) {
         ..=FEW_WORDS => true,
@@ -156,14 +156,14 @@ fn leans_on_context(message: &str) -> bool {
     }
 }
 
-/// English words that stand for something that was said before.
+/// English words that refer to something earlier.
 const REFERRING: [&str; 25] = [
     "it", "its", "that", "those", "this", "these", "them", "they", "he", "him", "she", "her", "there", "one", "ones", "same", "too",
     "also", "again", "instead", "then", "other", "another", "both", "else",
 ];
 
-/// A message without its pastes: fenced blocks left out (unless there is nothing else), unbroken runs shortened, the
-/// middle of a very long text left out, blank lines dropped. Line breaks stay, they separate sentences.
+/// A message without pastes: fenced blocks dropped (unless nothing else remains), unbroken runs shortened, the middle of a
+/// very long text removed, blank lines dropped. Line breaks stay, because they separate sentences.
 pub fn normalise(message: &str) -> String {
     normalise_to(message, MESSAGE_CHARACTERS)
 }
@@ -175,7 +175,7 @@ fn normalise_to(message: &str, most: usize) -> String {
 }
 
 fn without_blocks(message: &str) -> String {
-    // A fence that is never closed is none: what follows it may well be the request.
+    // An unclosed fence does not count: the text after it may be the request.
     let mut fences = message.lines().filter(|line| is_fence(line)).count() & !1;
     let mut inside = false;
     let mut prose = String::with_capacity(message.len().min(2 * MESSAGE_CHARACTERS));
@@ -196,7 +196,7 @@ fn is_fence(line: &str) -> bool {
     ["```", "~~~"].iter().any(|fence| line.strip_prefix(fence).is_some_and(|rest| !rest.contains(fence)))
 }
 
-/// Adds a line, its longest unbroken runs shortened.
+/// Appends a line with its longest unbroken runs shortened.
 fn with_line(mut text: String, line: &str) -> String {
     if !text.is_empty() && !line.is_empty() {
         text.push('\n');
@@ -211,7 +211,7 @@ fn with_line(mut text: String, line: &str) -> String {
     text
 }
 
-/// Leaves out the middle of a text that is too long.
+/// Removes the middle of a text that is too long.
 fn shorten(text: String, most: usize) -> String {
     if text.len() <= most || text.chars().count() <= most {
         return text;
@@ -222,7 +222,7 @@ fn shorten(text: String, most: usize) -> String {
     format!("{}\n{}", &text[..head], &text[tail.max(head)..])
 }
 
-/// The sentences of a normalised message, list markers removed, too short ones left out.
+/// The sentences of a normalised message, without list markers and without very short ones.
 fn sentences(message: &str) -> Vec<&str> {
     let mut sentences: Vec<&str> = message
         .lines()
@@ -236,7 +236,7 @@ fn sentences(message: &str) -> Vec<&str> {
     sentences
 }
 
-/// The clauses of a normalised message: what stands between commas, colons, dashes and words that join.
+/// The clauses of a normalised message: the parts between commas, colons, dashes and conjunctions.
 fn clauses(message: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut start, mut end) = (0, 0);
@@ -262,12 +262,12 @@ fn clauses(message: &str) -> Vec<&str> {
     found
 }
 
-/// Words that join clauses, in the languages that share our alphabet most, and dashes.
+/// Conjunctions of the most common languages with the Latin alphabet, and dashes.
 const JOINING: [&str; 16] = ["and", "then", "but", "or", "plus", "&", "-", "–", "—", "und", "dann", "et", "puis", "y", "luego", "e"];
 
 const LIST_MARKERS: [char; 6] = ['-', '*', '•', '#', '>', ' '];
 
-/// Words by white space; two characters of a script without spaces count as one.
+/// Words by whitespace; two characters of a script without spaces count as one.
 fn words(text: &str) -> usize {
     let unspaced = text.chars().filter(|&character| is_unspaced(character)).count();
     text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count() + unspaced / 2

@@ -1,23 +1,23 @@
-//! Which tools matter for a message: the ranking core.
+//! The ranking core: matches tools with a message.
 //!
-//! Pure and synchronous. The index, the embedding model and the clock are elsewhere; this module makes what goes into
-//! them and judges what comes out:
+//! Pure and synchronous. The index, the embedding model and the clock are elsewhere; this module prepares their inputs
+//! and evaluates their outputs:
 //!
 //! ```text
 //! tool     ─ dense::passages ─────────── texts to embed, one or two
 //!          └ lexical::document_vector ── sparse vector for an index with IDF
 //! server   ─ server_text::server_passage ─ the text to embed
 //!
-//! message  ─ message::QueryPlan ─ texts (whole, sentences, with the turns before it)
+//! message  ─ message::QueryPlan ─ texts (whole, sentences, with earlier turns)
 //!            each text ─ embedded, and lexical::query_vector (synonyms, vocabulary) ─ two searches in the index
 //!          ─ fusion::Candidates ── both lists by key ─ fuse ─ ranking
-//!          ─ gate::Gate ────────── does it need a tool at all (raw evidence)
-//!          ├ ambiguity ─────────── whether a language model should be asked
-//!          └ cut::cut ──────────── how many of the ranking are worth their tokens
+//!          ─ gate::Gate ────────── is any tool needed (raw evidence)
+//!          ├ ambiguity ─────────── should a language model rerank
+//!          └ cut::cut ──────────── how many tools are worth their tokens
 //! ```
 //!
-//! Every constant is a named default of a parameters struct and says what it was measured on. What use has taught
-//! (learning), pinned tools, the chat's set and policy are not here: they come after, in the services.
+//! The comment on a tuned constant says what it was measured on. Pinned tools, the chat's set and the policy are not
+//! here: the services apply them afterwards.
 
 pub mod ambiguity;
 pub mod arrange;

@@ -1,12 +1,12 @@
-//! The text of a server that is embedded: what it says of itself and what its tools are called.
+//! The passage of a server to embed: its own description and the names of its tools.
 //!
-//! A task that needs several tools is about a server before it is about a tool. Compared with such a text, the right
-//! servers stand out, and a part of that is added to the scores of their tools.
+//! A task for several tools is about a server before it is about a tool. The right servers stand out in a comparison with
+//! such a passage, and a fraction of that match is added to the scores of their tools.
 
 use super::dense::{PASSAGE_CHARACTERS, cap, join, squeeze};
 use crate::domain::text::words::split_identifier;
 
-/// Characters of what a server says of itself; the rest of the passage is left to the names of its tools.
+/// Characters of the server's own description; the rest of the passage is for its tools' names.
 pub const ABOUT_CHARACTERS: usize = 250;
 
 /// The texts of one server.
@@ -14,15 +14,15 @@ pub const ABOUT_CHARACTERS: usize = 250;
 pub struct ServerText<'a> {
     /// Name of the server as configured, for instance `google-calendar`.
     pub name: &'a str,
-    /// What the server calls itself, when it does.
+    /// The server's own title, if any.
     pub title: Option<&'a str>,
-    /// How the server says it is used, possibly Markdown of many lines.
+    /// The server's instructions, possibly Markdown of many lines.
     pub instructions: Option<&'a str>,
-    /// Names of its tools, in the catalog's order.
+    /// Names of its tools, in catalog order.
     pub tools: Vec<&'a str>,
 }
 
-/// The one text for a server: `name words: title. instructions tool words, tool words, …`.
+/// The passage of a server: `name words: title. instructions tool words, tool words, …`.
 pub fn server_passage(server: &ServerText<'_>) -> String {
     let texts = [server.title, server.instructions].into_iter().flatten().map(str::trim).filter(|text| !text.is_empty());
     let about = squeeze(&texts.collect::<Vec<_>>().join(". "), ABOUT_CHARACTERS);
@@ -69,7 +69,7 @@ mod tests {
             ..ServerText::default()
         };
         let passage = server_passage(&server);
-        // 31 words of eight characters each, with their spaces, are the most that 250 hold.
+        // At most 31 words of eight characters, with spaces, fit into 250.
         assert_eq!(passage.matches("chapter").count(), 31);
         assert!(passage.contains("chapter read page 0, read page 1,"), "{passage}");
         let length = passage.chars().count();

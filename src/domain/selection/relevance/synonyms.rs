@@ -1,8 +1,8 @@
-//! Words that mean the same, as an administrator lists them.
+//! Synonyms, as listed by an administrator.
 //!
-//! A word of a message also finds tools by the others of its group, at a part of its weight: people write "mail" where a
-//! tool says "email". Groups hold single words, few and general ones; what is particular to a tool belongs into its texts,
-//! and what is near in meaning the dense half knows.
+//! A word of a message also finds tools by the other words of its group, at a fraction of its weight: people write "mail"
+//! where a tool says "email". Groups contain few, general, single words. Words specific to a tool belong in its texts, and
+//! similar meanings are covered by the dense half.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,33 +11,33 @@ use ahash::RandomState;
 
 use crate::domain::text::analysis::Analyzer;
 
-/// Which terms stand for which others.
+/// Terms that stand for each other.
 #[derive(Default, Clone, PartialEq)]
 pub struct Synonyms {
     others: HashMap<u32, Vec<u32>, RandomState>,
 }
 
-/// Terms are numbers that tell nobody anything.
+/// Prints only the number of words, because terms are meaningless hashes.
 impl fmt::Debug for Synonyms {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} words", self.others.len())
     }
 }
 
-/// What is wrong with a group.
+/// Why a group is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SynonymProblem {
-    #[error("\"{0}\" is not one word that can be searched for")]
+    #[error("\"{0}\" is not a single searchable word")]
     NotAWord(String),
-    #[error("\"{0}\" holds fewer than two different words")]
+    #[error("\"{0}\" contains fewer than two different words")]
     TooFew(String),
 }
 
 impl Synonyms {
-    /// From groups of words, separated by white space or commas. A word may be in several groups.
+    /// Takes groups of words separated by whitespace or commas. A word may be in several groups.
     ///
     /// # Errors
-    /// [`SynonymProblem`] for a word that is none (of several parts, or a stop word), and for a group that says nothing.
+    /// [`SynonymProblem`] for an invalid word (several parts, or a stop word), and for a group without effect.
     pub fn new(analyzer: &Analyzer, groups: &[impl AsRef<str>]) -> Result<Self, SynonymProblem> {
         let mut others: HashMap<u32, Vec<u32>, RandomState> = HashMap::default();
         for group in groups {
@@ -64,7 +64,7 @@ impl Synonyms {
         Ok(Self { others })
     }
 
-    /// The terms that stand for this one, itself left out.
+    /// The synonyms of a term, without the term itself.
     pub fn of(&self, term: u32) -> &[u32] {
         self.others.get(&term).map_or(&[], Vec::as_slice)
     }

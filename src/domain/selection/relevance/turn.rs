@@ -1,33 +1,33 @@
-//! What a message is that can't be understood alone: a request that goes on, or a word of thanks.
+//! Classifies a message that can't be understood by itself: a request that continues, or a word of thanks.
 //!
-//! "and Seoul?" and "thanks!" are as short, and the turns before them are the same. What tells them apart is what kind of
-//! message the last turn is, and whether the assistant's turn before it left something open: "yes" after "Shall I send it?"
-//! needs a tool, after an answer it needs none. Words of courtesy in many languages are a list ([`super::courtesies`]); for
-//! everything else there is a head that was trained on such turns ([`super::turn_head`]).
+//! "and Seoul?" and "thanks!" are equally short and follow the same turns. They differ in the kind of message, and in
+//! whether the previous assistant turn left something open. "yes" after "Shall I send it?" needs a tool; after an answer it
+//! does not. Polite phrases in many languages are a list ([`super::courtesies`]); everything else is decided by a head
+//! trained on such turns ([`super::turn_head`]).
 
 use super::gate::GateEvidence;
 
-/// What the assistant's turn before a message left open.
+/// What the previous assistant turn left open.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeftOpen {
     /// It ended with a question.
     pub asks: bool,
-    /// It offered to do something: the answer decides whether it is done.
+    /// It offered to do something: the reply decides.
     pub offers: bool,
 }
 
-/// What is known of a message that leans on the turns before it.
+/// The evidence about a message that depends on earlier turns.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnEvidence<'a> {
     /// The message by itself.
     pub alone: GateEvidence<'a>,
-    /// The message with the turns before it.
+    /// The message with earlier turns.
     pub in_context: GateEvidence<'a>,
     pub left_open: LeftOpen,
 }
 
 impl LeftOpen {
-    /// Of the assistant's last turn.
+    /// From the assistant's last turn.
     pub fn of(assistant: &str) -> Self {
         let end = tail(assistant.trim_end(), TAIL_CHARACTERS).to_lowercase().replace('’', "'");
         if FAREWELLS.iter().any(|words| last_sentence(&end).contains(words)) {
@@ -38,16 +38,16 @@ impl LeftOpen {
         Self { asks, offers }
     }
 
-    /// Whether an assent would be one to something.
+    /// Whether there is anything to assent to.
     pub fn is_any(self) -> bool {
         self.asks || self.offers
     }
 }
 
-/// Characters at the end of a turn that are looked at: questions and offers stand there.
+/// Characters at the end of a turn that are examined: questions and offers are there.
 const TAIL_CHARACTERS: usize = 240;
 
-/// Questions that end an answer and ask nothing.
+/// Closing questions that ask nothing.
 const FAREWELLS: [&str; 8] = [
     "anything else",
     "something else",
@@ -59,7 +59,7 @@ const FAREWELLS: [&str; 8] = [
     "let me know if you need",
 ];
 
-/// Words of an offer. English, as what a model says in other languages is told by its question mark.
+/// Phrases of an offer, in English. In other languages, a question mark is the indicator.
 const OFFERS: [&str; 22] = [
     "shall i",
     "shall we",
@@ -91,7 +91,7 @@ fn tail(text: &str, characters: usize) -> &str {
     &text[start..]
 }
 
-/// What follows the last sentence's end but one.
+/// The last sentence.
 fn last_sentence(text: &str) -> &str {
     let body = text.trim_end_matches(|character: char| !character.is_alphanumeric());
     let start =

@@ -1,9 +1,10 @@
-//! The trained half of judging a message in its context, for the built-in model.
+//! The trained head that judges a message in context, for the built-in model.
 //!
-//! A logistic regression on what is known of the message alone and with the turns before it, on both vectors, and on the
-//! message's vector once more where the assistant left something open: what "yes" means depends on it. The same goes for the
-//! message's words and pairs of words, as the model was trained to tell topics and not what people do with words. Fitted by
-//! `assets/training/turns.py`, kept as data beside the weights (`assets/turn.json`). It belongs to one model, as the gate's head.
+//! A logistic regression over features of the message alone and in context, and over both vectors. If the assistant left
+//! something open, the message's vector is used again, because the meaning of "yes" depends on that. Words and word pairs
+//! are features too: the embedding model was trained to distinguish topics, not speech acts. Fitted by
+//! `assets/training/turns.py` and stored next to the model's weights (`assets/turn.json`). Like the gate's head, it belongs
+//! to one model.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -15,31 +16,31 @@ use super::turn::LeftOpen;
 
 static BUILT_IN: &str = include_str!("../../../../assets/turn.json");
 
-/// Weights and threshold, as the training wrote them.
+/// Weights and threshold, as written by the training.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurnHead {
     /// The id of the model that it was fitted for.
     pub model: String,
-    /// How it was made and what it gave, for people.
+    /// How it was made and its results, for people.
     pub made: String,
     bias: f32,
     alone: Signals,
     in_context: Signals,
     turn: TurnSignals,
-    /// The weights of words and pairs of words, alone and added where the assistant left something open.
+    /// The weights of words and word pairs: always, and additionally if the assistant left something open.
     grams: HashMap<String, [f32; 2]>,
-    /// One weight for each value of the message's vector.
+    /// One weight per value of the message's vector.
     message: Vec<f32>,
-    /// The same, added where the assistant left something open.
+    /// Additional weights if the assistant left something open.
     message_if_open: Vec<f32>,
-    /// One weight for each value of the vector of the message with the turns before it.
+    /// One weight per value of the vector of the message in context.
     context: Vec<f32>,
     /// Messages below it need no tool.
     threshold: f32,
 }
 
-/// What is known of the turns themselves; as data, the weights of the same.
+/// Features of the turns; in the data file, their weights.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurnSignals {
@@ -49,15 +50,15 @@ pub struct TurnSignals {
     pub offers: f32,
     /// 1 if the message is a question itself.
     pub question: f32,
-    /// The share of the message's words that are courtesies.
+    /// The share of the message's words in polite phrases.
     pub courtesy: f32,
-    /// The gate's margin for the message alone, within bounds.
+    /// The gate's margin for the message alone, clamped.
     pub margin_alone: f32,
-    /// The gate's margin for the message in its context, within bounds.
+    /// The gate's margin for the message in context, clamped.
     pub margin_in_context: f32,
 }
 
-/// Both sides of a message, with the vectors.
+/// A message alone and in context, with both vectors.
 pub(super) struct Turn<'a> {
     pub(super) alone: Signals,
     pub(super) in_context: Signals,
@@ -67,7 +68,7 @@ pub(super) struct Turn<'a> {
     pub(super) context: &'a [f32],
 }
 
-/// Margins are cut here, so that none drowns the rest.
+/// Margins are clamped, so that none dominates the rest.
 const LARGEST_MARGIN: f32 = 8.0;
 
 impl TurnSignals {
@@ -95,13 +96,13 @@ impl TurnSignals {
 }
 
 impl TurnHead {
-    /// The head for a model, if it is the one that the head was fitted for.
+    /// The head for a model, if it was fitted for that model.
     pub fn of(model: &str) -> Option<Self> {
         let head: Self = serde_json::from_str(BUILT_IN).ok()?;
         (head.model == model).then_some(head)
     }
 
-    /// How far the evidence lies above the threshold, in log-odds; nothing with vectors of another length.
+    /// Distance from the threshold, in log-odds; `None` for vectors of another length.
     pub(super) fn margin(&self, turn: &Turn<'_>) -> Option<f32> {
         if turn.message.len() != self.message.len() || turn.context.len() != self.context.len() {
             return None;
@@ -112,7 +113,7 @@ impl TurnHead {
         Some(self.bias + signals + message + self.words(turn.text, open) + dot(turn.context, &self.context) - self.threshold)
     }
 
-    /// What the words say: the mean of their weights, times the root of their number.
+    /// The evidence of the words: the mean of their weights, times the square root of their number.
     fn words(&self, text: &str, open: f32) -> f32 {
         let known: Vec<&[f32; 2]> = grams(text).iter().filter_map(|gram| self.grams.get(gram)).collect();
         let sum: f32 = known.iter().map(|[plain, if_open]| plain + open * if_open).sum();
@@ -120,10 +121,11 @@ impl TurnHead {
     }
 }
 
-/// Words that are looked at.
+/// Most words that are examined.
 const WORDS_READ: usize = 24;
 
-/// The words and pairs of words of a message, each once; question and exclamation marks are words, and so are `^` and `$`, its ends.
+/// The distinct words and word pairs of a message. Question and exclamation marks are words, and so are `^` and `$`, its
+/// ends.
 fn grams(text: &str) -> BTreeSet<String> {
     let text: String = text.to_lowercase().chars().filter(|character| !matches!(character, '\'' | '’')).collect();
     let mut words = vec!["^".to_owned()];

@@ -1,4 +1,4 @@
-//! One value of a JSON text, by its pointer (RFC 6901): as it was written, replaced, or taken out.
+//! Reads, replaces or removes one value of a JSON text, by pointer (RFC 6901). The rest of the text is kept.
 
 use std::borrow::Cow;
 
@@ -7,18 +7,18 @@ use serde_json::value::RawValue;
 
 use crate::domain::text::json::{items, members, quoted};
 
-/// What becomes of a value.
+/// An edit of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// JSON text that takes its place.
+    /// The replacement, as JSON text.
     Replace(String),
-    /// It becomes the one item of a list.
+    /// The value becomes the only item of a list.
     Wrap,
-    /// The member goes, with its name.
+    /// The member is removed with its name.
     Remove,
 }
 
-/// The value at a place, as it was written.
+/// The text of the value at a pointer.
 #[must_use]
 pub fn at<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
     let mut value = json;
@@ -32,7 +32,8 @@ pub fn at<'a>(json: &'a str, pointer: &str) -> Option<&'a str> {
     Some(value)
 }
 
-/// The text with one value edited and every other byte as it was. `None`: there is no such value.
+/// The text with one value edited. Every other byte stays, except whitespace in an object that loses a member. `None`: there
+/// is no such value.
 #[must_use]
 pub fn edit(json: &str, pointer: &str, edit: &Edit) -> Option<String> {
     let (pointer, replacement) = match edit {
@@ -44,13 +45,13 @@ pub fn edit(json: &str, pointer: &str, edit: &Edit) -> Option<String> {
         }
     };
     let value = at(json, pointer)?;
-    // Both are the same text, one a part of the other.
+    // `value` is a slice of `json`, so its offset is the difference of the pointers.
     let start = value.as_ptr() as usize - json.as_ptr() as usize;
     Some(format!("{}{replacement}{}", &json[..start], &json[start + value.len()..]))
 }
 
-/// The text with several values edited, of which none is inside of another; every other byte stays as it was, but for the blanks of
-/// objects that lose a member. One pass, however many there are. `None`: there is no such value.
+/// The text with several values edited, none inside another. Every other byte stays, except whitespace in objects that lose
+/// a member. One pass for any number of edits. `None`: a value does not exist.
 #[must_use]
 pub fn edit_all<'a>(json: &str, edits: impl IntoIterator<Item = (&'a str, &'a Edit)>) -> Option<String> {
     let mut edits: Vec<(Vec<String>, &Edit)> = edits.into_iter().map(|(pointer, edit)| (segments(pointer), edit)).collect();
@@ -59,7 +60,7 @@ pub fn edit_all<'a>(json: &str, edits: impl IntoIterator<Item = (&'a str, &'a Ed
     edited(json, &edits).map(Cow::into_owned)
 }
 
-/// `edits` are sorted, so that what lies below one member stands together.
+/// `edits` are sorted, so edits below one member are adjacent.
 fn edited<'a>(json: &'a str, edits: &[(&[String], &'a Edit)]) -> Option<Cow<'a, str>> {
     match edits {
         [] => return Some(json.into()),
@@ -90,7 +91,7 @@ fn edited<'a>(json: &'a str, edits: &[(&[String], &'a Edit)]) -> Option<Cow<'a, 
     }
     let mut replaced: Vec<(usize, usize, Cow<'_, str>)> = Vec::new();
     let mut replace = |part: &[(&'_ [String], &'a Edit)], value: &'a str| {
-        // Both are the same text, one a part of the other.
+        // `value` is a slice of `json`, so its offset is the difference of the pointers.
         let start = value.as_ptr() as usize - json.as_ptr() as usize;
         replaced.push((start, start + value.len(), below(part, value)?));
         Some(())
@@ -128,7 +129,7 @@ fn without(object: &str, name: &str) -> Option<String> {
     Some(format!("{{{}}}", members.join(",")))
 }
 
-/// The names and numbers of a pointer, unescaped.
+/// The unescaped segments of a pointer.
 fn segments(pointer: &str) -> Vec<String> {
     pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~")).collect()
 }

@@ -1,5 +1,5 @@
-//! JSON as text. Trees of values round numbers, so what must not change stays as its writer wrote it, and edits leave
-//! every other byte alone.
+//! JSON as text. Parsed trees round numbers, so values that must not change stay text, and edits leave every other byte
+//! unchanged.
 
 mod edit;
 mod scan;
@@ -13,30 +13,30 @@ use serde_json::value::RawValue;
 pub use self::edit::{Edit, at, edit, edit_all};
 use self::scan::{Scan, Token};
 
-/// The largest whole number up to which every one has a value of its own in every reader (RFC 8259, section 6).
+/// The largest integer up to which every integer is exact in every parser (RFC 8259, section 6).
 const LARGEST_WHOLE: u64 = 1 << 53;
-/// Digits that every double keeps.
+/// Digits that every double preserves.
 const SAFE_DIGITS: usize = 15;
 
-/// The members of an object, each as it was written. Of two members with one name the last counts.
+/// The members of an object, as text. Of duplicate names, the last counts.
 #[must_use]
 pub fn members(json: &str) -> Option<IndexMap<String, &RawValue>> {
     serde_json::from_str(json).ok()
 }
 
-/// The items of an array, each as it was written.
+/// The items of an array, as text.
 #[must_use]
 pub fn items(json: &str) -> Option<Vec<&RawValue>> {
     serde_json::from_str(json).ok()
 }
 
-/// The text that a JSON string stands for.
+/// The decoded value of a JSON string.
 #[must_use]
 pub fn text(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }
 
-/// The JSON with other texts in the place of some: names of members and values alike. Every other byte stays as it was.
+/// Replaces strings, both names and values. Every other byte stays.
 #[must_use]
 pub fn replace_texts(json: &str, replacement: impl Fn(&str) -> Option<String>) -> String {
     let (mut out, mut copied) = (String::with_capacity(json.len()), 0);
@@ -51,13 +51,13 @@ pub fn replace_texts(json: &str, replacement: impl Fn(&str) -> Option<String>) -
     out
 }
 
-/// A text as JSON.
+/// Encodes a text as a JSON string.
 #[must_use]
 pub fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// The JSON without the blanks between its tokens; every other byte stays as it was.
+/// Removes whitespace between tokens; every other byte stays.
 #[must_use]
 pub fn minified(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
@@ -72,8 +72,8 @@ pub fn minified(json: &str) -> String {
     out
 }
 
-/// Whether every reader gets out of a valid JSON text what its writer put in: no number that a double changes, no name
-/// twice in an object (RFC 8259, sections 4 and 6).
+/// Whether every parser preserves a valid JSON text: no number that a double changes, and no duplicate name in an object
+/// (RFC 8259, sections 4 and 6).
 #[must_use]
 pub fn survives_reading(json: &str) -> bool {
     let (mut names, mut starts): (Vec<&str>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -96,7 +96,7 @@ pub fn survives_reading(json: &str) -> bool {
     true
 }
 
-/// Whether a double holds the number that a JSON number stands for.
+/// Whether a double represents a JSON number exactly.
 #[must_use]
 pub fn number_survives(number: &str) -> bool {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, ""));
@@ -110,21 +110,21 @@ pub fn number_survives(number: &str) -> bool {
         return false;
     }
     let written = significant(mantissa);
-    // The shortest digits that mean the same double are the written ones, unless the double could not hold them.
+    // The shortest digits of the double equal the written ones, unless the double can't represent them.
     let read = format!("{double:e}");
     written == significant(read.split('e').next().unwrap_or_default())
 }
 
-/// The digits that count, without sign, point and the zeros around them.
+/// The significant digits, without sign, point and surrounding zeros.
 fn significant(mantissa: &str) -> String {
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
     digits.trim_matches('0').to_owned()
 }
 
-/// A tree of the value, with numbers beyond the largest double cut down to that one: for looking, not for handing on.
+/// A parsed tree, with numbers beyond the largest double clamped to it: for inspection, not for forwarding.
 ///
 /// # Errors
-/// What is not JSON.
+/// Invalid JSON.
 pub fn readable(json: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(json).or_else(|error| match bounded(json) {
         Cow::Owned(bounded) => serde_json::from_str(&bounded),
@@ -132,7 +132,8 @@ pub fn readable(json: &str) -> Result<Value, serde_json::Error> {
     })
 }
 
-/// The JSON with numbers beyond the largest double cut down to that one, so that every reader takes it: for looking, not for handing on.
+/// Clamps numbers beyond the largest double to it, so that every parser accepts the text: for inspection, not for
+/// forwarding.
 #[must_use]
 pub fn bounded(json: &str) -> Cow<'_, str> {
     let is_beyond = |number: &str| number.parse::<f64>().is_ok_and(f64::is_infinite);
@@ -140,7 +141,7 @@ pub fn bounded(json: &str) -> Cow<'_, str> {
     replace_numbers(json, |number| is_beyond(number).then(|| largest(number).to_owned()))
 }
 
-/// The JSON with the digits of each number that a double would change as a text: for comparing, not for handing on.
+/// Replaces each number that a double would change by a string of its digits: for comparison, not for forwarding.
 #[must_use]
 pub fn with_texts_for_numbers(json: &str) -> Cow<'_, str> {
     replace_numbers(json, |number| (!number_survives(number)).then(|| quoted(number)))
@@ -164,13 +165,13 @@ fn replace_numbers(json: &str, replacement: impl Fn(&str) -> Option<String>) -> 
     out.into()
 }
 
-/// How deep a value is: 0 for what is neither a list nor an object.
+/// The nesting depth: 0 for a scalar.
 #[must_use]
 pub fn depth(json: &str) -> usize {
     scan::depth(json)
 }
 
-/// JSON as Python writes it, with `NaN`, `Infinity` and `-Infinity` in quotes, if there are any.
+/// Quotes Python's `NaN`, `Infinity` and `-Infinity`; `None` if there are none.
 #[must_use]
 pub fn with_quoted_literals(json: &str) -> Option<String> {
     scan::literals(json).map(|found| {
@@ -188,14 +189,13 @@ pub fn with_quoted_literals(json: &str) -> Option<String> {
     })
 }
 
-/// The text with every half of a surrogate pair that stands alone replaced: valid as JSON, and yet many readers stop
-/// at it.
+/// Replaces lone surrogates: valid in JSON, but many parsers reject them.
 #[must_use]
 pub fn without_lone_surrogates(json: String) -> String {
     mended_surrogates(&json).unwrap_or(json)
 }
 
-/// The same of a text that is only lent; `None` where nothing is to be replaced.
+/// The same for a borrowed text; `None` if there is nothing to replace.
 #[must_use]
 pub fn mended_surrogates(json: &str) -> Option<String> {
     match scan::lone_surrogates(json) {

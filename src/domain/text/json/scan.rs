@@ -1,15 +1,15 @@
-//! Walks over JSON text without making anything of it.
+//! A tokenizer for JSON text that builds no values.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What is of interest in a valid JSON text.
+/// A token of a valid JSON text.
 pub(super) enum Token<'a> {
     /// An object begins.
     Open,
     /// An object ends.
     Close,
-    /// The name of a member, as it was written.
+    /// The name of a member, as written.
     Name(&'a str),
     Number {
         text: &'a str,
@@ -63,7 +63,7 @@ impl<'a> Iterator for Scan<'a> {
     }
 }
 
-/// The position after the closing quote of the string that begins here.
+/// The position after the closing quote of the string that starts here.
 fn end_of_string(bytes: &[u8], start: usize) -> usize {
     let mut position = start + 1;
     while let Some(byte) = bytes.get(position) {
@@ -76,7 +76,7 @@ fn end_of_string(bytes: &[u8], start: usize) -> usize {
     bytes.len()
 }
 
-/// How many lists and objects lie in each other at most.
+/// The maximal nesting depth of lists and objects.
 pub(super) fn depth(json: &str) -> usize {
     let (bytes, mut position) = (json.as_bytes(), 0);
     let (mut depth, mut deepest) = (0_usize, 0);
@@ -98,7 +98,7 @@ pub(super) fn depth(json: &str) -> usize {
     deepest
 }
 
-/// Where the strings of a valid JSON text stand, with their quotes.
+/// The positions of strings in a valid JSON text, with quotes.
 pub(super) fn strings(json: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     let mut position = 0;
     std::iter::from_fn(move || {
@@ -109,7 +109,7 @@ pub(super) fn strings(json: &str) -> impl Iterator<Item = Range<usize>> + '_ {
     })
 }
 
-/// Where `NaN`, `Infinity` and `-Infinity` stand outside of strings; `None`: nowhere.
+/// The positions of `NaN`, `Infinity` and `-Infinity` outside of strings; `None` if there are none.
 pub(super) fn literals(json: &str) -> Option<Vec<Range<usize>>> {
     const LITERALS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
     let bytes = json.as_bytes();
@@ -131,7 +131,7 @@ pub(super) fn literals(json: &str) -> Option<Vec<Range<usize>>> {
     (!found.is_empty()).then_some(found)
 }
 
-/// The text with `\ufffd` for each escape of half a surrogate pair. Escapes stand in strings only.
+/// Replaces each escaped lone surrogate by `\ufffd`. Escapes occur only in strings.
 pub(super) fn lone_surrogates(json: &str) -> Cow<'_, str> {
     if !json.contains("\\ud") && !json.contains("\\uD") {
         return json.into();
@@ -169,7 +169,7 @@ enum Half {
     Second,
 }
 
-/// Half of a pair, if its escape begins here.
+/// Half of a surrogate pair, if its escape starts here.
 fn surrogate(bytes: &[u8], position: usize) -> Option<Half> {
     let escape = bytes.get(position..position + 6)?.strip_prefix(b"\\u")?;
     match (escape[0].to_ascii_lowercase(), escape[1].to_ascii_lowercase()) {

@@ -1,4 +1,4 @@
-//! The files of a model folder, wherever `modules.json` says that they are.
+//! The files of a model folder, located with `modules.json`.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{ImportError, require};
 
 const TENSORS: &str = "model.safetensors";
-/// What other forms of the weights are called.
+/// Names of other formats of the weights.
 const SHARDED: &str = "model.safetensors.index.json";
 const PICKLED: &str = "pytorch_model.bin";
 
@@ -17,11 +17,11 @@ const PICKLED: &str = "pytorch_model.bin";
 #[derive(Clone)]
 pub(super) struct Folder<'a> {
     root: &'a Path,
-    /// Where the part is, relative to the root; empty for the root itself.
+    /// The part's path relative to the root; empty for the root itself.
     part: String,
 }
 
-/// Where the parts of a model are.
+/// The locations of a model's parts.
 pub(super) struct Modules<'a> {
     pub(super) root: Folder<'a>,
     pub(super) transformer: Folder<'a>,
@@ -42,7 +42,7 @@ impl<'a> Modules<'a> {
             match kind.rsplit('.').next().unwrap_or_default() {
                 "Transformer" => modules.transformer = part(path),
                 "Pooling" => modules.pooling = part(path),
-                // Vectors get length 1 in any case.
+                // Vectors are always normalised to length 1.
                 "Normalize" => {}
                 _ => require(false, "a module in modules.json", &kind, "only Transformer, Pooling and Normalize are")?,
             }
@@ -52,7 +52,7 @@ impl<'a> Modules<'a> {
 }
 
 impl Folder<'_> {
-    /// A file's name as people know it.
+    /// The file's path in the folder, for messages.
     pub(super) fn path(&self, file: &str) -> String {
         if self.part.is_empty() { file.to_owned() } else { format!("{}/{file}", self.part) }
     }
@@ -65,7 +65,7 @@ impl Folder<'_> {
         serde_json::from_slice(&self.read(file)?).map_err(|source| ImportError::Json { file: self.path(file), source })
     }
 
-    /// A file that needn't exist; `null` without it.
+    /// An optional file; `null` without it.
     pub(super) fn optional(&self, file: &str) -> Result<Value, ImportError> {
         match self.json(file) {
             Err(ImportError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(Value::Null),
@@ -73,12 +73,12 @@ impl Folder<'_> {
         }
     }
 
-    /// The weights, in the one form that is read.
+    /// The weights, in the only supported format.
     pub(super) fn tensors(&self) -> Result<Vec<u8>, ImportError> {
         let is_there = |file: &str| self.root.join(self.path(file)).exists();
         if !is_there(TENSORS) && is_there(SHARDED) {
             return Err(ImportError::Weights(
-                "the weights are in several files; save the model again in one: save_pretrained(folder, max_shard_size=\"100GB\")",
+                "the weights are split into several files; save the model again as one file: save_pretrained(folder, max_shard_size=\"100GB\")",
             ));
         }
         if !is_there(TENSORS) && is_there(PICKLED) {

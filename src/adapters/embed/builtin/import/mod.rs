@@ -1,10 +1,10 @@
-//! From a sentence-transformers folder to the weights file: at the start for a folder in the settings, once for
+//! Converts a sentence-transformers folder into a weights file: at startup for a folder in the settings, or once with
 //! `toolsieve model import DIR`.
 //!
-//! Reads `config.json`, `model.safetensors`, `tokenizer.json` or `vocab.txt` and `1_Pooling/config.json`, and where they
-//! exist `modules.json`, `sentence_bert_config.json`, `tokenizer_config.json` and `config_sentence_transformers.json`. The
-//! result depends on nothing but these files, the name and the prompts. What the encoder can't do is an error here,
-//! never a silent difference later.
+//! Reads `config.json`, `model.safetensors`, `tokenizer.json` or `vocab.txt` and `1_Pooling/config.json`, and optionally
+//! `modules.json`, `sentence_bert_config.json`, `tokenizer_config.json` and `config_sentence_transformers.json`. The result
+//! depends only on these files, the name and the prompts. An unsupported feature is an error here, never a silent
+//! difference later.
 
 mod folder;
 mod parts;
@@ -38,8 +38,8 @@ pub enum ImportError {
         #[source]
         source: io::Error,
     },
-    /// A JSON file isn't what it should be.
-    #[error("can't understand {file}: {source}")]
+    /// A JSON file has unexpected content.
+    #[error("can't parse {file}: {source}")]
     Json {
         /// Its path inside the folder.
         file: String,
@@ -47,14 +47,13 @@ pub enum ImportError {
         #[source]
         source: serde_json::Error,
     },
-    /// The weights are there in a form that isn't read.
+    /// The weights are in an unsupported format.
     #[error("{0}")]
     Weights(&'static str),
     /// The tensors can't be read.
     #[error("model.safetensors is damaged or incomplete ({0}); copy it again, or, from a checkout of Git LFS, run `git lfs pull`")]
     Tensors(#[source] safetensors::SafeTensorError),
-    /// A tensor is missing, has another shape than the configuration says, an unknown type or a value that
-    /// isn't finite.
+    /// A tensor is missing, has a wrong shape, an unknown type or a non-finite value.
     #[error("model.safetensors does not fit config.json: tensor {name}: {problem}")]
     Tensor {
         /// Its name.
@@ -62,20 +61,20 @@ pub enum ImportError {
         /// What is wrong.
         problem: String,
     },
-    /// The model needs something that this encoder doesn't do.
+    /// The model needs a feature that this encoder lacks.
     #[error("unsupported model: {what} is {found}, {supported} supported")]
     Unsupported {
         /// The setting.
         what: &'static str,
         /// Its value.
         found: String,
-        /// What would do.
+        /// The supported values.
         supported: &'static str,
     },
     /// The vocabulary lacks a token.
     #[error("the vocabulary lacks the token {0}")]
     Token(String),
-    /// The sizes don't fit the encoder.
+    /// Unsupported sizes.
     #[error("unsupported model: {0}")]
     Model(#[from] ModelError),
 }
@@ -101,34 +100,34 @@ fn usual_activation() -> String {
     "gelu".to_owned()
 }
 
-/// What stands in front of texts, where it is not as the folder says.
+/// Prefixes that override those of the folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PromptOverrides {
     pub query: Option<String>,
     pub document: Option<String>,
 }
 
-/// Turns a model folder into the bytes of a weights file, named after the folder.
+/// Converts a model folder into the bytes of a weights file, named after the folder.
 ///
 /// # Errors
-/// When a file is missing or the model is of another kind than a BERT sentence encoder.
+/// A file is missing, or the model is not a BERT sentence encoder.
 pub fn import(folder: &Path) -> Result<Vec<u8>, ImportError> {
     let name = folder.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy());
     import_named(folder, &name)
 }
 
-/// Turns a model folder into the bytes of a weights file; `name` becomes the start of the model's id.
+/// Converts a model folder into the bytes of a weights file; `name` becomes the start of the model's id.
 ///
 /// # Errors
-/// As [`import`].
+/// Like [`import`].
 pub fn import_named(folder: &Path, name: &str) -> Result<Vec<u8>, ImportError> {
     import_prompted(folder, name, &PromptOverrides::default())
 }
 
-/// Turns a model folder into the bytes of a weights file whose texts begin otherwise than the folder says.
+/// Converts a model folder into the bytes of a weights file, with other prefixes than those of the folder.
 ///
 /// # Errors
-/// As [`import`].
+/// Like [`import`].
 pub(super) fn import_prompted(folder: &Path, name: &str, overrides: &PromptOverrides) -> Result<Vec<u8>, ImportError> {
     let modules = Modules::read(folder)?;
     let (bert, activation) = architecture(&modules.transformer)?;
@@ -173,15 +172,15 @@ fn require(holds: bool, what: &'static str, found: &dyn fmt::Display, supported:
 fn architecture(folder: &Folder<'_>) -> Result<(BertConfig, Activation), ImportError> {
     const FILE: &str = "config.json";
     let config: Value = folder.json(FILE)?;
-    // Before the sizes, which other architectures name otherwise.
+    // Checked before the sizes, which have other names in other architectures.
     let kind = config["model_type"].as_str().unwrap_or("not given");
     require(kind == "bert", "model_type in config.json", &kind, "only bert is")?;
     let positions = config["position_embedding_type"].as_str().unwrap_or("absolute");
     require(positions == "absolute", "position_embedding_type in config.json", &positions, "only absolute is")?;
     let bert: BertConfig = serde_json::from_value(config).map_err(|source| ImportError::Json { file: folder.path(FILE), source })?;
     let activation = match bert.hidden_act.as_str() {
-        // The last ones are approximations of the first by the hyperbolic tangent: they differ from it by less than 0.0005,
-        // and activations are quantised to steps of about 0.02.
+        // The last ones approximate the first with the hyperbolic tangent. They differ from it by less than 0.0005, and
+        // activations are quantised to steps of about 0.02.
         "gelu" | "gelu_python" | "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Activation::Gelu,
         "relu" => Activation::Relu,
         other => {
@@ -195,7 +194,7 @@ fn architecture(folder: &Folder<'_>) -> Result<(BertConfig, Activation), ImportE
     Ok((bert, activation))
 }
 
-/// The number of tokens the model was made for.
+/// The number of tokens for which the model was made.
 fn positions(folder: &Folder<'_>, bert: &BertConfig) -> Result<usize, ImportError> {
     let limit = |value: &Value| value.as_u64().and_then(|limit| usize::try_from(limit).ok());
     let own = limit(&folder.optional("sentence_bert_config.json")?["max_seq_length"]);
@@ -238,7 +237,7 @@ fn prompts(folder: &Folder<'_>, overrides: &PromptOverrides) -> Result<Prompts, 
     let settings = folder.optional("config_sentence_transformers.json")?;
     let default = settings["default_prompt_name"].as_str().unwrap_or_default();
     let own = |names: &[&str]| {
-        // Newer releases of the library write every name that they know, most of them empty.
+        // Newer releases of the library write every known prompt name, most of them empty.
         let mut found = names.iter().chain([&default]).filter_map(|name| settings["prompts"][name].as_str());
         found.find(|prompt| !prompt.is_empty()).unwrap_or_default().to_owned()
     };

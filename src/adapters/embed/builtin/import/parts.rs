@@ -1,4 +1,4 @@
-//! The parts of a model as trained, and how they are written: rounded up with zeros to the widths that the kernels take.
+//! Writes the parts of a trained model, padded with zeros to the widths of the kernels.
 
 use super::super::quantize::{pack_matrix, quantize_symmetric};
 use super::super::weights::{Config, LayerLayout, Layout, MatrixLayout, NormLayout, Widths};
@@ -16,7 +16,7 @@ pub(super) struct Norm {
     pub(super) offsets: Vec<f32>,
 }
 
-/// How the values of a row lie in the file: blocks of `size`, `padded` apart, in a row of `length`.
+/// The layout of a row in the file: blocks of `size` values, `padded` apart, in a row of `length`.
 #[derive(Clone, Copy)]
 struct Spread {
     size: usize,
@@ -25,7 +25,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// One block, zeros behind it.
+    /// One block, followed by zeros.
     fn plain(size: usize, length: usize) -> Self {
         Self { size, padded: length, length }
     }
@@ -34,7 +34,7 @@ impl Spread {
         self.rows(row, 1)
     }
 
-    /// Rows of `width` values each take the place of a value.
+    /// The same for rows of `width` values instead of single values.
     fn rows(self, rows: &[f32], width: usize) -> Vec<f32> {
         let mut spread = vec![0.0; self.length * width];
         for (block, target) in rows.chunks(self.size * width).zip(spread.chunks_mut(self.padded * width)) {
@@ -67,7 +67,7 @@ impl Norm {
     }
 }
 
-/// Writes every tensor to its place, one layer after the other, so that little of the model is in memory twice.
+/// Writes every tensor to its place, layer by layer, so that little of the model is in memory twice.
 pub(super) fn write(tensors: &Tensors<'_>, config: &Config, layout: &Layout, file: &mut [u8]) -> Result<(), ImportError> {
     let hidden = config.hidden;
     let row = Spread::plain(hidden, config.widths().row);

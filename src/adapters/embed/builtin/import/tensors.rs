@@ -1,11 +1,11 @@
-//! The numbers of a model, by name.
+//! The tensors of a model, by name.
 
 use safetensors::{Dtype, SafeTensors};
 
 use super::ImportError;
 use super::parts::{Linear, Norm};
 
-/// The tensors of a file, with or without the `bert.` in front of their names.
+/// The tensors of a file, with or without the prefix `bert.` in their names.
 pub(super) struct Tensors<'a> {
     file: SafeTensors<'a>,
     prefix: &'static str,
@@ -34,7 +34,7 @@ impl<'a> Tensors<'a> {
             }
             other => return Err(problem(format!("type {other:?}, F32, F16 or BF16 expected"))),
         };
-        if values.iter().all(|value| value.is_finite()) { Ok(values) } else { Err(problem("holds a value that is not finite".to_owned())) }
+        if values.iter().all(|value| value.is_finite()) { Ok(values) } else { Err(problem("contains a non-finite value".to_owned())) }
     }
 
     /// The first `rows` rows of a tensor that may have more.

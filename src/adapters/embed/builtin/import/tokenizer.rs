@@ -14,9 +14,9 @@ use super::{ImportError, require};
 const FILE: &str = "tokenizer.json";
 const VOCABULARY: &str = "vocab.txt";
 
-/// What the tokenizer goes by.
+/// The tokenizer's vocabulary and settings.
 pub(super) struct Tokenizer {
-    /// In the order of their ids; a gap is an empty text, which no text matches.
+    /// Ordered by id; a gap is an empty text, which never matches.
     pub(super) tokens: Vec<String>,
     pub(super) special: SpecialTokens,
     pub(super) normalization: Normalization,
@@ -37,7 +37,7 @@ fn word_piece() -> String {
     "WordPiece".to_owned()
 }
 
-/// What both forms say of the text before it is cut; `None` where they are silent.
+/// Normalisation settings that both formats have; `None` if unspecified.
 #[derive(Default)]
 struct Wanted {
     lowercase: Option<bool>,
@@ -60,12 +60,12 @@ impl Tokenizer {
         if tokens.len() > MAXIMUM_TOKENS {
             return Err(ModelError::Shape("vocabulary size").into());
         }
-        // As the library that made the file does: its settings go before the file.
+        // Like the library that wrote the file: its settings override the file.
         let setting = |name: &str, other: Option<bool>| settings[name].as_bool().or(other);
         let lowercase = setting("do_lower_case", wanted.lowercase).unwrap_or(true);
         let strip_accents = setting("strip_accents", wanted.strip_accents).unwrap_or(lowercase);
         let split = setting("tokenize_chinese_chars", wanted.split_ideographs).unwrap_or(true);
-        // Of sentence-transformers itself, before the tokenizer.
+        // A setting of sentence-transformers itself, applied before the tokenizer.
         let lowers = folder.optional("sentence_bert_config.json")?["do_lower_case"].as_bool().unwrap_or(false);
         let normalization = Normalization { keep_case: !(lowercase || lowers), keep_accents: !strip_accents, join_ideographs: !split };
         let id = |key: &str, default: &'static str| {

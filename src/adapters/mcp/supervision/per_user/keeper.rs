@@ -1,4 +1,4 @@
-//! The life of one connection: made, followed, ended.
+//! The life of one user connection: connect, use, close.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ impl UserConnections {
         let name = &entry.server.name;
         let connected = tokio::select! {
             () = entry.cut.cancelled() => Err("the connection was ended".to_owned()),
-            () = abandoned(&entry) => Err("nobody waits for the connection any more".to_owned()),
+            () = abandoned(&entry) => Err("the connection is no longer needed".to_owned()),
             connected = self.connect(&entry) => connected,
         };
         let (mut connection, _place) = match connected {
             Ok(connected) => connected,
             Err(reason) => {
                 let reason = entry.secrets.mask(&plain(&reason), REASON_LIMIT);
-                tracing::debug!(server = %name, reason, "no connection in the name of a user");
+                tracing::debug!(server = %name, reason, "could not connect for a user");
                 self.forget(&entry);
                 entry.state.send_replace(State::Over(reason));
                 return;
             }
         };
-        tracing::debug!(server = %name, "connected in the name of a user");
+        tracing::debug!(server = %name, "connected for a user");
         entry.state.send_replace(State::Ready(Arc::clone(&connection.link)));
         let why = tokio::select! {
             biased;
@@ -44,11 +44,11 @@ impl UserConnections {
         self.forget(&entry);
         entry.state.send_replace(State::Over(why.clone()));
         connection.close(Manners::PROMPT).await;
-        tracing::debug!(server = %name, why, "connection in the name of a user ended");
+        tracing::debug!(server = %name, why, "connection for a user ended");
     }
 
-    /// Connects when there is a place. What was given up keeps its own until its process is gone, so that there are never more of them
-    /// than there may be.
+    /// Connects once there is a free slot. A closing connection keeps its slot until its process has ended, so the limit
+    /// always holds.
     async fn connect(&self, entry: &Entry) -> Result<(Connection, OwnedSemaphorePermit), String> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| "the service is stopping".to_owned())?;
         let Entry { server, settings, secrets, .. } = entry;
@@ -70,7 +70,7 @@ impl UserConnections {
         }
     }
 
-    /// Returns why it is over.
+    /// Returns why it ended.
     async fn follow(&self, connection: &mut Connection, entry: &Arc<Entry>) -> String {
         let link = Arc::clone(&connection.link);
         if !entry.server.is_linked()
@@ -89,21 +89,21 @@ impl UserConnections {
                     tokio::select! {
                         _ = uses.wait_for(|uses| *uses == 0) => {}
                         () = sleep(self.timing.drain) => {
-                            tracing::warn!(server = %entry.server.name, "calls in the name of a user were cut off: they took too long");
+                            tracing::warn!(server = %entry.server.name, "cancelled calls of a user: they took too long");
                         }
                         _ = connection.lost() => {}
                     }
                     return "it was ended".to_owned();
                 }
                 () = link.exchange.suspect.notified(), if is_remote => {
-                    // Whether it is still there is asked with what costs nothing but time.
+                    // Listing the tools is a harmless health check.
                     if !matches!(timeout(self.timing.list_timeout, list(&link)).await, Ok(Ok(_))) {
-                        return "the server does not answer any more".to_owned();
+                        return "the server no longer responds".to_owned();
                     }
                 }
                 () = idle(entry, self.limits.idle) => {
                     if self.forget_if_idle(entry) {
-                        return "nobody used it".to_owned();
+                        return "it was idle".to_owned();
                     }
                 }
             }
@@ -111,13 +111,13 @@ impl UserConnections {
     }
 }
 
-/// Resolves when it is to end and no call waits for it.
+/// Resolves when it should end and no call waits for it.
 async fn abandoned(entry: &Entry) {
     entry.part.cancelled().await;
     let _ = entry.uses.subscribe().wait_for(|uses| *uses == 0).await;
 }
 
-/// Resolves when nobody has used it for so long.
+/// Resolves after it was idle for `limit`.
 async fn idle(entry: &Entry, limit: std::time::Duration) {
     let mut uses = entry.uses.subscribe();
     loop {

@@ -1,9 +1,7 @@
-//! Connections in the names of single callers, for servers that are given something of each: the headers of one, or a
-//! process with variables of its own.
+//! Connections of single callers, for servers with per-user headers or per-user environment variables.
 //!
-//! Made at a caller's first call and ended when nobody has used it for a while, when what it was made with is no longer
-//! right, and when another caller needs its place. Whoever calls with other credentials gets another connection, so none is
-//! ever shared by two.
+//! A connection is created on the caller's first call. It ends after an idle time, when its credentials are outdated, and
+//! when another caller needs its slot. Different credentials mean a different connection, so callers never share one.
 
 mod keeper;
 
@@ -31,7 +29,7 @@ use crate::service::ports::{Credentials, Parting};
 use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
 
-/// How long it is known that credentials have changed: longer than any call holds those that it has read.
+/// How long a change of credentials is remembered: longer than any call holds the credentials it has read.
 const MEMORY: Duration = Duration::from_hours(1);
 
 pub(in crate::adapters::mcp) struct UserConnections {
@@ -39,7 +37,7 @@ pub(in crate::adapters::mcp) struct UserConnections {
     surroundings: Surroundings,
     timing: Timing,
     pool: Mutex<Pool>,
-    /// One for each connection that there may be, from before it is made until it is gone.
+    /// One slot per possible connection, taken until the connection is completely closed.
     places: Arc<Semaphore>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -48,7 +46,7 @@ pub(in crate::adapters::mcp) struct UserConnections {
 #[derive(Default)]
 struct Pool {
     entries: IndexMap<Key, Arc<Entry>>,
-    /// When a caller's connections, to one server or to all, were ended because of other credentials.
+    /// When a caller's connections, to one server or to all, were closed because of changed credentials.
     parted: HashMap<(PrincipalId, Option<ServerName>), Instant>,
 }
 
@@ -59,31 +57,31 @@ struct Key {
     credentials: Fingerprint,
 }
 
-/// A connection, from when it is wanted. While it is in the pool, calls may begin to use it.
+/// A connection, from its request on. While it is in the pool, new calls may use it.
 struct Entry {
     key: Key,
     server: Arc<Server>,
-    /// With the credentials.
+    /// Including the credentials.
     settings: ServerSettings,
     secrets: Arc<Secrets>,
     state: watch::Sender<State>,
     /// Calls that use it or wait for it. Grows only while the pool is locked.
     uses: watch::Sender<usize>,
     used_at: Mutex<Instant>,
-    /// To end when no call uses it any more.
+    /// Ends it when no call uses it any more.
     part: CancellationToken,
-    /// To end at once.
+    /// Ends it at once.
     cut: CancellationToken,
 }
 
 enum State {
     Connecting,
     Ready(Arc<Link>),
-    /// Why there is none any more, without secrets.
+    /// Why it ended, without secrets.
     Over(String),
 }
 
-/// A call's part in a connection.
+/// A call's use of a connection.
 pub(in crate::adapters::mcp) struct Use(Arc<Entry>);
 
 impl Use {
@@ -111,7 +109,7 @@ impl Entry {
         *self.uses.borrow() == 0
     }
 
-    /// Whether a call may begin on it, which is none that has just failed there.
+    /// Whether a new call may use it; not if the call has just failed on it.
     fn is_usable(&self, failed: Option<&Arc<Link>>) -> bool {
         match &*self.state.borrow() {
             State::Connecting => true,
@@ -132,7 +130,7 @@ impl UserConnections {
         Arc::new(Self { places: Arc::new(Semaphore::new(limits.total)), limits, surroundings, timing, pool: Mutex::default(), tasks, stop })
     }
 
-    /// The caller's link to call over, made now where there is none.
+    /// The caller's link, connecting if necessary.
     pub(in crate::adapters::mcp) async fn link(
         self: &Arc<Self>,
         server: &Arc<Server>,
@@ -152,7 +150,7 @@ impl UserConnections {
             if let Some(link) = ready {
                 return Ok(Held::own(link, Box::new(usage)));
             }
-            // The connecting goes on: who comes back may find it done.
+            // Connecting continues in the background, so a retry may find it done.
             if timeout_at(until, state.changed()).await.is_err() {
                 return Err(NoLink::Unavailable { reason: "it is still starting".to_owned(), retry_after: START_RETRY });
             }
@@ -171,7 +169,7 @@ impl UserConnections {
         if self.stop.is_cancelled() {
             return Err(unavailable("the service is stopping"));
         }
-        // Looked at while the pool is locked: who retires a server looks into the pool afterwards.
+        // Checked while the pool is locked; retiring a server locks the pool afterwards.
         if server.is_retired() {
             return Err(NoLink::Retired);
         }
@@ -179,7 +177,7 @@ impl UserConnections {
         let templates = &settings.per_user.templates;
         let fits = credentials.values().len() == templates.len() && credentials.values().keys().all(|name| templates.contains_key(name));
         if !fits || pool.has_parted_since(owner, &server.name, credentials.read_at) {
-            return Err(unavailable("what it is given of you was changed in this moment"));
+            return Err(unavailable("your credentials for it have just changed"));
         }
         let key = Key { server: server.name.clone(), owner: owner.clone(), credentials: credentials.fingerprint() };
         if let Some(entry) = pool.entries.get(&key) {
@@ -208,7 +206,7 @@ impl UserConnections {
         Ok(usage)
     }
 
-    /// Takes away what nobody uses, the longest unused first, where a limit is reached.
+    /// Closes idle connections, least recently used first, if a limit is reached.
     fn make_room(&self, pool: &mut Pool, server: &ServerName) -> Result<(), NoLink> {
         let UserConnectionSettings { per_server, total, .. } = self.limits;
         if pool.entries.keys().filter(|key| key.server == *server).count() >= per_server && !pool.give_up(|key| key.server == *server) {
@@ -220,7 +218,7 @@ impl UserConnections {
         Ok(())
     }
 
-    /// Ends a caller's connections, to one server or to all. Credentials that were read before are not taken any more.
+    /// Closes a caller's connections, to one server or to all. A call holding outdated credentials is rejected.
     pub(in crate::adapters::mcp) fn disconnect(&self, owner: &PrincipalId, server: Option<&ServerName>, parting: Parting) {
         let now = Instant::now();
         let mut pool = self.pool.lock();
@@ -238,7 +236,7 @@ impl UserConnections {
         });
     }
 
-    /// Ends all connections to a server that is not configured any more, or otherwise, after their calls.
+    /// Closes all connections to a removed or reconfigured server, after their calls.
     pub(in crate::adapters::mcp) fn retire(&self, server: &Arc<Server>) {
         self.pool.lock().entries.retain(|_, entry| {
             let goes = Arc::ptr_eq(&entry.server, server);
@@ -253,12 +251,12 @@ impl UserConnections {
         self.pool.lock().entries.values().filter(|entry| Arc::ptr_eq(&entry.server, server)).count()
     }
 
-    /// No call begins on it any more.
+    /// Removes it from the pool, so that no new call uses it.
     fn forget(&self, entry: &Arc<Entry>) {
         self.pool.lock().forget(entry);
     }
 
-    /// The same, if nobody uses it.
+    /// The same, if it is idle.
     fn forget_if_idle(&self, entry: &Arc<Entry>) -> bool {
         let mut pool = self.pool.lock();
         let is_idle = entry.is_idle() && entry.used_at.lock().elapsed() >= self.limits.idle;
@@ -271,7 +269,7 @@ impl UserConnections {
 
 impl Pool {
     fn forget(&mut self, entry: &Arc<Entry>) {
-        // Another one may have taken its place.
+        // Another one may have replaced it.
         if self.entries.get(&entry.key).is_some_and(|present| Arc::ptr_eq(present, entry)) {
             self.entries.swap_remove(&entry.key);
         }
@@ -282,7 +280,7 @@ impl Pool {
         parted.into_iter().flatten().any(|at| *at >= time)
     }
 
-    /// Ends the one that was not used for the longest time; `false` where all are in use.
+    /// Closes the least recently used idle one; `false` if all are in use.
     fn give_up(&mut self, is_meant: impl Fn(&Key) -> bool) -> bool {
         let idle = self.entries.values().filter(|entry| is_meant(&entry.key) && entry.is_idle());
         let Some(entry) = idle.min_by_key(|entry| *entry.used_at.lock()).cloned() else { return false };

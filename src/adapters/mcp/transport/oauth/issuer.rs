@@ -1,8 +1,8 @@
-//! Which authorisation server gets the refresh token of an MCP server, and at which address.
+//! Determines which authorisation server gets the refresh token of an MCP server, and its address.
 //!
-//! The MCP server says which it is (RFC 9728), so what it says is checked: its metadata have to be of this very server, those of the
-//! authorisation server (RFC 8414) of the one that was asked, and no address may lead into a private network unless the MCP server is
-//! there itself. The issuer that renewed a token first is the only one from then on, until somebody signs in anew.
+//! The MCP server names it (RFC 9728), so the answer is verified. The metadata must belong to this MCP server, and those of
+//! the authorisation server (RFC 8414) to the requested issuer. Private addresses are rejected, unless the MCP server has
+//! one too. The first issuer that renews a token is the only one from then on, until a new sign-in.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,15 +21,16 @@ use crate::settings::OAuthSettings;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An authorisation server, as its metadata say.
+/// An authorisation server, according to its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::adapters::mcp) struct Issuer {
-    /// Its identifier, as it was written.
+    /// Its identifier, as written.
     pub(in crate::adapters::mcp) name: String,
     pub(in crate::adapters::mcp) token_endpoint: Url,
 }
 
-/// What is asked on the way to a token: no redirect is followed, and private addresses are refused where they are not allowed.
+/// Sends the requests on the way to a token. Follows no redirects, and rejects private addresses where they are not
+/// allowed.
 pub(in crate::adapters::mcp) struct Finder<'a> {
     settings: &'a OAuthSettings,
     client: reqwest::Client,
@@ -52,33 +53,34 @@ impl<'a> Finder<'a> {
         Ok(Self { settings, client, allows_private })
     }
 
-    /// The client to send a refresh token with.
+    /// The client for sending a refresh token.
     pub(in crate::adapters::mcp) fn client(&self) -> &reqwest::Client {
         &self.client
     }
 
-    /// The authorisation server of the MCP server: the configured one, the one that renewed a token before, otherwise what the server
-    /// says.
+    /// The authorisation server of the MCP server: the configured one, else the one that renewed a token before, else the
+    /// one that the server names.
     pub(in crate::adapters::mcp) async fn issuer(&self, known: Option<&str>) -> Result<Issuer, TokenError> {
         let name = match self.settings.issuer.as_deref().or(known) {
             Some(name) => name.to_owned(),
             None => self.named_by_server().await?,
         };
-        let url = Url::parse(&name).map_err(|error| not_renewed(format!("`{name}` is no issuer: {error}")))?;
+        let url = Url::parse(&name).map_err(|error| not_renewed(format!("`{name}` is not a valid issuer: {error}")))?;
         self.check(&url)?;
         for address in super::well_known(&url, &["oauth-authorization-server", "openid-configuration"]) {
             let Some(metadata) = self.metadata(address).await else { continue };
             let own = metadata.get("issuer").and_then(Value::as_str).unwrap_or_default();
             if !is_same(own, &name) {
-                return Err(not_renewed(format!("the metadata of the authorisation server {name} are of another one: `{own}`")));
+                return Err(not_renewed(format!("the metadata of the authorisation server {name} belong to another one: `{own}`")));
             }
             if let Some(endpoint) = metadata.get("token_endpoint").and_then(Value::as_str) {
-                let endpoint = Url::parse(endpoint).map_err(|error| not_renewed(format!("its token endpoint is no address: {error}")))?;
+                let endpoint =
+                    Url::parse(endpoint).map_err(|error| not_renewed(format!("its token endpoint is not a valid URL: {error}")))?;
                 self.check(&endpoint)?;
                 return Ok(Issuer { name, token_endpoint: endpoint });
             }
         }
-        // Without metadata it is at its usual place.
+        // Without metadata, the usual path is used.
         let token_endpoint = url.join("/token").map_err(|error| not_renewed(error.to_string()))?;
         Ok(Issuer { name, token_endpoint })
     }
@@ -89,7 +91,7 @@ impl<'a> Finder<'a> {
             let Some(metadata) = self.metadata(address).await else { continue };
             let resource = metadata.get("resource").and_then(Value::as_str).unwrap_or_default();
             if !covers(resource, server) {
-                return Err(not_renewed(format!("the metadata of the server are of another resource: `{resource}`")));
+                return Err(not_renewed(format!("the metadata of the server belong to another resource: `{resource}`")));
             }
             if let Some(issuer) = metadata.pointer("/authorization_servers/0").and_then(Value::as_str) {
                 return Ok(issuer.to_owned());
@@ -101,12 +103,12 @@ impl<'a> Finder<'a> {
         Ok(origin.into())
     }
 
-    /// A refresh token is worth as much as a password.
+    /// A refresh token is as valuable as a password.
     fn check(&self, url: &Url) -> Result<(), TokenError> {
         if url.scheme() != "https" && (url.scheme() != "http" || url.host() != self.settings.server_url.host()) {
             return Err(not_renewed("the authorisation server's address is not https"));
         }
-        // Names are looked at when they are resolved.
+        // Host names are checked when they are resolved.
         let is_private = match url.host() {
             Some(Host::Ipv4(address)) => is_private(address.into()),
             Some(Host::Ipv6(address)) => is_private(address.into()),
@@ -127,12 +129,12 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Issuers are compared as they are written (RFC 8414, section 3.3); only the slash of an empty path means nothing.
+/// Issuers are compared as written (RFC 8414, section 3.3); only the slash of an empty path is ignored.
 fn is_same(one: &str, other: &str) -> bool {
     !one.is_empty() && one.trim_end_matches('/') == other.trim_end_matches('/')
 }
 
-/// Whether metadata of this resource are of the server (RFC 9728, section 3.3): of its own address, or of one above it.
+/// Whether metadata of this resource belong to the server (RFC 9728, section 3.3): its own URL, or one above it.
 fn covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else { return false };
     let (above, path) = (resource.path().trim_end_matches('/'), server.path().trim_end_matches('/'));
@@ -152,13 +154,14 @@ async fn is_private_host(url: &Url) -> bool {
     }
 }
 
-/// Whether a name is of a private network alone: whoever owns a public one can add a private address to it.
+/// Whether a name resolves only to private addresses: the owner of a public name can add a private address to it.
 fn are_private(addresses: impl Iterator<Item = IpAddr>) -> bool {
     let mut addresses = addresses.peekable();
     addresses.peek().is_some() && addresses.all(is_private)
 }
 
-/// Resolves names to public addresses alone, at the moment of connecting: a name that was public a moment ago may not be so now.
+/// Resolves names only to public addresses, at the moment of connecting, because a name may change its addresses between
+/// check and use.
 struct PublicOnly;
 
 impl Resolve for PublicOnly {
@@ -170,12 +173,12 @@ impl Resolve for PublicOnly {
 async fn public_addresses(name: String) -> Result<Addrs, Box<dyn std::error::Error + Send + Sync>> {
     let found: Vec<SocketAddr> = lookup_host((name, 0)).await?.filter(|address| !is_private(address.ip())).collect();
     if found.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "its address is a private one").into());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "its address is private").into());
     }
     Ok(Box::new(found.into_iter()))
 }
 
-/// Whether an address is of this machine, of a private network, or of no single host (RFC 6890).
+/// Whether an address belongs to this machine, to a private network, or to no single host (RFC 6890).
 fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_private_v4(address),
@@ -185,7 +188,7 @@ fn is_private(address: IpAddr) -> bool {
 
 fn is_private_v4(address: Ipv4Addr) -> bool {
     let [first, second, ..] = address.octets();
-    // This network, and shared address space (RFC 6598).
+    // "This network" and shared address space (RFC 6598).
     let is_shared = first == 0 || (first == 100 && (64..128).contains(&second));
     is_shared
         || address.is_loopback()
