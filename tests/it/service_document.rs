@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Map, Value, json};
 
-use crate::dynamic::rpc;
+use crate::harness::keys::{ADMIN, KEY, create, start_on, with_key};
+use crate::harness::mcp::rpc;
 use crate::harness::{Running, example, stdio};
-use crate::keys::{ADMIN, KEY, create, start_on, with_key};
 
 const SECRETS_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 /// Routes whose answers are no JSON.
