@@ -15,9 +15,12 @@ setup:
     cargo fetch --locked
 
 # Run the tests whose names hold this text
-test-one name="domain::text":
-    cargo build --locked --examples
+test-one name="git_status":
     cargo test --locked --lib --test it {{ quote(name) }}
+
+# Run the tests of the domain whose names hold this text, without building the service
+test-domain name="":
+    cargo test --manifest-path tests/domain/Cargo.toml {{ quote(name) }}
 
 # Install what the tests need, and pass all of them
 test-all:

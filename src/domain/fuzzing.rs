@@ -1,4 +1,6 @@
-//! Invariants over arbitrary server input, as functions that panic on a violation. They are for fuzz targets (`tests/fuzz`)
+//! Invariants over arbitrary server input.
+//!
+//! Functions that panic on a violation, for fuzz targets (`tests/fuzz`)
 //! and for tests with a corpus and mutations of it; the service does not call them.
 
 use std::borrow::Cow;

@@ -1,4 +1,6 @@
-//! The installation to which a store belongs. The store and its folder hold the same id, so that a lost store is detected.
+//! The installation to which a store belongs.
+//!
+//! The store and its folder hold the same id, so that a lost store is detected.
 //!
 //! Rules and keys exist only in the store, and so do toolsets, tags and approvals from the API, to which rules of the
 //! settings file refer. Without them, callers may use what was blocked. So a store that lost them must not start as if they

@@ -1,4 +1,4 @@
-//! Who calls, and who hears of it.
+//! The caller's context: principal, chat, listeners.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Forgets what is over, so that nothing grows without end: keys that ended long ago, definitions of tools that no server lists any
-//! more, what was taken back about tools, and sessions whose time is over. Then gives the room back to the file system.
+//! Deletes expired data, then shrinks the store.
 //!
-//! Chats, events, usage and the audit log are forgotten by those who write them.
+//! Expired are: keys that ended long ago, definitions of tools that no server lists any more, withdrawn tool overrides, and sessions.
+//! Chats, events, usage and the audit log are deleted by their writers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! Work that goes on for as long as the service runs: a panic in it is not its end.
+//! Restarts long-running tasks after a panic.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;

@@ -62,7 +62,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     binary = Path(os.environ["TOOLSIEVE_BIN"]).resolve()
     folder = tmp_path_factory.mktemp("conformance")
     files = lists()
-    replay = ROOT / "bench/replay_server.py"
+    replay = ROOT / "benches/replay_server.py"
     servers = {
         name: {"command": sys.executable, "args": ["-S", str(replay), str(file)]} for name, file in files.items()
     }

@@ -1,5 +1,7 @@
 //! The layers and who may use whom: a rule, not a hope.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -84,6 +86,158 @@ fn names(code: &str, name: &str) -> bool {
     let pattern = format!("{name}::");
     code.match_indices(&pattern).any(|(at, _)| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':'))
         || code.contains(&format!("use {name};"))
+}
+
+/// A module's path, without `crate`.
+type ModulePath = Vec<String>;
+
+/// The modules of this crate: their code, and the modules that each declares, in that order.
+struct Modules(BTreeMap<ModulePath, (String, Vec<String>)>);
+
+impl Modules {
+    fn read() -> Self {
+        let mut modules = BTreeMap::new();
+        for file in sources(&root()) {
+            let relative = file.strip_prefix(root()).unwrap().with_extension("");
+            let mut path: ModulePath = relative.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+            match path.last().map(String::as_str) {
+                Some("mod" | "lib") => drop(path.pop()),
+                Some("main" | "tests") => continue,
+                _ => {}
+            }
+            let code = code(&file);
+            let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
+            let declared = code.lines().filter_map(|line| line.strip_suffix(';')?.rsplit_once("mod ").map(|(_, name)| name.to_owned()));
+            let declared = declared.filter(|name| name.chars().all(|letter| letter.is_alphanumeric() || letter == '_')).collect();
+            modules.insert(path, (code, declared));
+        }
+        Self(modules)
+    }
+
+    /// For each folder its uses between siblings: who, of whom, and where.
+    fn arrows(&self) -> BTreeMap<&[String], BTreeMap<(&str, String), String>> {
+        let mut arrows: BTreeMap<&[String], BTreeMap<(&str, String), String>> = BTreeMap::new();
+        for (module, (code, _)) in &self.0 {
+            for used in used(code, module) {
+                let common = module.iter().zip(&used).take_while(|(one, other)| one == other).count();
+                let (Some(user), Some(target)) = (module.get(common), used.get(common)) else { continue };
+                let siblings = &self.0[&module[..common]].1;
+                if siblings.contains(user) && siblings.contains(target) {
+                    let arrow = (user.as_str(), target.clone());
+                    arrows.entry(&module[..common]).or_default().entry(arrow).or_insert_with(|| module.join("::"));
+                }
+            }
+        }
+        arrows
+    }
+}
+
+/// The paths that a module's code names, without `crate`: `crate::…`, `super::…` and `self::…`, groups in braces too.
+fn used(code: &str, module: &[String]) -> Vec<ModulePath> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("crate::").chain(code.match_indices("super::")).chain(code.match_indices("self::")) {
+        let before = code[..at].chars().next_back();
+        if before.is_some_and(|letter| letter.is_alphanumeric() || letter == '_' || letter == ':' || letter == '$') {
+            continue;
+        }
+        let mut rest = &code[at..];
+        let mut base: ModulePath = if rest.starts_with("crate::") { Vec::new() } else { module.to_vec() };
+        while let Some(after) = rest.strip_prefix("super::") {
+            base.pop();
+            rest = after;
+        }
+        rest = rest.strip_prefix("crate::").or_else(|| rest.strip_prefix("self::")).unwrap_or(rest);
+        tree(rest, &base, &mut found);
+    }
+    found
+}
+
+/// A path, or the paths of a group; what follows it is left alone. Returns how much of the text it takes.
+fn tree(text: &str, base: &[String], found: &mut Vec<ModulePath>) -> usize {
+    let mut path = base.to_vec();
+    let mut at = 0;
+    loop {
+        let name: String = text[at..].chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').collect();
+        at += name.len();
+        if !name.is_empty() {
+            path.push(name);
+        }
+        if let Some(after) = text[at..].strip_prefix("::") {
+            at = text.len() - after.len();
+        } else if text[at..].starts_with('{') {
+            at += 1;
+            while !text[at..].starts_with('}') && at < text.len() {
+                match text[at..].chars().next() {
+                    Some(letter) if letter.is_alphanumeric() || letter == '_' => at += tree(&text[at..], &path, found),
+                    Some(letter) => at += letter.len_utf8(),
+                    None => break,
+                }
+            }
+            return at + 1;
+        } else {
+            found.push(path);
+            return at;
+        }
+    }
+}
+
+/// Folders whose files name each other in a circle. Each is one thing in several files.
+const CIRCLES: [&str; 10] = [
+    "adapters::embed::builtin::import",
+    "adapters::index",
+    "domain::access",
+    "domain::access::policy",
+    "domain::catalog",
+    "domain::selection::relevance",
+    "http",
+    "http::mcp",
+    "http::routes",
+    "service::mcp",
+];
+/// Layers whose modules stand in the order in which they use each other. In `settings` the reader knows the sections, which know it;
+/// `cli` and `app` use everything.
+const ORDERED: [&str; 4] = ["domain", "service", "adapters", "http"];
+
+#[test]
+fn no_module_uses_one_that_is_declared_after_it() {
+    let modules = Modules::read();
+    let mut upward: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (folder, arrows) in modules.arrows() {
+        if !folder.first().is_some_and(|layer| ORDERED.contains(&layer.as_str())) {
+            continue;
+        }
+        let order = &modules.0[folder].1;
+        let place = |name: &str| order.iter().position(|known| known == name);
+        for ((user, target), by) in arrows {
+            if place(user) < place(&target) {
+                upward.entry(folder.join("::")).or_default().push(format!("{user} uses {target}, which is declared after it ({by})"));
+            }
+        }
+    }
+    for folder in CIRCLES {
+        assert!(upward.remove(folder).is_some(), "{folder} has no circle any more: take it off the list");
+    }
+    assert!(upward.is_empty(), "{upward:#?}");
+}
+
+/// The folders of each layer with what their first line says, as ARCHITECTURE.md shows them.
+#[test]
+fn the_map_in_the_guide_is_the_code() {
+    let mut map = String::new();
+    for layer in ["domain", "service"] {
+        let modules = Modules::read();
+        writeln!(map, "src/{layer}/").unwrap();
+        for name in &modules.0[&vec![layer.to_owned()]].1 {
+            let path = root().join(layer).join(name);
+            let file = if path.is_dir() { path.join("mod.rs") } else { path.with_extension("rs") };
+            let text = fs::read_to_string(&file).unwrap();
+            let first = text.lines().next().and_then(|line| line.strip_prefix("//! ")).unwrap_or_default();
+            let first = first.split_once(". ").map_or(first, |(first, _)| first).trim_end_matches(['.', ':']);
+            writeln!(map, "  {name:<14}{first}").unwrap();
+        }
+    }
+    let guide = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/ARCHITECTURE.md")).unwrap();
+    assert!(guide.contains(&map), "ARCHITECTURE.md does not hold this map:\n{map}");
 }
 
 #[test]

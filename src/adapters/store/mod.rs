@@ -5,7 +5,7 @@
 //! hold what the databases share. Types of `sqlx` stay in here.
 
 mod encoding;
-mod sqlite;
 mod sums;
+mod sqlite;
 
 pub use sqlite::{BackupError, OpenError, SqliteStore, back_up};

@@ -14,7 +14,6 @@ mod audit;
 mod chats;
 mod computed;
 mod definitions;
-mod enrichments;
 mod errors;
 mod events;
 mod feedback;
@@ -28,6 +27,7 @@ mod sessions;
 mod tool_facts;
 mod toolsets;
 mod transaction;
+mod enrichments;
 mod upkeep;
 mod usage;
 

@@ -1,4 +1,4 @@
-//! Keys, rules, limits and secrets of callers.
+//! Callers' keys, rules, limits and secrets.
 
 pub mod keys;
 pub mod limits;

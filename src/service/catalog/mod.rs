@@ -1,4 +1,4 @@
-//! The catalog and the index: kept up with the servers, and administered.
+//! The catalog and the index: synchronisation with the servers, and administration.
 
 pub mod current;
 pub mod definitions;

@@ -1,4 +1,4 @@
-//! Calls of tools.
+//! Tool calls: validation, limits, results, files behind links.
 
 mod call_rules;
 pub mod files;

@@ -1,4 +1,4 @@
-//! What clients that speak MCP have beside the rest: sessions, subscriptions, prompts and resources.
+//! State of MCP clients: sessions, subscriptions, prompts, resources, suspended calls.
 
 pub mod mcp_news;
 pub mod mcp_sessions;

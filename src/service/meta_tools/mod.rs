@@ -1,4 +1,4 @@
-//! The tools by which a model finds, describes and chooses tools.
+//! The tools with which a model finds, describes and selects tools.
 
 pub mod describe;
 pub mod find;

@@ -1,4 +1,6 @@
-//! The seams to the outside: the only traits of the crate, implemented by `adapters` and held as `Arc<dyn _>`.
+//! The ports: the only traits of the crate.
+//!
+//! `adapters` implements them; use cases hold them as `Arc<dyn _>`.
 
 mod audit;
 mod embedder;

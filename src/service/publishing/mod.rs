@@ -1,4 +1,4 @@
-//! The documents, and what meta-tools cost in them.
+//! The published documents, and the token cost of meta-tools.
 
 pub mod publish;
 pub mod meta_tokens;

@@ -1,4 +1,4 @@
-//! What happened is kept: events, usage, audit log, feedback, metrics.
+//! Records: events, usage, audit log, feedback, metrics.
 
 mod last_selections;
 pub mod metrics;

@@ -1,4 +1,4 @@
-//! Toolsets, what is loaded of them, and sessions.
+//! Toolsets, loading, sessions.
 
 pub mod loading;
 pub mod sessions;

@@ -1,4 +1,4 @@
-//! Connections that are held for nothing, and too many of them. `bench/hostile.py` does the same with thousands, and measures.
+//! Connections that are held for nothing, and too many of them. `benches/hostile.py` does the same with thousands, and measures.
 
 use std::process::Command;
 

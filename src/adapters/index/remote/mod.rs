@@ -9,10 +9,10 @@
 //!
 //! Types of `qdrant-client` stay in this folder.
 
-mod collections;
 mod fault;
 mod nodes;
 mod wire;
+mod collections;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -19,21 +19,22 @@ use serde_json::Value;
 use crate::domain::catalog::schema::root::Root;
 use crate::domain::catalog::schema::translation::Translation;
 
-mod alternatives;
 mod budget;
+mod keywords;
+mod form;
+mod loss;
+mod references;
+mod values;
+mod translation;
+mod alternatives;
 mod conditions;
 mod containers;
-mod form;
-mod keywords;
-mod loss;
+mod words;
 mod notes;
-mod references;
 mod root;
+
 #[cfg(test)]
 mod tests;
-mod translation;
-mod values;
-mod words;
 
 pub use self::loss::{LossReason, SchemaLoss};
 

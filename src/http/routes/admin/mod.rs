@@ -1,14 +1,14 @@
 //! What administrators look at and change.
 
-pub mod audit;
 pub mod enrichment;
 pub mod keys;
 pub mod policy;
+pub mod audit;
 pub mod report;
 pub mod secrets;
-pub mod servers;
 pub mod sessions;
 pub mod tools;
+pub mod servers;
 pub mod toolsets;
 pub mod usage;
 

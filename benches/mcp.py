@@ -8,7 +8,7 @@ them alike; the figures are medians over the rounds, the ratios the medians of t
 
     apt-get install wrk
     cargo build --release --examples --bins
-    python3 bench/mcp.py --release target/release
+    python3 benches/mcp.py --release target/release
 
 Goals: p50 at most 1.5 times the bare gateway's; 2,000 idle sessions within 150 MiB, the whole service with them; nothing left of
 greetings without a key.

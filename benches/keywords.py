@@ -2,7 +2,7 @@
 """What of the servers' input schemas reaches the model: through Toolsieve, and through mcpo, both behind Open WebUI.
 
     cargo build --release
-    python3 bench/keywords.py --lists FOLDER [--json FILE]
+    python3 benches/keywords.py --lists FOLDER [--json FILE]
 
 FOLDER holds files with tools as `tools/list` gives them. Every file is behind a server that replays it; the documents of
 both services go through the converter of the real Open WebUI 0.12.4 (`tests/e2e/install.sh`), and every single statement
@@ -110,7 +110,7 @@ def main() -> None:
         "after": {},
     }
 
-    replay = ROOT / "bench/replay_server.py"
+    replay = ROOT / "benches/replay_server.py"
     servers = {
         name: {"command": sys.executable, "args": ["-S", str(replay), str(file)]} for name, file in files.items()
     }

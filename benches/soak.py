@@ -2,7 +2,7 @@
 """Runs Toolsieve under a mixed load, breaks what is around it, and counts afterwards.
 
     cargo build --release --locked --examples && cargo build --release --locked
-    python3 bench/soak.py --toolsieve target/release/toolsieve --examples target/release/examples \\
+    python3 benches/soak.py --toolsieve target/release/toolsieve --examples target/release/examples \\
         [--quickstart mcp.json] --seconds 2700
 
 Chats ask for tools, callers call them over HTTP and over MCP, clients hang up in the middle. Meanwhile MCP servers are

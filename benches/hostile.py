@@ -8,7 +8,7 @@ the caller with and without them, and calls that failed. HTTP/2 is not spoken: i
 A document is unread as over a network, with small packets: of larger ones the system takes megabytes on its way to this machine.
 
     cargo build --release --examples --bins
-    python3 bench/hostile.py --toolsieve target/release/toolsieve --server target/release/examples/test-stdio-server
+    python3 benches/hostile.py --toolsieve target/release/toolsieve --server target/release/examples/test-stdio-server
 
 Goals: 64 MiB over HTTP/1.1, 160 MiB over TLS and HTTP/2, a p99 of at most three times the one without, no
 failed call.

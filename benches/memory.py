@@ -7,10 +7,10 @@ tokens, embeds and indexes, and in its second; and once more after messages were
 
     export TOOLSIEVE_QUICKSTART_DIR=~/.cache/toolsieve/quickstart
     export TOOLSIEVE_QUICKSTART_CONFIG="$(target/release/toolsieve quickstart --install-only | tail -n 1)"
-    python3 -m venv ~/.cache/toolsieve-bench/mcpo
-    ~/.cache/toolsieve-bench/mcpo/bin/pip install mcpo==0.0.20 mcp==1.17.0 fastapi==0.116.1 starlette==0.47.2 \\
+    python3 -m venv ~/.cache/toolsieve-benches/mcpo
+    ~/.cache/toolsieve-benches/mcpo/bin/pip install mcpo==0.0.20 mcp==1.17.0 fastapi==0.116.1 starlette==0.47.2 \\
         pydantic==2.11.7
-    python3 bench/memory.py --toolsieve target/release/toolsieve
+    python3 benches/memory.py --toolsieve target/release/toolsieve
 
 Goals: at most 60 MiB of anonymous memory, and less resident than mcpo.
 """

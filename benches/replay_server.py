@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An MCP server over standard streams that lists the tools of a JSON file and answers every call with its arguments.
 
-    python3 bench/replay_server.py TOOLS.json
+    python3 benches/replay_server.py TOOLS.json
 
 The file holds a list of tools as `tools/list` gives them, or an object with such a list as `tools`.
 """

@@ -5,7 +5,7 @@ The first request composes the document, the following ones get it from memory: 
 it (`If-None-Match`). Times are the client's, from the first byte sent to the last one received; of the whole document,
 a third of a megabyte, most of the time is Python's for receiving it.
 
-    python3 bench/documents.py --toolsieve target/release/toolsieve --tools ../shared/toollists
+    python3 benches/documents.py --toolsieve target/release/toolsieve --tools ../shared/toollists
 
 What composing takes by itself: cargo bench --bench service -- document
 """

@@ -8,16 +8,16 @@ turns in every round, so that a change of the machine's load meets all of them a
 the rounds, the ratios the medians of the ratios within one round.
 
     apt-get install wrk
-    python3 -m venv ~/.cache/toolsieve-bench/mcpo
-    ~/.cache/toolsieve-bench/mcpo/bin/pip install mcpo==0.0.20 mcp==1.17.0 fastapi==0.116.1 starlette==0.47.2 \\
+    python3 -m venv ~/.cache/toolsieve-benches/mcpo
+    ~/.cache/toolsieve-benches/mcpo/bin/pip install mcpo==0.0.20 mcp==1.17.0 fastapi==0.116.1 starlette==0.47.2 \\
         pydantic==2.11.7
     cargo build --release --examples --bins
-    python3 bench/execute.py --release target/release
+    python3 benches/execute.py --release target/release
 
 The echo of that server declares no parameters, and mcpo drops the arguments then: it has less to do there than the
 others. Even work for all three, and what the goal over mcpo is judged by, is the echo of a real server:
 
-    python3 bench/execute.py --release target/release --tool echo --body '{"message": "hello"}' \\
+    python3 benches/execute.py --release target/release --tool echo --body '{"message": "hello"}' \\
         --server node PATH/server-everything/dist/index.js stdio
 
 Goals: p50 at most 1.5 times the bare bridge's, at least 10 times mcpo's calls per second at 16 and 64 callers.

@@ -2,8 +2,8 @@
 
 Everything runs on loopback addresses and free ports. mcpo starts only with the versions of its own lock file:
 
-    python3 -m venv ~/.cache/toolsieve-bench/mcpo
-    ~/.cache/toolsieve-bench/mcpo/bin/pip install mcpo==0.0.20 mcp==1.17.0 fastapi==0.116.1 starlette==0.47.2 \\
+    python3 -m venv ~/.cache/toolsieve-benches/mcpo
+    ~/.cache/toolsieve-benches/mcpo/bin/pip install mcpo==0.0.20 mcp==1.17.0 fastapi==0.116.1 starlette==0.47.2 \\
         pydantic==2.11.7
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-MCPO = Path("~/.cache/toolsieve-bench/mcpo/bin/mcpo").expanduser()
+MCPO = Path("~/.cache/toolsieve-benches/mcpo/bin/mcpo").expanduser()
 # Tools of one replayed server.
 PER_SERVER = 100
 # What made tools are about.

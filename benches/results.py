@@ -5,9 +5,9 @@
 Open WebUI hands a text on as it is. What came as JSON it writes with `json.dumps(result, indent=2, ensure_ascii=False)`, and of a
 list only the first item (open_webui/utils/middleware.py, 0.12.4); here a list is counted whole.
 
-    python3 -m venv ~/.cache/toolsieve-bench/tokens
-    ~/.cache/toolsieve-bench/tokens/bin/pip install bpe-openai
-    ~/.cache/toolsieve-bench/tokens/bin/python bench/results.py --toolsieve target/release/toolsieve \\
+    python3 -m venv ~/.cache/toolsieve-benches/tokens
+    ~/.cache/toolsieve-benches/tokens/bin/pip install bpe-openai
+    ~/.cache/toolsieve-benches/tokens/bin/python benches/results.py --toolsieve target/release/toolsieve \\
         --config ~/.cache/toolsieve/quickstart/mcp.json
 """
 
