@@ -32,6 +32,7 @@ use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{embed, log, process};
 use crate::domain::installation::Mismatch;
 use crate::domain::selection::relevance::LexicalModel;
+use crate::http::access_log::AccessLog;
 use crate::http::body::Bodies;
 use crate::http::methods::Methods;
 use crate::http::origin::Origins;
@@ -316,6 +317,7 @@ impl Application {
             public_url: start.http.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned()),
             select,
             message_selections: MessageSelections::default(),
+            access_log: AccessLog::default(),
             offers: Offers::default(),
             sessions,
             toolsets,

@@ -2,6 +2,7 @@
 //! counts, and the headers of pages.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -26,6 +27,7 @@ const EXPOSED: HeaderValue = HeaderValue::from_static("etag, retry-after, mcp-se
 /// # Errors
 /// Those of the routes.
 pub async fn enter(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<Sent>, Error> {
+    let began = Instant::now();
     let connection = request.conn_data::<Arc<Connection>>().cloned();
     let answering = connection.as_ref().map(Connection::answer);
     let state = request.app_data::<web::Data<State>>().cloned();
@@ -36,7 +38,7 @@ pub async fn enter(request: ServiceRequest, next: Next<impl MessageBody + 'stati
     });
     let result = if is_foreign { Ok(refused(request)) } else { next.call(request).await.map(ServiceResponse::map_into_left_body) };
     if let Some(state) = &state {
-        meter::count(state, &method, &result);
+        meter::note(state, &method, began.elapsed(), &result);
     }
     result.map(|mut response| {
         let was_read = response.request().extensions().contains::<Held>();

@@ -1,9 +1,12 @@
-//! Counts requests by route, method and class of the status.
+//! Counts requests by route, method and class of the status, and logs them.
+
+use std::time::Duration;
 
 use actix_web::dev::ServiceResponse;
 use actix_web::http::Method;
 use actix_web::{Error, HttpMessage as _};
 
+use crate::http::access_log::Access;
 use crate::http::state::State;
 
 /// Of requests that fit no route, whose paths are the callers' words, and of those that are refused before one is looked up.
@@ -12,8 +15,8 @@ const NO_ROUTE: &str = "none";
 /// On a request that was refused before its route was looked up.
 pub(super) struct Refused;
 
-/// Counts how a request ended.
-pub(super) fn count<B>(state: &State, method: &Method, result: &Result<ServiceResponse<B>, Error>) {
+/// Counts and logs how a request ended.
+pub(super) fn note<B>(state: &State, method: &Method, took: Duration, result: &Result<ServiceResponse<B>, Error>) {
     let (route, status) = match result {
         Ok(response) => {
             let request = response.request();
@@ -22,5 +25,8 @@ pub(super) fn count<B>(state: &State, method: &Method, result: &Result<ServiceRe
         }
         Err(error) => (None, error.as_response_error().status_code()),
     };
-    state.meters.request(route.unwrap_or_else(|| NO_ROUTE.to_owned()), method.as_str(), status.as_u16());
+    let route = route.unwrap_or_else(|| NO_ROUTE.to_owned());
+    let request_id = result.as_ref().ok().and_then(|response| response.headers().get("x-request-id")?.to_str().ok());
+    state.access_log.write(&Access { method, route: &route, status, request_id, took });
+    state.meters.request(route, method.as_str(), status.as_u16());
 }

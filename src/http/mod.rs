@@ -1,5 +1,6 @@
 //! The HTTP face: routes, who may call them, and how errors look.
 
+pub mod access_log;
 mod address;
 pub mod body;
 pub mod caller;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use crate::http::access_log::AccessLog;
 use crate::http::body::Bodies;
 use crate::http::caller::Admission;
 use crate::http::mcp::Finished;
@@ -75,6 +76,7 @@ pub struct State {
     pub tool_admin: ToolAdmin,
     pub metrics: MetricsSettings,
     pub meters: Arc<Meters>,
+    pub access_log: AccessLog,
     pub exposition: Exposition,
     pub limits: Arc<Limits>,
     pub mcp_sessions: Arc<McpSessions>,

@@ -1,6 +1,7 @@
 //! All tests against the built crate, one binary.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests may panic and print")]
 
+mod access_log;
 mod architecture;
 mod arguments;
 mod backup;

@@ -38,6 +38,14 @@ impl<'a> Translation<'a> {
             self.lose(keyword, reason, note.is_some());
             notes.extend(note);
         }
+        // Some servers list the values of a string as those of its items. Published is never stricter, so they are only described.
+        let listed = form.items.iter().find_map(|(_, items)| items.get("enum").filter(|values| values.is_array()));
+        if let Some(values) = listed.filter(|_| form.type_of().is_some_and(|kind| !names_array(&kind)))
+            && let Some(note) = words::sentence("enum", values)
+        {
+            self.lose("items", LossReason::NoForm, true);
+            notes.push(note);
+        }
         if !form.evaluates()
             && let Some(value) = form.keywords.get("unevaluatedProperties")
             && let Some(note) = words::sentence("unevaluatedProperties", value)
@@ -87,4 +95,9 @@ impl<'a> Translation<'a> {
             out.insert("description".into(), description.into());
         }
     }
+}
+
+/// Whether a `type` has arrays among its kinds.
+fn names_array(kind: &Value) -> bool {
+    kind == "array" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "array"))
 }

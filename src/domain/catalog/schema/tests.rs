@@ -606,3 +606,16 @@ proptest! {
         prop_assert!(!again.wrapped);
     }
 }
+
+/// 198 tools of a real server list the values of a string so.
+#[test]
+fn values_that_stand_at_the_items_of_a_string_are_described_and_not_required() {
+    let values = json!({"type": "string", "description": "The unit.", "items": {"enum": ["celsius", "kelvin"]}});
+    let schema = compile(json!({"type": "object", "properties": {"unit": values}}));
+    let unit = &schema.published["properties"]["unit"];
+    let text = unit["description"].as_str().unwrap();
+    assert!(text.starts_with("The unit.") && text.contains("celsius") && text.contains("kelvin"), "{unit}");
+    assert!(unit.get("enum").is_none() && unit.get("items").is_none() && unit["type"] == "string", "{unit}");
+    let list = json!({"type": "object", "properties": {"units": {"type": "array", "items": {"enum": ["celsius"]}}}});
+    assert!(compile(list).published["properties"]["units"].get("description").is_none());
+}

@@ -1,0 +1,54 @@
+//! The access log: one line per refused or failed request, with the id that its answer holds. Level `debug` logs every request.
+//!
+//! It names the route and never the path, because paths hold session ids and callers' words. A flood of refused requests must
+//! not become a flood of lines, so lines at level `info` have a pace, and the next line counts those left out.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use actix_web::http::{Method, StatusCode};
+
+use crate::domain::access::rate::{Pace, Pacer};
+
+/// Lines per minute at level `info`, and how many of them may come at once.
+const LINES: (u32, u32) = (600, 200);
+
+/// How a request ended.
+pub(super) struct Access<'a> {
+    pub(super) method: &'a Method,
+    /// The template of the route; `none` where no route fits.
+    pub(super) route: &'a str,
+    pub(super) status: StatusCode,
+    pub(super) request_id: Option<&'a str>,
+    pub(super) took: Duration,
+}
+
+pub struct AccessLog {
+    started: Instant,
+    /// `None` limits nothing.
+    pacer: Option<Pacer>,
+    left_out: AtomicU64,
+}
+
+impl Default for AccessLog {
+    fn default() -> Self {
+        Self { started: Instant::now(), pacer: Pace::new(LINES.0, LINES.1).map(Pacer::new), left_out: AtomicU64::new(0) }
+    }
+}
+
+impl AccessLog {
+    pub(super) fn write(&self, access: &Access<'_>) {
+        let Access { method, route, status, request_id, took } = access;
+        let (status, took_ms) = (status.as_u16(), took.as_millis());
+        if status < StatusCode::BAD_REQUEST.as_u16() {
+            tracing::debug!(%method, route, status, request_id, took_ms, "request");
+            return;
+        }
+        if self.pacer.as_ref().is_some_and(|pacer| pacer.take(self.started.elapsed()).is_err()) {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let left_out = Some(self.left_out.swap(0, Ordering::Relaxed)).filter(|count| *count > 0);
+        tracing::info!(%method, route, status, request_id, took_ms, left_out, "request");
+    }
+}
