@@ -48,10 +48,11 @@ enum Routes {
     All,
     WithKey,
     WithBody,
+    Administration,
 }
 
 /// A route that says more about one of them describes it by itself.
-const SHARED: [Shared; 9] = [
+const SHARED: [Shared; 10] = [
     Shared { name: "NotJson", code: Code::NotJson, description: "The body is not JSON", routes: Routes::WithBody },
     Shared { name: "Unauthorized", code: Code::Unauthorized, description: "No key, or a wrong one", routes: Routes::WithKey },
     Shared {
@@ -59,6 +60,12 @@ const SHARED: [Shared; 9] = [
         code: Code::ForeignOrigin,
         description: "A page of another site asks (`foreign_origin`)",
         routes: Routes::All,
+    },
+    Shared {
+        name: "MethodNotAllowed",
+        code: Code::MethodNotAllowed,
+        description: "The key is not that of administration: the answer of an address where no such route is",
+        routes: Routes::Administration,
     },
     Shared { name: "BodyTooSlow", code: Code::BodyTooSlow, description: "The body did not come in time", routes: Routes::WithBody },
     Shared { name: "BodyTooLarge", code: Code::BodyTooLarge, description: "The body is too large", routes: Routes::WithBody },
@@ -152,6 +159,7 @@ pub fn service_document() -> String {
 /// Gives every error of an operation the schema of problems, and the operation the errors that it shares.
 fn describe_errors(operation: &mut Value) {
     let (needs_key, takes_body) = (operation.get("security").is_none(), operation.get("requestBody").is_some());
+    let administers = operation["tags"].as_array().is_some_and(|tags| tags.iter().any(|tag| tag == "administration"));
     let Some(responses) = operation["responses"].as_object_mut() else { return };
     for (_, response) in responses.iter_mut().filter(|(status, response)| is_error(status) && response.get("content").is_none()) {
         *response = problem(response["description"].as_str().unwrap_or_default());
@@ -161,6 +169,7 @@ fn describe_errors(operation: &mut Value) {
             Routes::All => true,
             Routes::WithKey => needs_key,
             Routes::WithBody => takes_body,
+            Routes::Administration => administers,
         };
         if answers {
             let reference = || json!({"$ref": format!("#/components/responses/{name}")});

@@ -123,7 +123,7 @@ pub struct ProblemBody<'a> {
     status: u16,
     /// Stable name of the error, for programs.
     code: &'a str,
-    /// Names this very request; it is in the log too.
+    /// The id of this request, which is in its line of the access log too.
     request_id: String,
     /// What does not fit where `code` is `invalid_request`: a parameter, a header, or a member of the body, such as `limit` or
     /// `messages[0].role`. Absent where no single one is to blame.

@@ -196,7 +196,7 @@ mod tests {
     fn settings_are_printed_without_secrets() {
         let secrets = || IndexMap::from([("NAME".to_owned(), SecretString::from("hunter22"))]);
         let stdio = TransportSettings::Stdio { command: "npx".into(), args: vec!["hunter22".into()], env: secrets(), directory: None };
-        assert_eq!(format!("{stdio:?}"), r#"Stdio { command: "npx", args: 1 left out, env: ["NAME"], directory: None }"#);
+        assert_eq!(format!("{stdio:?}"), r#"Stdio { command: "npx", args: 1 omitted, env: ["NAME"], directory: None }"#);
         let url = "https://hunter22:hunter22@example.org:8443/hunter22?key=hunter22#hunter22".parse().unwrap();
         let remote = TransportSettings::StreamableHttp { url, headers: secrets() };
         assert_eq!(format!("{remote:?}"), r#"StreamableHttp { origin: "https://example.org:8443", headers: ["NAME"] }"#);

@@ -483,7 +483,7 @@ async fn calls_in_flight_end_when_the_server_dies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_child_is_back_for_the_next_call() {
-    let timing = Timing { stable_after: Duration::ZERO, ..QUICK };
+    let timing = Timing { stable_after: Duration::ZERO, patience: LONG, ..QUICK };
     let mut server = start_with(vec![stdio("test", &[])], timing, false);
     server.listed("test").await;
     let mut pid = server.number("process", "pid").await;

@@ -221,7 +221,7 @@ async fn settings_give_tags_and_a_reload_takes_them_over() {
     assert_eq!(tagged("sends").await, ["send_email"]);
     let state = reload("[[tag]]\ntag = \"\"\n[[tag]]\ntag = \"x\"\ngroups = [\"a\"]\n").await;
     let problems = state["problems"].to_string();
-    assert!(problems.contains("rule 1: its tag is not a text") && problems.contains("rule 2: groups is nothing"), "{state}");
+    assert!(problems.contains("rule 1: its tag is not a text") && problems.contains("rule 2: groups can't be a condition"), "{state}");
     reload("").await;
     eventually("the tag is gone", async || tagged("sends").await.is_empty()).await;
     assert_ne!(service.post("/mail/send_email", &json!({})).await.0, StatusCode::NOT_FOUND);

@@ -275,7 +275,7 @@ async fn what_does_not_fit_is_refused() {
         (json!({"context": "x".repeat(301), "queries": []}), "more than 300 characters"),
         (json!({"context": "", "queries": ["x".repeat(201)]}), "more than 200 characters"),
         (json!({"context": "", "queries": (0..21).map(|number| number.to_string()).collect::<Vec<_>>()}), "more than 20 queries"),
-        (json!({"context": "", "queries": ["a", "A"]}), "twice"),
+        (json!({"context": "", "queries": ["a", "A"]}), "duplicate query"),
         (json!({"context": "a\nb", "queries": []}), "line break"),
         (json!({"context": "a"}), "queries"),
         (json!({"context": "a", "queries": [], "querys": []}), "querys"),
