@@ -96,7 +96,7 @@ class Toolsieve:
 
 def _from_environment(name: str, what: str) -> Path:
     value = os.environ.get(name)
-    assert value, f"set {name} to {what}; the test command of the README does"
+    assert value, f"set {name} to {what}; tests/run does"
     path = Path(value).resolve()
     assert path.is_file(), f"{name}={value} is no file"
     return path
