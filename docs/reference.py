@@ -272,7 +272,7 @@ def fields(schema: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
-def operation(method: str, path: str, described: dict[str, Any]) -> list[str]:
+def operation(method: str, path: str, described: dict[str, Any], shared: dict[str, Any]) -> list[str]:
     """One route."""
     lines = [f"### `{method.upper()} {path}`", "", prose(" ".join(described.get("summary", "").split())), ""]
     if more := described.get("description"):
@@ -280,14 +280,14 @@ def operation(method: str, path: str, described: dict[str, Any]) -> list[str]:
     if parameters := described.get("parameters"):
         lines += ["| Parameter | In | Type | |", "| --- | --- | --- | --- |"]
         for one in parameters:
-            # What the path has no place for is in the query.
-            where = "query" if one["in"] == "path" and f"{{{one['name']}}}" not in path else one["in"]
-            lines.append(f"| `{one['name']}` | {where} | {kind(one['schema'])} | {cell(one.get('description', ''))} |")
+            lines.append(f"| `{one['name']}` | {one['in']} | {kind(one['schema'])} | {cell(one.get('description', ''))} |")
         lines.append("")
     if body := described.get("requestBody"):
         lines += [f"Body: {kind(body['content']['application/json']['schema'])}.", ""]
     lines += ["| Status | Answer |", "| --- | --- |"]
     for status, answer in sorted(described["responses"].items()):
+        if reference := answer.get("$ref"):
+            answer = shared[reference.rpartition("/")[2]]
         content = answer.get("content", {}).get("application/json", {}).get("schema", {})
         shape = f": {kind(content)}" if "$ref" in content else ""
         lines.append(f"| {status} | {cell(answer['description'])}{shape} |")
@@ -308,7 +308,7 @@ def http_page(document: dict[str, Any]) -> str:
         body += [f"## {name.capitalize()}", "", prose(tag["description"]) + ".", ""]
         for method, path, described in operations:
             if name in described["tags"]:
-                body += operation(method, path, described)
+                body += operation(method, path, described, document["components"]["responses"])
     if untagged := [path for _, path, described in operations if not described.get("tags")]:
         raise UnreadableError(f"without a tag: {untagged}")
     body += ["## Bodies", ""]

@@ -228,4 +228,20 @@ mod tests {
         let mut document: Value = serde_json::from_str(&service_document()).unwrap();
         assert_eq!(write_limits(&mut document), Vec::<String>::new());
     }
+
+    #[test]
+    fn a_parameter_of_a_path_stands_in_it() {
+        let document: Value = serde_json::from_str(&service_document()).unwrap();
+        let mut found = 0;
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for operation in item.as_object().unwrap().values() {
+                for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                    let name = parameter["name"].as_str().unwrap();
+                    assert_eq!(parameter["in"] == "path", path.contains(&format!("{{{name}}}")), "{name} of {path}");
+                    found += 1;
+                }
+            }
+        }
+        assert!(found > 20, "{found}");
+    }
 }

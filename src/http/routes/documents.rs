@@ -20,6 +20,7 @@ use crate::service::publishing::publish::{Document, Face, Place, Publish};
 use crate::service::toolsets::loading::Here;
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct DocumentQuery {
     /// `full` (default): all tools; `meta`: only the three that find, describe and run them; `smart`: these and
     /// `smart_select_tools`; `dynamic`: those that find, load, unload and run, the pinned tools, and what is loaded. A session

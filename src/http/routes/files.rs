@@ -17,6 +17,7 @@ const POLICY: &str = "default-src 'none'; media-src 'self'; img-src 'self'; sand
 const LONGEST_NAME: usize = 100;
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct Link {
     /// When the link ends, in seconds since 1970.
     expires: u64,

@@ -18,6 +18,7 @@ pub(in crate::http) const MOST: usize = 1_000;
 pub(in crate::http) const DEFAULT_LIMIT: usize = 100;
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct Part {
     /// How many are returned.
     #[serde(default = "default_limit")]

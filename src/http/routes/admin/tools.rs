@@ -28,6 +28,7 @@ pub(in crate::http) const DEFAULT_LIMIT: usize = 100;
 pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct ToolParameters {
     server: Option<String>,

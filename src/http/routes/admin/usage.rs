@@ -21,6 +21,7 @@ pub(in crate::http) const DEFAULT_LIMIT: usize = 100;
 pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct UsageParameters {
     /// RFC 3339; default 30 days before `until`. Counted are whole days of universal time.

@@ -24,6 +24,7 @@ pub(in crate::http) const DEFAULT_LIMIT: usize = 50;
 pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct ReportParameters {
     /// RFC 3339; default 30 days before `until`. Counted are sessions whose last use lies between the two.
