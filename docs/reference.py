@@ -280,7 +280,8 @@ def operation(method: str, path: str, described: dict[str, Any], shared: dict[st
     if parameters := described.get("parameters"):
         lines += ["| Parameter | In | Type | |", "| --- | --- | --- | --- |"]
         for one in parameters:
-            lines.append(f"| `{one['name']}` | {one['in']} | {kind(one['schema'])} | {cell(one.get('description', ''))} |")
+            text = cell(one.get("description", ""))
+            lines.append(f"| `{one['name']}` | {one['in']} | {kind(one['schema'])} | {text} |")
         lines.append("")
     if body := described.get("requestBody"):
         lines += [f"Body: {kind(body['content']['application/json']['schema'])}.", ""]
