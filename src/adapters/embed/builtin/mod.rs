@@ -8,16 +8,16 @@
 
 #![expect(clippy::inline_always, reason = "the generic parts must be compiled anew inside each instruction set's function")]
 
-mod forward;
-mod kernels;
-mod linear;
-mod quantize;
 mod float;
+mod quantize;
+mod linear;
 mod attention;
-mod timing;
-mod weights;
 mod vocabulary;
 mod tokenize;
+mod weights;
+mod kernels;
+mod forward;
+mod timing;
 mod import;
 
 use std::{
