@@ -26,7 +26,7 @@ const USER_GROUPS: &str = "x-openwebui-user-groups";
 /// The person in the headers, of whom the id at least must be there.
 ///
 /// # Errors
-/// [`Code::InvalidRequest`]
+/// `Code::InvalidRequest`.
 pub fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
     let Some(id) = text(headers, USER_ID, MAX_BYTES)? else { return Ok(None) };
     // With a comma behind each.
@@ -41,7 +41,7 @@ pub fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
 /// The person in a body.
 ///
 /// # Errors
-/// [`Code::InvalidRequest`]
+/// `Code::InvalidRequest`.
 pub fn of_body(user: &Value) -> Result<User, Problem> {
     let read = || {
         let user = user.as_object().ok_or("it is not an object")?;
@@ -87,7 +87,7 @@ pub fn bounded(mut user: User) -> Result<User, String> {
 /// A header that says something, in a length that can be kept.
 ///
 /// # Errors
-/// [`Code::InvalidRequest`]
+/// `Code::InvalidRequest`.
 pub fn text(headers: &HeaderMap, name: &'static str, longest: usize) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(name) else { return Ok(None) };
     match std::str::from_utf8(value.as_bytes()) {
