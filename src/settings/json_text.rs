@@ -7,6 +7,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::domain::text::json::end_of_string;
+
 /// A parsed text.
 pub(super) struct JsonText {
     pub(super) value: Value,
@@ -105,19 +107,6 @@ fn blank_extras(text: &str) -> Result<String, SyntaxError> {
     }
     // Only whole characters were replaced by spaces, so this stays valid UTF-8.
     String::from_utf8(bytes).map_err(|error| at(text, error.utf8_error().valid_up_to(), "not UTF-8"))
-}
-
-/// The position after the closing quote, or the end of the text.
-fn end_of_string(bytes: &[u8], start: usize) -> usize {
-    let mut position = start + 1;
-    while let Some(byte) = bytes.get(position) {
-        match byte {
-            b'"' => return position + 1,
-            b'\\' => position += 2,
-            _ => position += 1,
-        }
-    }
-    bytes.len()
 }
 
 fn end_of_comment(bytes: &[u8], start: usize) -> Option<usize> {

@@ -119,9 +119,14 @@ fn all_differ(values: &[Value]) -> bool {
 }
 
 pub(super) fn is(schema: &Map<String, Value>, name: &str) -> bool {
-    match schema.get("type") {
-        Some(Value::String(kind)) => kind == name,
-        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == name),
+    schema.get("type").is_some_and(|kind| allows(kind, name))
+}
+
+/// Whether a `type` is this one, or has it among its kinds.
+pub(super) fn allows(kind: &Value, name: &str) -> bool {
+    match kind {
+        Value::String(kind) => kind == name,
+        Value::Array(kinds) => kinds.iter().any(|kind| kind == name),
         _ => false,
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::domain::catalog::schema::conditions::CONDITIONS;
 use crate::domain::catalog::schema::form::Form;
+use crate::domain::catalog::schema::keywords::allows;
 use crate::domain::catalog::schema::loss::LossReason;
 use crate::domain::catalog::schema::translation::Translation;
 use crate::domain::catalog::schema::words;
@@ -40,7 +41,7 @@ impl<'a> Translation<'a> {
         }
         // Some servers list the values of a string as those of its items. Published is never stricter, so they are only described.
         let listed = form.items.iter().find_map(|(_, items)| items.get("enum").filter(|values| values.is_array()));
-        if let Some(values) = listed.filter(|_| form.type_of().is_some_and(|kind| !names_array(&kind)))
+        if let Some(values) = listed.filter(|_| form.type_of().is_some_and(|kind| !allows(&kind, "array")))
             && let Some(note) = words::sentence("enum", values)
         {
             self.lose("items", LossReason::NoForm, true);
@@ -95,9 +96,4 @@ impl<'a> Translation<'a> {
             out.insert("description".into(), description.into());
         }
     }
-}
-
-/// Whether a `type` has arrays among its kinds.
-fn names_array(kind: &Value) -> bool {
-    kind == "array" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "array"))
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub use self::edit::{Edit, at, edit, edit_all};
+pub use self::scan::end_of_string;
 use self::scan::{Scan, Token};
 
 /// The largest integer up to which every integer is exact in every parser (RFC 8259, section 6).
