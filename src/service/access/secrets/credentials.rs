@@ -1,4 +1,4 @@
-//! What a server is given of a caller in a call.
+//! The credentials that a server gets in a caller's call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub enum CredentialProblem {
     Open(SecretName, OpenError),
 }
 
-/// What is wrong, and what to do about it.
+/// The problems and their remedies.
 fn said(server: &ServerName, problems: &[CredentialProblem]) -> String {
     let mut texts: Vec<String> = Vec::new();
     for problem in problems {
@@ -68,7 +68,7 @@ fn said(server: &ServerName, problems: &[CredentialProblem]) -> String {
 }
 
 impl Secrets {
-    /// `None` where the server is given nothing of its callers.
+    /// `None` if the server gets nothing from its callers.
     ///
     /// # Errors
     /// [`CredentialError`]
@@ -93,7 +93,7 @@ impl Secrets {
         if problems.is_empty() {
             return Ok(Some(Arc::new(Credentials::new(values, read_at))));
         }
-        // What can't be read is not also missing.
+        // An unreadable secret does not count as missing too.
         let unreadable: Vec<SecretName> = problems
             .iter()
             .filter_map(|problem| if let CredentialProblem::Open(name, _) = problem { Some(name.clone()) } else { None })
