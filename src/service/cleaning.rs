@@ -21,14 +21,15 @@ pub struct Cleaning {
     pub keys: Arc<Keys>,
     pub facts: Arc<Facts>,
     pub definitions: Arc<Definitions>,
-    /// Of keys, after they ended.
+    /// How long ended keys are kept.
     pub keys_kept: Duration,
-    /// Of definitions, and of what was taken back about tools.
+    /// How long unlisted definitions and withdrawn overrides are kept.
     pub definitions_kept: Duration,
 }
 
 impl Cleaning {
-    /// Cleans every hour until `stop`. Not at the start: which tools there are is known when the servers have listed them.
+    /// Cleans every hour until `stop`. Not at the start, because the current tools are known only after the servers have listed
+    /// them.
     pub async fn follow(&self, stop: CancellationToken) {
         let mut hours = interval_at(Instant::now() + HOUR, HOUR);
         hours.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -37,7 +38,7 @@ impl Cleaning {
         }
     }
 
-    /// Once.
+    /// Cleans once.
     pub async fn clean(&self) {
         let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         done("API keys", self.keys.forget_ended_before(before(self.keys_kept)).await);

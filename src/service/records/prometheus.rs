@@ -1,7 +1,7 @@
-//! The metrics as text: what was counted, and the state of the parts at the moment somebody asks.
+//! The metrics as text: counters, and the parts' state at the time of the request.
 //!
-//! In the form of `OpenMetrics` 1.0 for those who ask for it, as Prometheus does, otherwise in the older text form of Prometheus
-//! (0.0.4), which everything else reads.
+//! `OpenMetrics` 1.0 for clients that accept it, such as Prometheus, otherwise the older Prometheus text format (0.0.4), which
+//! all others read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use crate::service::records::audit::Audit;
 use crate::service::records::metrics::Meters;
 use crate::service::records::record::Recorder;
 
-/// In front of every name but those of the process, which are the same everywhere.
+/// Prefix of every metric except those of the process, which have standard names.
 const PREFIX: &str = "toolsieve";
-/// How a label begins that holds the name of a server.
+/// Beginning of a label with a server's name.
 const SERVER_LABEL: &str = "server=\"";
 
-/// How the text is written.
+/// The text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     OpenMetrics,
     Plain,
 }
 
-/// What the system tells of the process; `None` where it tells nothing.
+/// Reads the process's resource usage; `None` if the system does not report it.
 pub type ReadProcess = Arc<dyn Fn() -> Option<ProcessState> + Send + Sync>;
 
-/// What became of the log, and of bugs that it speaks of.
+/// The state of the log, and the bugs that it reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogState {
     pub lines_dropped: u64,
@@ -45,7 +45,7 @@ pub struct LogState {
 
 pub type ReadLog = Arc<dyn Fn() -> LogState + Send + Sync>;
 
-/// The parts of which the state is told.
+/// The parts whose state is reported.
 pub struct Parts {
     pub current: Arc<CurrentCatalog>,
     pub servers: Arc<dyn ToolServers>,
@@ -73,10 +73,10 @@ impl Exposition {
         Self { registry }
     }
 
-    /// The metrics, of servers only those that the caller may know of.
+    /// The metrics. Series of servers appear only if the caller may know them.
     ///
     /// # Errors
-    /// None: a text takes whatever is written.
+    /// Never fails: writing to a string always succeeds.
     pub fn text(&self, form: Form, shows: impl Fn(&ServerName) -> bool) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
@@ -84,7 +84,7 @@ impl Exposition {
     }
 }
 
-/// An `OpenMetrics` text in the wanted form, without series of servers that are not shown.
+/// Converts an `OpenMetrics` text to the requested format, without series of hidden servers.
 fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;
@@ -97,7 +97,7 @@ fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> Strin
         match (form, line.strip_prefix("# ")) {
             (_, None) if !is_shown(line) => {}
             (Form::OpenMetrics, _) | (Form::Plain, None) => push(line),
-            // The type, which comes behind it, says how the family is called in the older form.
+            // The type, which follows, determines the name of the family in the older format.
             (Form::Plain, Some(comment)) if comment.starts_with("HELP ") => help = comment.splitn(3, ' ').nth(2),
             (Form::Plain, Some(comment)) => {
                 let mut words = comment.split(' ');
@@ -117,7 +117,7 @@ fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> Strin
     out
 }
 
-/// The name of the server that a line is about.
+/// The server that a line is about.
 fn server_of(line: &str) -> Option<ServerName> {
     let at = line.find(SERVER_LABEL)? + SERVER_LABEL.len();
     let mut name = String::new();
@@ -134,7 +134,7 @@ fn server_of(line: &str) -> Option<ServerName> {
     }
 }
 
-/// The state of our parts.
+/// Reports the parts' state.
 struct States(Parts);
 
 impl fmt::Debug for States {
@@ -185,7 +185,7 @@ impl Collector for States {
     }
 }
 
-/// The process, by the names that all clients of Prometheus use.
+/// Reports the process under the names common to all Prometheus clients.
 struct Process(ReadProcess);
 
 impl fmt::Debug for Process {
@@ -224,7 +224,7 @@ impl Collector for Process {
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    // The format has whole numbers of 63 bits.
+    // Integers of the format have 63 bits.
     let value = ConstGauge::new(value.min(i64::MAX.unsigned_abs()));
     value.encode(encoder.encode_descriptor(name, &format!("{help}."), None, value.metric_type())?)
 }
