@@ -1,4 +1,4 @@
-//! What models and admins write about tools.
+//! Enrichments of models and admins.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -47,7 +47,7 @@ impl EnrichmentStore for SqliteStore {
     }
 
     async fn save_enrichment(&self, tool: &Fingerprint, written: &Written) -> Result<(), StoreError> {
-        // What an admin writes exists nowhere else.
+        // An admin's text exists nowhere else.
         let durability = if written.author == Author::Admin { Durability::Disk } else { Durability::Process };
         let save = async |writer: &mut SqliteConnection| {
             let now = to_millis(SystemTime::now());

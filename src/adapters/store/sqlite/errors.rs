@@ -1,4 +1,4 @@
-//! What SQLite's error codes mean to somebody who runs the service.
+//! SQLite's error codes, for operators of the service.
 
 use std::error::Error;
 use std::io;
@@ -11,7 +11,7 @@ const SQLITE_BUSY: i32 = 5;
 const SQLITE_CORRUPT: i32 = 11;
 const SQLITE_NOTADB: i32 = 26;
 
-/// Why the file could not be opened, and what to do.
+/// Why the file could not be opened, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("{} can't be created or opened: check that the folder exists and may be written", path.display())]
@@ -47,7 +47,7 @@ pub enum OpenError {
     Migrate { path: PathBuf, source: MigrateError },
 }
 
-/// What was written now would be lost at the next start.
+/// Further writes would be lost at the next start.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} was removed or replaced while the service runs: nothing is written any more; put the file back or restore a backup, and start \
@@ -79,7 +79,7 @@ impl OpenError {
     }
 }
 
-/// An error of a file that is open. Damage is found when the damaged page is read, so it needs its remedy here too.
+/// An error of an open file. Damage shows only when the damaged page is read, so this error includes the remedy too.
 pub(super) fn during_use(path: &Path, source: sqlx::Error) -> Box<dyn Error + Send + Sync> {
     match primary_code(&source) {
         Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Box::new(OpenError::of(path, source)),

@@ -1,4 +1,4 @@
-//! What admins wrote about tools.
+//! Tool overrides of admins.
 
 use std::time::SystemTime;
 

@@ -1,7 +1,7 @@
-//! The transaction of a write, and the only way to write.
+//! Write transactions. All writes use them.
 //!
-//! The commit belongs to the write. A statement with `RETURNING` brings its row before it is committed, so the row alone
-//! proves nothing: with a full disk or a failing flush it came, and the commit failed.
+//! The commit is part of the write. A statement with `RETURNING` returns its row before the commit, so the row alone proves
+//! nothing: with a full disk or a failed flush, the row was returned but the commit failed.
 
 use std::ops::{Deref, DerefMut};
 
@@ -9,17 +9,17 @@ use sqlx::pool::PoolConnection;
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection, raw_sql};
 
-/// When a write counts as done.
+/// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Durability {
-    /// When the operating system has it: survives a killed process.
+    /// After the operating system has it: survives a killed process.
     Process,
-    /// When the disk has it: survives a power cut.
+    /// After the disk has it: survives a power cut.
     Disk,
 }
 
-/// A transaction that has the right to write from its start, so that it can't fail half way because another process
-/// began to write. Dropped before its end, it takes everything back.
+/// A transaction that holds the write lock from its start, so that another writer can't make it fail halfway. Rolls back if
+/// dropped before its end.
 pub(super) struct Write {
     connection: PoolConnection<Sqlite>,
     is_over: bool,
@@ -78,8 +78,7 @@ impl DerefMut for Write {
     }
 }
 
-/// Closing takes back what was not committed, whatever state SQLite left the transaction in: some errors end it, others
-/// leave it open.
+/// Closing the connection rolls back, whatever state SQLite left the transaction in: some errors end it, others do not.
 impl Drop for Write {
     fn drop(&mut self) {
         if !self.is_over {
