@@ -46,9 +46,9 @@ impl Write {
         committed
     }
 
-    /// What failed to be flushed lies in the log as if it were committed, and a process that is killed now would find it
-    /// there at its next start. So another write takes its place in the log, and the log is moved into the file: after a
-    /// failed flush nobody knows which of its pages the disk has.
+    /// After a failed flush the log contains the transaction as if it were committed, and after a kill the next start would apply
+    /// it. So another write overwrites it in the log, and the log is moved into the file, because it is unknown which of its
+    /// pages are on disk.
     async fn take_back(&mut self) {
         for statements in
             ["ROLLBACK", "PRAGMA synchronous = NORMAL; UPDATE installation SET refused = refused + 1", "PRAGMA wal_checkpoint(TRUNCATE)"]
