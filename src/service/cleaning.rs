@@ -43,10 +43,10 @@ impl Cleaning {
         let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         done("API keys", self.keys.forget_ended_before(before(self.keys_kept)).await);
         done("definitions of tools", self.definitions.forget_unseen_before(before(self.definitions_kept)).await);
-        done("words taken back about tools", self.facts.forget_taken_back_before(before(self.definitions_kept)).await);
+        done("withdrawn tool overrides", self.facts.forget_taken_back_before(before(self.definitions_kept)).await);
         done("sessions", self.store.forget_sessions_before(SystemTime::now()).await);
         if let Err(error) = self.store.shrink().await {
-            tracing::warn!(%error, "the store keeps room that it does not need");
+            tracing::warn!(%error, "the store did not return unused space");
         }
     }
 }
@@ -54,7 +54,7 @@ impl Cleaning {
 fn done(what: &'static str, outcome: Result<u64, StoreError>) {
     match outcome {
         Ok(0) => {}
-        Ok(rows) => tracing::info!(rows, what, "what is over was removed"),
-        Err(error) => tracing::warn!(%error, what, "what is over was not removed"),
+        Ok(rows) => tracing::info!(rows, what, "expired data was removed"),
+        Err(error) => tracing::warn!(%error, what, "expired data was not removed"),
     }
 }

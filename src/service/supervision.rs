@@ -33,7 +33,7 @@ impl Supervised {
         if begun.elapsed() >= STABLE {
             self.pause = FIRST_PAUSE;
         }
-        tracing::error!(part = self.name, "a part of the service panicked; it starts again");
+        tracing::error!(part = self.name, "a part of the service panicked; it is restarted");
         sleep(self.pause).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         true

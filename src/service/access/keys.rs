@@ -45,7 +45,7 @@ pub enum KeyError {
     NotFound,
     #[error("{0}")]
     Invalid(&'static str),
-    #[error("there is a key of this name: revoke it first, or rotate it")]
+    #[error("a key with this name exists: revoke or rotate it first")]
     NameTaken,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -165,7 +165,7 @@ impl Keys {
         key.expires_at = expires_at.or(key.expires_at);
         match key.state(now) {
             KeyState::Active => {}
-            KeyState::Expired => return Err(KeyError::Invalid("the key has expired: give it a later end with its new secret")),
+            KeyState::Expired => return Err(KeyError::Invalid("the key has expired: set a later expiry with its new secret")),
             KeyState::Revoked => return Err(KeyError::NotFound),
         }
         let secret = api_key::compose(id, &rand::random::<[u8; SECRET_BYTES]>());
@@ -254,7 +254,7 @@ async fn note_uses(store: Arc<dyn KeyStore>, mut queue: mpsc::Receiver<(KeyId, S
 async fn note(store: &dyn KeyStore, queue: &mut mpsc::Receiver<(KeyId, SystemTime)>, stop: &CancellationToken) {
     while let Some((id, at)) = write_behind::next(queue, stop).await {
         if let Err(error) = store.touch_api_key(&id, at).await {
-            tracing::warn!(error = %error, "the use of an API key was not noted");
+            tracing::warn!(error = %error, "the use of an API key was not recorded");
         }
     }
 }

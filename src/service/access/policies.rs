@@ -22,13 +22,13 @@ pub const MAX_RULES: usize = 1_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    #[error("it has a form that this version does not read: {0}")]
+    #[error("this version does not support its format: {0}")]
     Unreadable(String),
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<RuleProblem>),
     #[error("{0}")]
     Malformed(String),
-    #[error("the policy was changed meanwhile: version {0} holds now")]
+    #[error("the policy was changed meanwhile: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -137,7 +137,7 @@ impl Policies {
         let given = stored(store.as_ref()).await?;
         let parts = Parts { settings: live.policy.clone(), groups: live.groups.clone(), given };
         for problem in contradictions(&parts.rules(&parts.given)) {
-            tracing::warn!("policy: {problem}; the first one holds");
+            tracing::warn!("policy: {problem}; the first one applies");
         }
         current.set_policy(parts.policy(&parts.given));
         Ok(Self { current, store, keys, parts: RwLock::new(parts), changing: tokio::sync::Mutex::default() })
@@ -149,7 +149,7 @@ impl Policies {
         parts.settings = live.policy.clone();
         parts.groups = live.groups.clone();
         for problem in contradictions(&parts.rules(&parts.given)) {
-            tracing::warn!("policy: {problem}; the first one holds");
+            tracing::warn!("policy: {problem}; the first one applies");
         }
         self.current.set_policy(parts.policy(&parts.given));
     }
@@ -222,7 +222,7 @@ impl Policies {
         };
         let principals = match &check.principal {
             Some(asked) => vec![(asked.principal.clone(), self.principal(asked, &parts.groups)?)],
-            None if check.tool.is_none() => return Err(PolicyError::Malformed("ask for a tool, for a principal, or for both".to_owned())),
+            None if check.tool.is_none() => return Err(PolicyError::Malformed("name a tool, a principal, or both".to_owned())),
             None => self.known_principals(&parts.groups),
         };
         let mut decisions = Vec::with_capacity(tools.len() * principals.len());
@@ -332,7 +332,7 @@ async fn stored(store: &dyn PolicyStore) -> Result<Given, PolicyError> {
 fn read(body: &Value) -> Result<Given, PolicyError> {
     let Body { default, rules } = Body::deserialize(body).map_err(|error| PolicyError::Malformed(error.to_string()))?;
     if rules.len() > MAX_RULES {
-        return Err(PolicyError::Malformed(format!("there can be {MAX_RULES} rules at most")));
+        return Err(PolicyError::Malformed(format!("at most {MAX_RULES} rules are possible")));
     }
     let (mut given, mut problems) = (Given { default, ..Given::default() }, Vec::new());
     for (number, value) in (1..).zip(&rules) {

@@ -37,7 +37,7 @@ pub enum ApproveError {
     NotFound,
     #[error("definitions are not compared: definitions.changes is \"off\"")]
     Off,
-    #[error("the definition is another one by now: {0}")]
+    #[error("the definition has changed meanwhile; its fingerprint is now {0}")]
     Changed(Fingerprint),
     #[error("this is not the fingerprint of the tool; its definition has not changed and is {0}")]
     WrongFingerprint(Fingerprint),
@@ -230,7 +230,7 @@ impl Definitions {
         for (tool, other, raw) in &news.changed {
             self.log(tool, other, raw).await;
             if let Err(error) = self.store.note_definition(tool, other, now).await {
-                tracing::warn!(tool = visible(&tool.to_string()), %error, "that its definition has changed was not stored; it is logged again after a restart");
+                tracing::warn!(tool = visible(&tool.to_string()), %error, "a changed definition was not stored; a restart logs it again");
             }
         }
         let mut state = self.state.write();
@@ -249,7 +249,7 @@ impl Definitions {
         }
         let present = state.present.entry(server.clone()).or_default();
         if present.beyond.is_empty() && !news.beyond.is_empty() {
-            tracing::warn!(%server, most = MOST_KNOWN, "a server has listed too many names: more are not remembered");
+            tracing::warn!(%server, most = MOST_KNOWN, "a server has listed too many names: further ones are not remembered");
         }
         present.beyond.retain(|key| !kind.has(key));
         present.beyond.extend(news.beyond);
@@ -579,14 +579,14 @@ impl State {
         let tool = shown(&stored.tool);
         let is_withheld = stored.is_new && self.settings.new == NewDefinitions::Quarantine;
         if is_withheld {
-            tracing::warn!(tool, "a server has added this; it is withheld until it is approved");
+            tracing::warn!(tool, "a definition that a server has added is withheld until it is approved");
         }
         if stored.tool.name.starts_with(NO_TOOL) {
             return;
         }
         let alike = self.alike.get(&skeleton(&stored.tool.name)).into_iter().flatten();
         if let Some(other) = alike.into_iter().find(|other| other.name != stored.tool.name) {
-            tracing::warn!(tool, looks_like = shown(other), "the names of two tools are read as the same one");
+            tracing::warn!(tool, looks_like = shown(other), "the names of two tools look the same");
         }
     }
 

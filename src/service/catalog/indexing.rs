@@ -96,7 +96,7 @@ impl Indexing {
                         self.enrichment.complete();
                     }
                 } else {
-                    tracing::info!(retry_in_s = pause.as_secs(), "the index is updated again later");
+                    tracing::info!(retry_in_s = pause.as_secs(), "the update of the index is retried later");
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = self.index.needs_contents() => {}
@@ -158,21 +158,21 @@ impl Indexing {
         let since = SystemTime::now().checked_sub(self.unused_retention).unwrap_or(SystemTime::UNIX_EPOCH);
         match self.store.forget_unused(self.embedder.model(), &texts, &definitions, since).await {
             Ok(0) => {}
-            Ok(rows) => tracing::info!(rows, "vectors and token counts of tools that are gone were removed"),
+            Ok(rows) => tracing::info!(rows, "unused vectors and token counts were removed"),
             Err(error) => tracing::warn!(error = %error, "unused vectors and token counts were not removed"),
         }
         let tools: Vec<Fingerprint> = catalog.tools().iter().map(|tool| key(tool)).collect();
         match self.store.forget_unused_enrichments(self.enrichment.model(), &tools, since).await {
             Ok(0) => {}
-            Ok(rows) => tracing::info!(rows, "what was written about tools that are gone was removed"),
-            Err(error) => tracing::warn!(error = %error, "what was written about tools that are gone was not removed"),
+            Ok(rows) => tracing::info!(rows, "unused enrichments were removed"),
+            Err(error) => tracing::warn!(error = %error, "unused enrichments were not removed"),
         }
     }
 
     /// The enrichments of the catalog's tools.
     async fn written(&self, catalog: &Catalog) -> HashMap<Fingerprint, Written> {
         in_force(catalog, self.store.as_ref(), self.enrichment.model()).await.unwrap_or_else(|error| {
-            tracing::warn!(error = %error, "what is written about tools could not be read; they are found by their own texts");
+            tracing::warn!(error = %error, "enrichments could not be read; tools are found by their own texts");
             HashMap::new()
         })
     }
@@ -242,7 +242,7 @@ impl Indexing {
                 true
             }
             Err(error) => {
-                tracing::error!(error = %error, "the index was not updated; searches see the tools of before");
+                tracing::error!(error = %error, "the index was not updated; searches still use its former contents");
                 false
             }
         }

@@ -204,7 +204,7 @@ impl Refresh {
 
     async fn forget(&self, server: &ServerName) {
         if let Err(error) = self.store.remove_listing(server).await {
-            tracing::warn!(%server, error = %error, "the stored listing of a removed server is still there");
+            tracing::warn!(%server, error = %error, "the stored listing of a removed server was not deleted");
         }
     }
 
@@ -277,7 +277,7 @@ impl Refresh {
                 ..now
             },
             Err(error) => {
-                tracing::warn!(server = %listing.server, %error, "what was approved of the server could not be read; its title and instructions are left out");
+                tracing::warn!(server = %listing.server, %error, "the approved definition could not be read; title and instructions are left out");
                 ServerListing { title: None, program: None, instructions: None, ..now }
             }
         }

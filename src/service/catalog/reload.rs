@@ -157,7 +157,7 @@ impl Reload {
         if trigger == Trigger::Files && last.problems == problems {
             return;
         }
-        tracing::error!("the configuration was not reloaded, everything stays as it was: {errors}");
+        tracing::error!("the configuration was not reloaded; the former one stays in force: {errors}");
         last.problems.clone_from(&problems);
         self.state.send_replace(ReloadState::Failed { at: SystemTime::now(), problems });
     }
@@ -173,7 +173,7 @@ fn log(changes: &[ServerChange], keys: &[String]) {
         if let ServerChangeKind::Changed { keys, reconnects } = kind {
             let keys = keys.join(", ");
             if *reconnects {
-                tracing::info!(%server, keys, "server changed: it is connected anew");
+                tracing::info!(%server, keys, "server changed: it reconnects");
             } else {
                 tracing::info!(%server, keys, "server changed: its connection stays");
             }

@@ -18,11 +18,11 @@ use crate::settings::LiveSettings;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
-    #[error("there is no such tool, and nothing is written about one")]
+    #[error("there is no such tool, and no override for one")]
     NotFound,
     #[error(transparent)]
     Invalid(#[from] FactsProblem),
-    #[error("what is written about the tool was changed meanwhile: version {0} holds now")]
+    #[error("the tool's override was changed meanwhile: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
     Store(#[from] StoreError),

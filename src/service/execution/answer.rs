@@ -35,7 +35,7 @@ async fn describe(binary: &Binary, files: Option<&Files>) -> String {
             binary.description(&[("url", link.into()), ("note", note)])
         }
         Err(error) => {
-            tracing::warn!(%error, bytes = binary.size(), "a file of a result could not be kept");
+            tracing::warn!(%error, bytes = binary.size(), "a file of a result could not be stored");
             note(NOT_KEPT)
         }
     }

@@ -258,10 +258,10 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, st
             Verdict::Invalid(problems) if policy.validation == Validation::Strict => return Err(problems),
             Verdict::Invalid(problems) => {
                 let pointers: Vec<&str> = problems.iter().map(|problem| problem.pointer.as_str()).collect();
-                tracing::warn!(tool = %tool.id, ?pointers, "the arguments do not fit the tool's schema and are sent all the same");
+                tracing::warn!(tool = %tool.id, ?pointers, "the arguments do not fit the tool's schema and are sent anyway");
             }
             Verdict::Unchecked { reason, first: true } => {
-                tracing::warn!(tool = %tool.id, reason, "the tool's own input schema is invalid: its arguments go unchecked");
+                tracing::warn!(tool = %tool.id, reason, "the tool's own input schema is invalid: its arguments are not checked");
             }
             Verdict::Valid | Verdict::Unchecked { .. } => {}
         }

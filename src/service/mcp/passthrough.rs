@@ -46,7 +46,7 @@ const ENTRIES: usize = 10_000;
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
     /// This caller has no such server.
-    #[error("there is no such thing")]
+    #[error("there is no such prompt or resource")]
     NotFound,
     #[error(transparent)]
     Call(#[from] CallError),
@@ -177,7 +177,7 @@ impl Passthrough {
             let entries = self.list_one(&server, what, &view.caller).await;
             if let Err(error) = &entries {
                 let error = if let PassError::Call(error) = error { error.without_words() } else { error.to_string() };
-                tracing::info!(%server, method = what.method(), error, "left out of a list");
+                tracing::info!(%server, method = what.method(), error, "server left out of a list");
             }
             (server, entries.unwrap_or_default())
         });

@@ -42,7 +42,7 @@ pub enum SubscribeError {
     #[error("there are {limit} subscriptions already, as many as {of} may have")]
     TooMany { limit: usize, of: &'static str },
     /// The session ended meanwhile.
-    #[error("the session is over")]
+    #[error("the session has ended")]
     Over,
 }
 
@@ -371,7 +371,7 @@ impl Subscriptions {
                 drop(turn);
                 if let Err(error) = follower.settle(&resource).await {
                     // The URI is not logged either.
-                    tracing::info!(server = %resource.server, error = error.without_words(), "a subscription could not be made again");
+                    tracing::info!(server = %resource.server, error = error.without_words(), "a subscription could not be renewed");
                 }
                 follower.updated(&resource.server, &resource.uri);
             });

@@ -53,11 +53,11 @@ pub enum Subject {
 pub enum WaitError {
     /// This caller has no suspended call with this state.
     #[error(
-        "nothing waits here for this `requestState`: it was answered before, its time is up, or it is another request's or another \
-         process's. Make the request again without it"
+        "no suspended call has this `requestState`: it was answered already, it has expired, or it belongs to another request or \
+         process. Repeat the request without it"
     )]
     Unknown,
-    #[error("{most} calls {of} wait for answers already, and there are no more at a time")]
+    #[error("{most} calls {of} wait for answers already, which is the maximum")]
     TooMany { most: usize, of: &'static str },
 }
 

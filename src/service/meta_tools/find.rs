@@ -175,7 +175,7 @@ fn meant(request: &FindTools, catalog: &Catalog, visibility: &Visibility, warnin
         |tool: &Arc<Tool>| visibility.allows(tool) && intent.fits(tool, catalog.server(tool.id.server.as_str()), &visibility.assigned);
     let meant: Vec<bool> = catalog.tools().iter().map(fits).collect();
     if !meant.contains(&true) {
-        warnings.push("no tag, toolset or server fits the intent: everything was searched".to_owned());
+        warnings.push("no tag, toolset or server matches the intent: all tools were searched".to_owned());
         return None;
     }
     Some(meant)

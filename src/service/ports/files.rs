@@ -34,7 +34,7 @@ pub struct StoredFile {
 
 #[derive(Debug, thiserror::Error)]
 pub enum FileStoreError {
-    #[error("the file is larger than all files together may be")]
+    #[error("the file is larger than the limit for all files together")]
     TooLarge,
     #[error("the folder for files: {0}")]
     Io(#[from] std::io::Error),

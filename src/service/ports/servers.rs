@@ -351,7 +351,7 @@ pub enum CallError {
     #[error("the server is not connected: {reason}")]
     Unavailable { reason: String, retry_after: Duration },
     /// The server needs a caller's credentials, and this call has none.
-    #[error("the server is called in the name of a user or a named key, and this call is of neither")]
+    #[error("the server is called on behalf of a user or a named key, and this call belongs to neither")]
     NoCredentials,
     /// The connection with the caller's own credentials failed. The reason is free of them.
     #[error("no connection with your own credentials: {reason}")]

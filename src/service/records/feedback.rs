@@ -22,7 +22,7 @@ pub struct Feedback {
 #[derive(Debug, thiserror::Error)]
 pub enum FeedbackError {
     /// Unknown or another caller's: both look the same.
-    #[error("there is no such selection of yours")]
+    #[error("you have no such selection")]
     NoSelection,
     /// Unknown or denied.
     #[error("there is no such tool")]

@@ -187,7 +187,7 @@ impl Writer {
         batch.shrink_to(GATHERED);
         let lost = self.lost.untold();
         if lost > 0 {
-            tracing::warn!(lost, "selection events were lost: the store fails or does not keep up");
+            tracing::warn!(lost, "selection events were lost: the store fails or is too slow");
         }
     }
 

@@ -140,7 +140,7 @@ impl Chats {
             held.removed.extend(tools.iter().cloned());
             drop(held);
             if self.changed.try_send((key.clone(), entry)).is_err() {
-                tracing::warn!("a chat's set is kept in memory only: the store does not keep up");
+                tracing::warn!("a chat's tools are kept in memory only: the store is too slow");
             }
         }
         Some((set, was_there))
@@ -167,7 +167,7 @@ impl Held {
                 let StoredChat { set, version } = stored.unwrap_or_default();
                 *self = Self { set, version, is_known: true, is_changed: false, removed: HashSet::new(), is_gone: self.is_gone };
             }
-            Err(error) => tracing::warn!(error = %error, "a chat's set could not be read"),
+            Err(error) => tracing::warn!(error = %error, "a chat's tools could not be read"),
         }
         self.is_known
     }
@@ -241,7 +241,7 @@ impl Writer {
             self.pause = FIRST_PAUSE;
             return;
         }
-        tracing::warn!(chats = failed.len(), pause = ?self.pause, "sets of chats were not stored; they are tried again");
+        tracing::warn!(chats = failed.len(), pause = ?self.pause, "the tools of some chats were not stored; the write is retried");
         self.retry = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.wait(failed).await;
@@ -259,7 +259,7 @@ impl Writer {
             }
         }
         if lost > 0 {
-            tracing::warn!(chats = lost, "sets of chats were lost: the store fails, and too many wait for it");
+            tracing::warn!(chats = lost, "the tools of some chats were lost: the store keeps failing, and the retry queue is full");
         }
     }
 }
@@ -274,7 +274,7 @@ async fn until(time: Option<Instant>) {
 /// Writes a set, merged with concurrent writes of other replicas. Returns whether the store has it.
 async fn save(store: &dyn ChatStore, key: &ChatKey, entry: &Entry) -> bool {
     let failed = |error| {
-        tracing::warn!(error = %error, "a chat's set was not stored");
+        tracing::warn!(error = %error, "a chat's tools were not stored");
         false
     };
     for _ in 0..ATTEMPTS {

@@ -86,9 +86,7 @@ impl ForeignVectors {
         let embedded = embedded.await;
         let warning = match embedded {
             Ok(Ok(())) if later.is_empty() => None,
-            Ok(Ok(())) => {
-                Some(format!("{} of {} foreign tools are kept without a look: too many new ones at once", later.len(), tools.len()))
-            }
+            Ok(Ok(())) => Some(format!("{} of {} foreign tools are kept unjudged: too many new ones at once", later.len(), tools.len())),
             Ok(Err(error)) => {
                 tracing::warn!(error = %error, "foreign tools were not embedded");
                 Some("foreign tools are judged by their words alone: the embedder does not answer".to_owned())

@@ -184,7 +184,7 @@ impl Retrieve {
                     known.extend(vectors);
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, "messages that need no tool are told by their words alone");
+                    tracing::warn!(error = %error, "messages that need no tool are recognised by their words alone");
                     return;
                 }
             }

@@ -36,7 +36,7 @@ pub enum LoadError {
          load, use the address of a session (POST /v1/sessions {{\"mode\": \"dynamic\"}}) or send X-OpenWebUI-Chat-Id"
     )]
     Nowhere,
-    #[error("`{0}` is part of what was there from the beginning, and stays")]
+    #[error("`{0}` was there from the beginning and can't be unloaded")]
     Initial(String),
     #[error("`{0}` is not loaded{1}")]
     NotLoaded(String, String),
@@ -353,7 +353,8 @@ impl Loading {
 
     /// The same, but an unreadable state counts as empty: a short list is better than none.
     async fn readable(&self, here: Here<'_>) -> Loaded {
-        let loaded = self.loaded(here).await.inspect_err(|error| tracing::warn!(%error, "what is loaded is not listed"));
+        let loaded =
+            self.loaded(here).await.inspect_err(|error| tracing::warn!(%error, "loaded tools could not be read and are not listed"));
         loaded.ok().flatten().unwrap_or_default()
     }
 
@@ -365,7 +366,7 @@ impl Loading {
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
         if tools.len() > budget {
             warnings.push(format!(
-                "a chat keeps {budget} tools, and these are {}: with the next message those go that were not called",
+                "a chat keeps {budget} tools, and these are {}: the next message drops those that were not called",
                 tools.len()
             ));
         }

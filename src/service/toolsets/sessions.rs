@@ -59,7 +59,7 @@ pub struct NewSession {
 pub enum SessionError {
     #[error("{0}")]
     Invalid(String),
-    #[error("there are as many sessions as there may be (sessions.total)")]
+    #[error("the maximum number of sessions is reached (sessions.total)")]
     Full,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -374,7 +374,7 @@ async fn note_uses(store: Arc<dyn SessionStore>, mut queue: mpsc::Receiver<(Sess
 async fn note(store: &dyn SessionStore, queue: &mut mpsc::Receiver<(SessionId, SystemTime)>, stop: &CancellationToken) {
     while let Some((id, at)) = write_behind::next(queue, stop).await {
         if let Err(error) = store.touch_session(&id, at).await {
-            tracing::warn!(error = %error, "the use of a session was not noted");
+            tracing::warn!(error = %error, "the use of a session was not recorded");
         }
     }
 }

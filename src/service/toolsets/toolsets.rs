@@ -25,7 +25,7 @@ pub const MAX_TOOLSETS: usize = 500;
 pub enum ToolsetError {
     #[error("there is no toolset `{0}`")]
     NotFound(String),
-    #[error("the toolset `{0}` stands in the settings: change it there")]
+    #[error("the toolset `{0}` is defined in the settings: change it there")]
     OfSettings(ToolsetName),
     #[error("{0}")]
     Invalid(String),
@@ -121,7 +121,7 @@ impl Toolsets {
                 return Err(ToolsetError::OfSettings(name));
             }
             if parts.given.len() >= MAX_TOOLSETS && !parts.given.contains_key(&name) {
-                return Err(ToolsetError::Invalid(format!("there can be {MAX_TOOLSETS} toolsets at most: delete one first")));
+                return Err(ToolsetError::Invalid(format!("at most {MAX_TOOLSETS} toolsets are possible: delete one first")));
             }
         }
         self.store.save_toolset(&name, &definition).await?;
@@ -218,7 +218,7 @@ impl Parts {
 
     fn warn(&self) {
         for name in self.given.keys().filter(|name| self.is_of_settings(name)) {
-            tracing::warn!(toolset = %name, "the toolset stands in the settings and was given over the API: the settings hold");
+            tracing::warn!(toolset = %name, "the toolset is defined in the settings and over the API: the settings take precedence");
         }
     }
 }

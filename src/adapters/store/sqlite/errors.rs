@@ -18,9 +18,9 @@ pub enum OpenError {
     Create { path: PathBuf, source: io::Error },
     #[error(
         "{0} is damaged or not a database. Stop the service and restore a backup (`toolsieve backup` makes one), or save what can be \
-         read: sqlite3 {0} .recover | sqlite3 {0}.new, then put {0}.new in its place and remove {0}-wal and {0}-shm. To begin anew \
-         instead, move {0}, {0}-wal and {0}-shm away, and `installation` in the same folder: tools, documents and vectors come \
-         again by themselves, but named keys, rules, toolsets, approvals, what was written about tools, users' secrets, sessions, \
+         read: sqlite3 {0} .recover | sqlite3 {0}.new, then put {0}.new in its place and remove {0}-wal and {0}-shm. To start over \
+         instead, move {0}, {0}-wal and {0}-shm away, and `installation` in the same folder: tools, documents and vectors are \
+         rebuilt, but named keys, rules, toolsets, approvals, tool overrides, enrichments, users' secrets, sessions, \
          chats, usage and the audit log are lost",
         path.display()
     )]
@@ -32,18 +32,18 @@ pub enum OpenError {
     )]
     Newer { path: PathBuf, migration: i64 },
     #[error(
-        "{} has another form of migration {migration} than this version, so a development build made it: use \
+        "{} has another version of migration {migration}, so a development build created it: use \
          another data folder",
         path.display()
     )]
     Changed { path: PathBuf, migration: i64 },
     #[error("{} is a database of another program: use another data folder", path.display())]
     Foreign { path: PathBuf },
-    #[error("{} is kept busy by another process: end that process and start again", path.display())]
+    #[error("{} is locked by another process: end that process and start again", path.display())]
     Busy { path: PathBuf, source: sqlx::Error },
     #[error("{} could not be opened: {source}", path.display())]
     Failed { path: PathBuf, source: sqlx::Error },
-    #[error("the tables of {} could not be brought to this version", path.display())]
+    #[error("the tables of {} could not be migrated to this version", path.display())]
     Migrate { path: PathBuf, source: MigrateError },
 }
 

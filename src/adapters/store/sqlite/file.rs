@@ -12,7 +12,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 pub enum BackupError {
     #[error("there is no database {}", .0.display())]
     NoDatabase(PathBuf),
-    #[error("{} is there already: name a new file", .0.display())]
+    #[error("{} already exists: choose another file", .0.display())]
     Exists(PathBuf),
     #[error("{} can't be written", path.display())]
     Write { path: PathBuf, source: io::Error },

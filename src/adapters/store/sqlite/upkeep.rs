@@ -64,7 +64,7 @@ impl SqliteStore {
                 "{0} does not shrink: to make it one that does, stop the service and run: sqlite3 {0} 'PRAGMA auto_vacuum = 2; VACUUM'",
                 self.path.display()
             ),
-            Err::<_, sqlx::Error>(error) => tracing::warn!(%error, "the database keeps room that it does not need"),
+            Err::<_, sqlx::Error>(error) => tracing::warn!(%error, "the database did not return unused space"),
         }
     }
 }

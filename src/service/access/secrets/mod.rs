@@ -49,13 +49,13 @@ pub struct KnownSecret {
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     #[error(
-        "the service has no key to seal secrets with: an administrator sets `secrets.key` or TOOLSIEVE_SECRETS_KEY to what \
+        "the service has no key to seal secrets with: an administrator must set `secrets.key` or TOOLSIEVE_SECRETS_KEY to what \
          `toolsieve secrets new-key` prints"
     )]
     NoKey,
     #[error(
-        "secrets belong to a user or to a named key, and this request is of neither: send a key made with `toolsieve keys create`, or let \
-         a trusted key say for which user it calls"
+        "secrets belong to a user or a named key, and this request belongs to neither: send a key created with `toolsieve keys create`, or \
+         name the user with a trusted key"
     )]
     Nobody,
     #[error("there is no such server or secret")]
@@ -144,10 +144,8 @@ impl Secrets {
         let name = taken.name(server, name)?;
         if !template::fits(value, taken.place) {
             return Err(SecretError::Invalid(match taken.place {
-                Place::Header => {
-                    "the server gets it in a header, which carries ASCII alone, in one line and without spaces around it".to_owned()
-                }
-                Place::Variable => "the server gets it in a variable of its process, which carries no NUL".to_owned(),
+                Place::Header => "the server gets it in a header, which must be one line of ASCII without surrounding spaces".to_owned(),
+                Place::Variable => "the server gets it in a variable of its process, which can't contain NUL".to_owned(),
             }));
         }
         let now = SystemTime::now();
@@ -196,7 +194,7 @@ impl Secrets {
         let Some(keys) = &self.keys else { return };
         let found = match self.store.secrets_of_other_keys(keys.present.id()).await {
             Ok(found) => found,
-            Err(error) => return tracing::warn!(%error, "secrets of former keys were not looked for"),
+            Err(error) => return tracing::warn!(%error, "secrets sealed with former keys could not be read"),
         };
         let (mut resealed, mut unknown) = (0_usize, BTreeMap::<Arc<str>, usize>::new());
         for secret in found {
@@ -204,13 +202,13 @@ impl Secrets {
                 Ok(()) => resealed += 1,
                 Err(Unsealed::Open(OpenError::UnknownKey(key))) => *unknown.entry(key).or_default() += 1,
                 Err(Unsealed::Open(OpenError::Damaged)) => {
-                    tracing::warn!(server = %secret.place.server, "a secret is damaged: it has to be given again");
+                    tracing::warn!(server = %secret.place.server, "a secret is damaged: its owner must set it again");
                 }
-                Err(Unsealed::Other(error)) => tracing::warn!(%error, "a secret keeps its former key"),
+                Err(Unsealed::Other(error)) => tracing::warn!(%error, "a secret remains sealed with its former key"),
             }
         }
         if resealed > 0 {
-            tracing::info!(secrets = resealed, "sealed with the present key: secrets.former_keys are not needed for them any more");
+            tracing::info!(secrets = resealed, "secrets were sealed with the current key and no longer need secrets.former_keys");
         }
         for (key, secrets) in unknown {
             tracing::warn!(
@@ -234,7 +232,7 @@ impl Secrets {
     }
 }
 
-/// Why a secret keeps its former key.
+/// Why a secret remains sealed with its former key.
 #[derive(Debug, thiserror::Error)]
 enum Unsealed {
     #[error(transparent)]

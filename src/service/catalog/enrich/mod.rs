@@ -84,7 +84,7 @@ impl Enriching {
             return Ok(());
         }
         let model = self.settings.endpoint.model.as_str();
-        tracing::info!(tools = queue.len(), model, "a language model is asked what tools are for");
+        tracing::info!(tools = queue.len(), model, "a language model begins to enrich tools");
         let mut pace = interval(Duration::from_mins(1) / u32::try_from(self.settings.per_minute).unwrap_or(u32::MAX).max(1));
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut pause, mut done, mut unpublished) = (FIRST_PAUSE, 0_usize, None);
@@ -100,12 +100,12 @@ impl Enriching {
                     unpublished.get_or_insert_with(Instant::now);
                 }
                 Err(EnrichError::Answer(problem)) => {
-                    tracing::warn!(tool = %tool.id, %problem, "what a language model wrote about a tool is dropped");
+                    tracing::warn!(tool = %tool.id, %problem, "an invalid enrichment is dropped");
                     refused.given_up.insert(key(&tool));
                     pause = FIRST_PAUSE;
                 }
                 Err(EnrichError::Model(error)) => {
-                    tracing::warn!(tool = %tool.id, %error, retry_in_s = pause.as_secs(), "a language model wrote nothing");
+                    tracing::warn!(tool = %tool.id, %error, retry_in_s = pause.as_secs(), "the language model failed to enrich a tool");
                     if refused.again(key(&tool), error) {
                         queue.push_back(tool);
                     }
@@ -121,7 +121,7 @@ impl Enriching {
         if unpublished.is_some() {
             self.feed.publish();
         }
-        tracing::info!(tools = done, model, "a language model has said what tools are for");
+        tracing::info!(tools = done, model, "a language model has enriched tools");
         Ok(())
     }
 
@@ -150,7 +150,7 @@ impl Enriching {
 }
 
 fn log_unsaved(tool: &ToolId, error: &StoreError, pause: Duration) {
-    tracing::warn!(%tool, %error, retry_in_s = pause.as_secs(), "what a language model wrote about a tool is not stored yet");
+    tracing::warn!(%tool, %error, retry_in_s = pause.as_secs(), "an enrichment was not stored; retrying");
 }
 
 impl Refused {
