@@ -1,6 +1,6 @@
 //! Wrong keys: counted per address and minute. Over the limit, further wrong keys are rejected with 429, but a valid key still
 //! works.
-//! all the same.
+//!
 //! A guessing attack leaves a few lines, not one per guess: only the first wrong key of a burst and the one that exceeds the
 //! limit are logged and audited. The metric counts all.
 

@@ -131,7 +131,7 @@ impl Subscriptions {
         (subscriptions, following)
     }
 
-    /// How many resources one client may follow.
+    /// The most subscriptions of a client.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.settings.subscriptions

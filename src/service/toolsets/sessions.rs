@@ -123,8 +123,7 @@ impl Sessions {
         }
         let task = new.task.as_deref().map(str::trim).filter(|task| !task.is_empty());
         if new.mode != Mode::Dynamic && task.is_none() && new.toolsets.is_empty() && new.servers.is_empty() && new.tools.is_empty() {
-            let detail =
-                "say what the session shall publish: toolsets, servers, tools or task; in mode `dynamic` it may begin with nothing";
+            let detail = "name what the session publishes: toolsets, servers, tools or a task; only in mode `dynamic` it may begin empty";
             return Err(SessionError::Invalid(detail.to_owned()));
         }
         let View { catalog, visibility, .. } = self.current.view(owner);
@@ -149,10 +148,7 @@ impl Sessions {
             SessionSaved::Saved { gone } => {
                 if !gone.is_empty() {
                     let most = self.settings.per_caller;
-                    warnings.push(format!(
-                        "you have {most} sessions, as many as one caller may: {} that was not used for longest ended",
-                        gone.len()
-                    ));
+                    warnings.push(format!("you have {most} sessions, the maximum of a caller: {} least recently used ended", gone.len()));
                 }
                 for id in gone {
                     self.held.invalidate(&id).await;
