@@ -112,7 +112,7 @@ impl Chats {
         drop(held);
         // A set that finds the queue full is queued with the next message.
         if is_changed && self.changed.try_send((key.clone(), entry)).is_err() {
-            warning = Some("the chat's set is kept in memory only: the store does not keep up".to_owned());
+            warning = Some("the chat's tools are kept in memory only: the store is too slow".to_owned());
         }
         Updated { set, dropped, warning }
     }

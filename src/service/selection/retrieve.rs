@@ -337,7 +337,7 @@ impl Retrieve {
             return Vec::new();
         }
         let shown: BTreeSet<&ServerName> = tools.map(|tool| &tool.server).filter(|server| down.contains(*server)).collect();
-        shown.into_iter().map(|server| format!("{server} does not answer at the moment; its tools are offered all the same")).collect()
+        shown.into_iter().map(|server| format!("{server} is down; its tools are still offered")).collect()
     }
 
     /// Returns the positions of those that were not judged.
