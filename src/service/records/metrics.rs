@@ -234,41 +234,37 @@ impl Meters {
 
     /// Registers all metrics. Names get the registry's prefix, and counters `_total`.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("http_requests", "Requests by route, method and class of the status", self.http_requests.clone());
+        registry.register("http_requests", "HTTP requests by route, method and status class", self.http_requests.clone());
         registry.register(
             "http_connections_ended",
-            "Connections of HTTP clients that were ended because there were too many",
+            "HTTP connections closed because there were too many",
             self.http_connections_ended.clone(),
         );
-        registry.register("wrong_keys", "Wrong keys of HTTP clients by how they were answered", self.wrong_keys.clone());
-        registry.register("calls", "Calls of tools by server and how they ended", self.calls.clone());
-        registry.register_with_unit("call_duration", "How long calls of tools took", Unit::Seconds, self.call_seconds.clone());
-        registry.register(
-            "recovered_calls",
-            "Calls of tools that the last selection of their chat had not offered",
-            self.recovered_calls.clone(),
-        );
+        registry.register("wrong_keys", "Wrong keys of HTTP clients by response", self.wrong_keys.clone());
+        registry.register("calls", "Tool calls by server and outcome", self.calls.clone());
+        registry.register_with_unit("call_duration", "Duration of tool calls", Unit::Seconds, self.call_seconds.clone());
+        registry.register("recovered_calls", "Calls of tools that the chat's last selection had not offered", self.recovered_calls.clone());
         if let Some(tool_calls) = &self.tool_calls {
-            registry.register("tool_calls", "Calls by tool and how they ended", tool_calls.clone());
+            registry.register("tool_calls", "Calls by tool and outcome", tool_calls.clone());
         }
-        registry.register("selections", "Selections by how they ended", self.selections.clone());
-        registry.register_with_unit("selection_duration", "How long selections took", Unit::Seconds, self.selection_seconds.clone());
+        registry.register("selections", "Selections by outcome", self.selections.clone());
+        registry.register_with_unit("selection_duration", "Duration of selections", Unit::Seconds, self.selection_seconds.clone());
         registry.register_with_unit(
             "stage_duration",
-            "How long the parts of selections and searches took",
+            "Duration of the stages of selections and searches",
             Unit::Seconds,
             self.stage_seconds.clone(),
         );
-        registry.register("selection_tools_before", "Tools that were on offer before selections", self.tools_before.clone());
-        registry.register("selection_tools_after", "Tools that stayed on offer after selections", self.tools_after.clone());
-        registry.register("selection_tokens_before", "Tokens of the definitions before selections", self.tokens_before.clone());
-        registry.register("selection_tokens_after", "Tokens of the definitions after selections", self.tokens_after.clone());
-        registry.register("selection_tokens_saved", "Tokens of the definitions that selections left out", self.tokens_saved.clone());
-        registry.register("searches", "Searches for tools that models asked for", self.searches.clone());
-        registry.register("cache_requests", "What was wanted of caches, and whether they had it", self.cache_requests.clone());
-        registry.register("judge_requests", "Questions to language models by how they ended", self.judge_requests.clone());
-        registry.register("rate_limited", "Requests that a limit refused", self.limited.clone());
-        registry.register("feedback", "What callers said of tools and selections", self.feedback.clone());
+        registry.register("selection_tools_before", "Tools offered before selections", self.tools_before.clone());
+        registry.register("selection_tools_after", "Tools offered after selections", self.tools_after.clone());
+        registry.register("selection_tokens_before", "Tokens of definitions before selections", self.tokens_before.clone());
+        registry.register("selection_tokens_after", "Tokens of definitions after selections", self.tokens_after.clone());
+        registry.register("selection_tokens_saved", "Tokens of definitions left out by selections", self.tokens_saved.clone());
+        registry.register("searches", "Searches for tools by models", self.searches.clone());
+        registry.register("cache_requests", "Cache lookups by result", self.cache_requests.clone());
+        registry.register("judge_requests", "Requests to language models by outcome", self.judge_requests.clone());
+        registry.register("rate_limited", "Requests rejected by a limit", self.limited.clone());
+        registry.register("feedback", "Feedback of callers on selected tools", self.feedback.clone());
     }
 
     /// `route`: the template of the route, never the path of a request.

@@ -147,12 +147,12 @@ impl Collector for States {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Parts { current, servers, index, embedder, recorder, audit, log, .. } = &self.0;
         let catalog = current.snapshot();
-        gauge(&mut encoder, "catalog_tools", "Tools that are known", catalog.tools().len() as u64)?;
-        gauge(&mut encoder, "catalog_servers", "Servers whose tools are known", catalog.servers().len() as u64)?;
+        gauge(&mut encoder, "catalog_tools", "Tools in the catalog", catalog.tools().len() as u64)?;
+        gauge(&mut encoder, "catalog_servers", "Servers in the catalog", catalog.servers().len() as u64)?;
 
         let states = servers.states();
         let kind = ConstGauge::new(0_u64).metric_type();
-        let mut metric = encoder.encode_descriptor("connections", "Configured servers by the state of the connection.", None, kind)?;
+        let mut metric = encoder.encode_descriptor("connections", "Configured servers by connection state.", None, kind)?;
         for (phase, name) in
             [(ServerPhase::Starting, "starting"), (ServerPhase::Connected, "connected"), (ServerPhase::Retrying, "retrying")]
         {
@@ -164,24 +164,24 @@ impl Collector for States {
             let is_up = u64::from(state.phase == ServerPhase::Connected);
             metric.encode_family(&[("server", state.server.as_str())])?.encode_gauge(&is_up)?;
         }
-        let mut metric = encoder.encode_descriptor("server_tools", "Tools of the server's last list.", None, kind)?;
+        let mut metric = encoder.encode_descriptor("server_tools", "Tools in the server's last listing.", None, kind)?;
         for state in &states {
             metric.encode_family(&[("server", state.server.as_str())])?.encode_gauge(&(state.tools as u64))?;
         }
 
         let index = index.state();
         gauge(&mut encoder, "index_documents", "Tools in the index", index.documents as u64)?;
-        gauge(&mut encoder, "index_embedded_documents", "Tools that are searched by a vector", index.embedded as u64)?;
+        gauge(&mut encoder, "index_embedded_documents", "Tools in the index that have vectors", index.embedded as u64)?;
         if let Some(qdrant) = index.qdrant {
             gauge(&mut encoder, "qdrant_nodes", "Configured nodes of the Qdrant cluster", qdrant.nodes as u64)?;
-            gauge(&mut encoder, "qdrant_nodes_answering", "Nodes of the Qdrant cluster that answer", qdrant.answering as u64)?;
+            gauge(&mut encoder, "qdrant_nodes_answering", "Nodes of the Qdrant cluster that respond", qdrant.answering as u64)?;
         }
         gauge(&mut encoder, "embedder_up", "Whether messages can be embedded", u64::from(embedder.fault().is_none()))?;
-        counter(&mut encoder, "events_lost", "Selection events that were not written down", recorder.lost())?;
-        counter(&mut encoder, "audit_entries_lost", "Entries that the audit log lacks", audit.lost())?;
+        counter(&mut encoder, "events_lost", "Selection events lost before they were stored", recorder.lost())?;
+        counter(&mut encoder, "audit_entries_lost", "Audit log entries lost before they were stored", audit.lost())?;
         let LogState { lines_dropped, panics } = log();
-        counter(&mut encoder, "log_lines_dropped", "Lines of the log that nobody read or that could not be written", lines_dropped)?;
-        counter(&mut encoder, "panics", "Parts of the service that panicked: bugs", panics)
+        counter(&mut encoder, "log_lines_dropped", "Log lines dropped because of a slow consumer or a write error", lines_dropped)?;
+        counter(&mut encoder, "panics", "Panics of parts of the service: bugs", panics)
     }
 }
 
@@ -199,7 +199,7 @@ impl Collector for Process {
         let Some(state) = (self.0)() else { return Ok(()) };
         let (seconds, bytes) = (Unit::Seconds, Unit::Bytes);
         let cpu = ConstCounter::new(state.cpu_seconds);
-        cpu.encode(encoder.encode_descriptor("process_cpu", "Time on processors.", Some(&seconds), cpu.metric_type())?)?;
+        cpu.encode(encoder.encode_descriptor("process_cpu", "CPU time.", Some(&seconds), cpu.metric_type())?)?;
         let sizes = [
             ("process_resident_memory", "Resident memory.", state.resident_bytes),
             ("process_virtual_memory", "Virtual memory.", state.virtual_bytes),
@@ -211,15 +211,10 @@ impl Collector for Process {
         gauge(&mut encoder, "process_threads", "Threads", state.threads)?;
         gauge(&mut encoder, "process_open_fds", "Open file descriptors", state.open_files)?;
         if let Some(most) = state.most_files {
-            gauge(&mut encoder, "process_max_fds", "How many file descriptors may be open", most)?;
+            gauge(&mut encoder, "process_max_fds", "Maximum number of open file descriptors", most)?;
         }
         let started = ConstGauge::new(state.started_seconds);
-        started.encode(encoder.encode_descriptor(
-            "process_start_time",
-            "When it was started, since 1970.",
-            Some(&seconds),
-            started.metric_type(),
-        )?)
+        started.encode(encoder.encode_descriptor("process_start_time", "Start time, since 1970.", Some(&seconds), started.metric_type())?)
     }
 }
 
