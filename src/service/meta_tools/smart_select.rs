@@ -1,5 +1,5 @@
-//! The best tools for a task, among all that the caller may use, with reasons: chosen by a language model on the caller's own
-//! account, else by the configured one, else by retrieval.
+//! Selects the best tools for a task, with reasons, among all that the caller may use. A language model on the caller's own
+//! account selects them, else the configured one, else retrieval.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Write transactions. All writes use them.
 //!
-//! The commit is part of the write. A statement with `RETURNING` returns its row before the commit, so the row alone proves
-//! nothing: with a full disk or a failed flush, the row was returned but the commit failed.
+//! The commit is part of the write. A statement with `RETURNING` returns its row before the commit. So the row alone proves
+//! nothing: with a full disk or a failed flush, the commit fails after the row was returned.
 
 use std::ops::{Deref, DerefMut};
 

@@ -34,7 +34,7 @@ impl Execute {
         }
     }
 
-    /// Like [`Execute::by_name`], for a call. The server is the prefix of the name.
+    /// Like [`Execute::by_name`], but waits for the first list of a starting server, which the prefix of the name identifies.
     ///
     /// # Errors
     /// As [`Execute::find_by_id`].

@@ -22,7 +22,7 @@ use crate::service::toolsets::loading::ClientLoads;
 
 /// Buffered messages of a slow consumer.
 const MAILBOX: usize = 16;
-/// Most open streams of a session. Messages go to the newest.
+/// Most open streams of a session. Messages go to the newest one with free space.
 const STREAMS: usize = 4;
 
 /// Identifies a session. Nobody can guess it.
@@ -88,7 +88,7 @@ impl Abilities {
     pub fn read(capabilities: &Value) -> Self {
         let elicitation = capabilities.get("elicitation").filter(|elicitation| elicitation.is_object());
         let addresses = elicitation.is_some_and(|elicitation| elicitation.get("url").is_some());
-        // Before URLs were possible, clients declared only elicitation itself.
+        // An older client declares `elicitation` without details, which means forms.
         let forms = elicitation.is_some_and(|elicitation| elicitation.get("form").is_some() || !addresses);
         Self { forms, addresses, sampling: capabilities.get("sampling").is_some_and(Value::is_object) }
     }
@@ -166,7 +166,7 @@ impl State {
         }
     }
 
-    /// Sends queued messages until the stream's buffer is full.
+    /// Sends queued messages until the buffers of all streams are full.
     fn flush(&mut self) {
         while let Some(news) = self.unheard.first() {
             if !self.streams.iter().rev().any(|stream| stream.try_send(news.clone()).is_ok()) {
