@@ -8,7 +8,7 @@ use crate::domain::access::principal::Principal;
 use crate::domain::records::conversation::{Conversation, ConversationKind};
 use crate::service::ports::{Progress, Round, Said};
 
-/// Who calls, in which chat.
+/// The caller of a request and its chat.
 #[derive(Clone)]
 pub struct Caller {
     pub principal: Arc<Principal>,
@@ -20,8 +20,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// What its figures are kept by: as with what is loaded, the session of an address goes before a chat, and that before the
-    /// session of a client.
+    /// The key of its usage. As for loaded tools, the address session comes first, then the chat, then the client's MCP session.
     #[must_use]
     pub fn conversation(&self) -> Option<Conversation> {
         let of_address = self.session.as_ref().filter(|session| session.kind == ConversationKind::Session);
@@ -30,12 +29,12 @@ impl Caller {
     }
 }
 
-/// Who hears what a server says while a call is under way.
+/// Receives the server's messages during a call.
 #[derive(Default)]
 pub struct Told {
     pub progress: Option<mpsc::Sender<Progress>>,
-    /// Questions, and what the server notes down.
+    /// Receives questions and log messages.
     pub said: Option<mpsc::Sender<Said>>,
-    /// Of a client that answers questions with another request.
+    /// Set for a client that answers questions with another request.
     pub round: Option<Round>,
 }

@@ -21,14 +21,15 @@ pub struct Cleaning {
     pub keys: Arc<Keys>,
     pub facts: Arc<Facts>,
     pub definitions: Arc<Definitions>,
-    /// Of keys, after they ended.
+    /// How long ended keys are kept.
     pub keys_kept: Duration,
-    /// Of definitions, and of what was taken back about tools.
+    /// How long unlisted definitions and withdrawn overrides are kept.
     pub definitions_kept: Duration,
 }
 
 impl Cleaning {
-    /// Cleans every hour until `stop`. Not at the start: which tools there are is known when the servers have listed them.
+    /// Cleans every hour until `stop`. Not at the start, because the current tools are known only after the servers have listed
+    /// them.
     pub async fn follow(&self, stop: CancellationToken) {
         let mut hours = interval_at(Instant::now() + HOUR, HOUR);
         hours.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -37,15 +38,15 @@ impl Cleaning {
         }
     }
 
-    /// Once.
+    /// Cleans once.
     pub async fn clean(&self) {
         let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         done("API keys", self.keys.forget_ended_before(before(self.keys_kept)).await);
         done("definitions of tools", self.definitions.forget_unseen_before(before(self.definitions_kept)).await);
-        done("words taken back about tools", self.facts.forget_taken_back_before(before(self.definitions_kept)).await);
+        done("withdrawn tool overrides", self.facts.forget_taken_back_before(before(self.definitions_kept)).await);
         done("sessions", self.store.forget_sessions_before(SystemTime::now()).await);
         if let Err(error) = self.store.shrink().await {
-            tracing::warn!(%error, "the store keeps room that it does not need");
+            tracing::warn!(%error, "the store did not return unused space");
         }
     }
 }
@@ -53,7 +54,7 @@ impl Cleaning {
 fn done(what: &'static str, outcome: Result<u64, StoreError>) {
     match outcome {
         Ok(0) => {}
-        Ok(rows) => tracing::info!(rows, what, "what is over was removed"),
-        Err(error) => tracing::warn!(%error, what, "what is over was not removed"),
+        Ok(rows) => tracing::info!(rows, what, "expired data was removed"),
+        Err(error) => tracing::warn!(%error, what, "expired data was not removed"),
     }
 }

@@ -12,7 +12,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// After so long without a panic the pauses start over.
 const STABLE: Duration = Duration::from_mins(1);
 
-/// One part of the service. `while part.panicked(work()).await {}` runs it until it ends by itself.
+/// A supervised task. `while part.panicked(work()).await {}` runs it until it ends normally.
 pub struct Supervised {
     name: &'static str,
     pause: Duration,
@@ -24,7 +24,7 @@ impl Supervised {
         Self { name, pause: FIRST_PAUSE }
     }
 
-    /// Runs the work. Returns `false` at its end, and `true` some time after it panicked: it has to be begun again.
+    /// Runs the task. Returns `false` when it ends, and after a panic and a pause `true`: restart it.
     pub async fn panicked(&mut self, work: impl Future<Output = ()>) -> bool {
         let begun = Instant::now();
         if AssertUnwindSafe(work).catch_unwind().await.is_ok() {
@@ -33,7 +33,7 @@ impl Supervised {
         if begun.elapsed() >= STABLE {
             self.pause = FIRST_PAUSE;
         }
-        tracing::error!(part = self.name, "a part of the service panicked; it starts again");
+        tracing::error!(part = self.name, "a part of the service panicked; it is restarted");
         sleep(self.pause).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         true
@@ -46,7 +46,7 @@ mod tests {
 
     use super::*;
 
-    /// What a user saw: one panic in the writer of the audit log, and nothing was ever written again.
+    /// A user's bug: after one panic in the writer of the audit log, it never wrote again.
     #[tokio::test]
     async fn a_part_that_panics_goes_on_with_what_comes_after() {
         let (sender, mut queue) = mpsc::channel(9);

@@ -101,7 +101,7 @@ async fn a_session_loads_and_unloads() {
     assert_eq!(texts(&unloaded["tools"]), ["mail__list_emails", "mail__search_emails"], "{unloaded}");
     assert!(!listed(&service, &format!("{at}/mcp"), &[]).await.iter().any(|name| name.starts_with("mail")));
     for (name, status, code, part) in [
-        ("time", 409, "initial_toolset", "`time` is part of what was there"),
+        ("time", 409, "initial_toolset", "`time` was there from the beginning"),
         ("letters", 409, "not_loaded", "loaded are `files`"),
         ("fils", 404, "not_found", "did you mean `files`?"),
     ] {
@@ -252,7 +252,7 @@ async fn a_search_takes_hints_caps_and_folds_what_repeats() {
     let meant = find(json!({"queries": ["what is there"], "intent": "files", "limit": 2})).await;
     assert!(meant["tools"].as_array().unwrap().iter().all(|tool| tool["server"] == "files"), "{meant}");
     let odd = find(json!({"queries": ["send an email"], "intent": "gardening", "limit": 1})).await;
-    assert!(odd["warnings"][0].as_str().unwrap().contains("fits the intent"), "{odd}");
+    assert!(odd["warnings"][0].as_str().unwrap().contains("matches the intent"), "{odd}");
     assert_eq!(odd["tools"][0]["tool"], "send_email");
     for (body, part) in [
         (json!({"queries": ["x"], "per_server": 0}), "per_server is 1 to 100"),

@@ -261,5 +261,5 @@ async fn of_duplicates_those_that_answer_are_offered() {
     service.until(|state| state["servers"][2]["phase"] == "retrying").await;
     let (only, warnings) = ask("what time is it in Tokyo").await;
     assert!(only.contains("time__get_current_time"), "{only:?}");
-    assert_eq!(warnings, json!(["time does not answer at the moment; its tools are offered all the same"]));
+    assert_eq!(warnings, json!(["time is down; its tools are still offered"]));
 }

@@ -165,7 +165,7 @@ async fn a_check_says_who_may_and_which_rule_decides() {
     let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!((code, row.join(" ")), (Some(0), "key:ci one__echo no rule 2 says block".to_owned()), "{warnings}");
     for (body, part) in
-        [(json!({}), "ask for a tool"), (json!({"tool": "x"}), "no tool `x`"), (json!({"principal": "key:x"}), "key:NAME of an active key")]
+        [(json!({}), "name a tool"), (json!({"tool": "x"}), "no tool `x`"), (json!({"principal": "key:x"}), "key:NAME of an active key")]
     {
         let (status, problem) = administer(&service, Method::POST, "/v1/admin/policy/check", &body).await;
         assert!(status == StatusCode::UNPROCESSABLE_ENTITY && problem["detail"].as_str().unwrap().contains(part), "{problem}");

@@ -158,8 +158,8 @@ async fn what_can_not_be_made_is_told_with_the_reason() {
     put_toolset(&service).await;
     let (_, narrow) = create(&service, json!({"name": "narrow", "servers": ["time"]})).await;
     for (body, part) in [
-        (json!({}), "say what the session shall publish"),
-        (json!({"task": "  "}), "say what the session shall publish"),
+        (json!({}), "name what the session publishes"),
+        (json!({"task": "  "}), "name what the session publishes"),
         (json!({"toolsets": ["leters"]}), "there is no toolset `leters`; did you mean `letters`?"),
         (json!({"servers": ["tme", "mail"], "tools": ["time__get_curent_time", "x"]}), "there is no server `tme`"),
         (

@@ -1,4 +1,4 @@
-//! The forms in which values lie in a database, the same for every database.
+//! Encodings of values, the same for every database.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,29 +16,29 @@ pub(super) fn vector_to_bytes(vector: &[f32]) -> Vec<u8> {
     vector.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// `None` where the length is not a whole number of floats.
+/// `None` if the length is not a whole number of floats.
 pub(super) fn vector_from_bytes(bytes: &[u8]) -> Option<Arc<[f32]>> {
     let (values, rest) = bytes.as_chunks::<4>();
     rest.is_empty().then(|| values.iter().map(|value| f32::from_le_bytes(*value)).collect())
 }
 
-/// `None` where it is not a SHA-256.
+/// `None` if it is not a SHA-256.
 pub(super) fn fingerprint_from_bytes(bytes: &[u8]) -> Option<Fingerprint> {
     bytes.try_into().ok().map(Fingerprint::from_bytes)
 }
 
-/// Milliseconds since 1970; what lies before it or past the range of the column is cut.
+/// Milliseconds since 1970, clamped to the column's range from 0.
 pub(super) fn to_millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// What [`to_millis`] has made of a time.
+/// The inverse of [`to_millis`].
 pub(super) fn from_millis(millis: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).unwrap_or_default())
 }
 
-/// Counts past the range of the column are cut.
+/// Clamps counts to the column's range.
 pub(super) fn signed<N: TryInto<i64>>(count: N) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }
@@ -51,7 +51,7 @@ pub(super) fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, sqlx::Erro
     serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// The error for a stored value that nothing of ours writes.
+/// The error for a stored value that we never write.
 pub(super) fn odd(what: &str) -> sqlx::Error {
     sqlx::Error::Decode(what.into())
 }

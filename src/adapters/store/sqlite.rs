@@ -1,11 +1,11 @@
 //! The port [`Store`](crate::service::ports::Store) on one SQLite file. Each module implements the trait of one noun, with the three
 //! helpers of [`SqliteStore`]: `read`, `write` and `durable`.
 //!
-//! **Durability.** Write-ahead log with `synchronous = NORMAL`: a commit is acknowledged after the operating system has taken it, so a
-//! killed process loses nothing that was acknowledged. A power cut or a crash of the operating system can lose the last commits, never
-//! the file's integrity. What `write` writes is derived (listings, vectors, counts), or costs a warning when it is lost (chats, events),
-//! so it is not worth one disk flush per commit. `durable` flushes what people write or are promised: keys, the policy, toolsets, words
-//! about tools, approvals, secrets, sessions and what they load, feedback.
+//! **Durability.** Write-ahead log with `synchronous = NORMAL`: a commit is acknowledged after the operating system has taken it,
+//! so a killed process loses nothing that was acknowledged. A power cut or a crash of the operating system can lose the last
+//! commits, but never the file's integrity. `write` is for derived data (listings, vectors, counts) and for data whose loss costs
+//! only a warning (chats, events): these are not worth a disk flush per commit. `durable` flushes what people write or rely on:
+//! keys, the policy, toolsets, tool overrides, approvals, secrets, sessions and what they load, feedback.
 //!
 //! **Connections.** One writes, a few read; in write-ahead mode they do not wait for each other. Each has a thread and a page cache of
 //! its own, so both are kept small. If another process has the file open, they wait for it.
@@ -56,7 +56,7 @@ const READERS: u32 = 2;
 const CACHE_KIB: &str = "-512";
 /// What remains of the write-ahead log after a large batch was moved into the file.
 const LOG_LIMIT_BYTES: &str = "4194304";
-/// Rows that a query may be ahead of its reader: with few of them, two threads wait for each other at every step.
+/// Rows that a query may run ahead of its reader. With few of them, the two threads wait for each other at every step.
 const ROW_BUFFER: usize = CHUNK;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Values of one `IN (…)` list and rows of one `INSERT`: far below SQLite's limit of bound values.
@@ -66,7 +66,7 @@ const CHUNK: usize = 250;
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
-    /// Of the opened file: its path may name another one later.
+    /// Of the opened file: its path may refer to another file later.
     identity: Identity,
     mark: Option<AccessMark>,
     writer: SqlitePool,
@@ -74,12 +74,12 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the file, creates it where it is missing, and brings its tables to this version.
+    /// Opens the file, creates it if it is missing, and migrates its tables to this version.
     ///
     /// A new file is readable by its owner only.
     ///
     /// # Errors
-    /// [`OpenError`], which says what to do.
+    /// [`OpenError`], with a remedy.
     pub async fn open(path: &Path) -> Result<Self, OpenError> {
         let uncreated = |source| OpenError::Create { path: path.to_owned(), source };
         file::create_private(path).map_err(uncreated)?;
@@ -99,7 +99,7 @@ impl SqliteStore {
 
         let opening = |source| OpenError::of(path, source);
         if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
-            // What is free can be given back then, a few pages at a time. Saying so is a write, so it is said once.
+            // Lets the file shrink by a few pages at a time. Setting this is a write, so it is set only once.
             let first = options.clone().auto_vacuum(SqliteAutoVacuum::Incremental).journal_mode(SqliteJournalMode::Wal);
             first.connect().await.map_err(opening)?.close().await.map_err(opening)?;
         }
@@ -112,14 +112,15 @@ impl SqliteStore {
         Ok(Self { path: path.to_owned(), identity, mark: None, writer, readers })
     }
 
-    /// Before the first key, policy, toolset, text about a tool or approval is saved, this mark notes beside the file that there is
-    /// something to lose.
+    /// Before the first key, policy, toolset, tool override or approval is saved, sets this mark beside the file: data can be
+    /// lost from now on.
     #[must_use]
     pub fn with_mark(self, mark: AccessMark) -> Self {
         Self { mark: Some(mark), ..self }
     }
 
-    /// Waits for running statements, moves the write-ahead log into the file and closes it. Otherwise the next start does that.
+    /// Waits for running statements, moves the write-ahead log into the file and closes it. Without this, the next start moves
+    /// the log.
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
@@ -129,7 +130,7 @@ impl SqliteStore {
         work.await.map_err(self.failed(action))
     }
 
-    /// Reads rows, each as what it stands for.
+    /// Reads rows and converts each.
     async fn read_all<R, T>(
         &self,
         action: &'static str,
@@ -148,7 +149,7 @@ impl SqliteStore {
         self.transact(Durability::Process, action, work).await
     }
 
-    /// The same for what people write or are promised: it is on the disk when this returns.
+    /// The same for a durable write: it is on disk when this returns.
     async fn durable<T>(
         &self,
         action: &'static str,
@@ -180,7 +181,7 @@ impl SqliteStore {
         mark.set().map_err(|error| StoreError::Failed { action: "note that there is something to lose", source: error.into() })
     }
 
-    /// Whatever is written into a removed file would be lost with the process.
+    /// Writes into a removed file would be lost with the process.
     fn is_there(&self) -> Result<(), GoneError> {
         let is_same = Identity::of(&self.path).is_ok_and(|found| found == self.identity);
         if is_same { Ok(()) } else { Err(GoneError { path: self.path.clone() }) }
@@ -196,13 +197,13 @@ fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(Duration::from_secs(10))
-        // A file does not go away like a server does: connections live as long as the store.
+        // A file does not go away like a server: connections live as long as the store.
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
 }
 
-/// An empty file becomes ours; one with tables must be ours already.
+/// Whether the file is empty or already belongs to this service.
 async fn belongs_to_us(writer: &SqlitePool) -> Result<bool, sqlx::Error> {
     let (id, tables): (i32, i64) =
         sqlx::query_as("SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id").fetch_one(writer).await?;

@@ -1,4 +1,4 @@
-//! What a batch of events adds to the sums of days and sessions, the same for every database.
+//! The contribution of a batch of events to the sums of days and sessions, the same for every database.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

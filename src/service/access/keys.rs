@@ -1,6 +1,6 @@
-//! API keys: created, rotated and revoked here, and looked up for every request, in memory.
+//! API keys: created, rotated and revoked, and looked up in memory for every request.
 //!
-//! A change is in the store before it is acknowledged, and in force before the answer goes out.
+//! A change is stored before it is acknowledged, and already applies when the response is sent.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::service::ports::{KeyStore, StoreError};
 use crate::service::records::write_behind;
 use crate::service::supervision::Supervised;
 
-/// How exactly the last use of a key is known, in seconds.
+/// Precision of a key's last use, in seconds.
 const USE_SECONDS: u64 = 3_600;
-/// Uses that wait to be written down. More are noted with the next use in another hour.
+/// Most queued uses. A lost one is made up for by the next use in a later hour.
 const QUEUE: usize = 256;
 
-/// What a new key shall be.
+/// A new key's properties.
 #[derive(Clone, Debug, Default)]
 pub struct NewKey {
     pub name: String,
@@ -45,7 +45,7 @@ pub enum KeyError {
     NotFound,
     #[error("{0}")]
     Invalid(&'static str),
-    #[error("there is a key of this name: revoke it first, or rotate it")]
+    #[error("a key with this name exists: revoke or rotate it first")]
     NameTaken,
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -63,16 +63,16 @@ pub struct Keys {
     store: Arc<dyn KeyStore>,
     table: ArcSwap<Table>,
     used: mpsc::Sender<(KeyId, SystemTime)>,
-    /// One change at a time.
+    /// Serializes changes.
     changing: Mutex<()>,
     changed: watch::Sender<()>,
 }
 
 impl Keys {
-    /// Reads all keys, and starts noting their use until `stop`.
+    /// Loads all keys, and records their use until `stop`.
     ///
     /// # Errors
-    /// Without the keys nobody could be told from anybody: that of the store.
+    /// [`StoreError`]: without the keys, no caller could be identified.
     pub async fn start(store: Arc<dyn KeyStore>, stop: CancellationToken) -> Result<(Arc<Self>, JoinHandle<()>), StoreError> {
         let table = store.api_keys().await?.into_iter().map(|key| (key.id.clone(), Entry::of(key))).collect();
         let (used, queue) = mpsc::channel(QUEUE);
@@ -81,19 +81,19 @@ impl Keys {
         Ok((Arc::new(Self { store, table: ArcSwap::from_pointee(table), used, changing: Mutex::default(), changed }), task))
     }
 
-    /// The key that was presented, if it is good now.
+    /// The presented key, if it is valid now.
     pub fn find(&self, presented: &str) -> Option<Arc<ApiKey>> {
         let now = SystemTime::now();
         let entry = self.good(&Presented { id: api_key::id_of(presented)?, hash: Fingerprint::of_text(presented) }, now)?;
         let hour = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / USE_SECONDS;
         if entry.used.swap(hour, Ordering::Relaxed) != hour {
-            // Where the queue is full, one use goes unnoticed.
+            // If the queue is full, the use is not recorded.
             let _ = self.used.try_send((entry.key.id.clone(), of_hour(hour)));
         }
         Some(Arc::clone(&entry.key))
     }
 
-    /// Whether what let somebody in would do so now.
+    /// Whether the presented key is still valid.
     #[must_use]
     pub fn is_good(&self, presented: &Presented) -> bool {
         self.good(presented, SystemTime::now()).is_some()
@@ -103,7 +103,7 @@ impl Keys {
         self.table.load().get(&presented.id).filter(|entry| entry.key.admits(presented.hash, now)).cloned()
     }
 
-    /// Tells whenever a key has changed.
+    /// Signals every change of a key.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
@@ -117,14 +117,14 @@ impl Keys {
         keys
     }
 
-    /// Those that are good now.
+    /// The valid keys.
     #[must_use]
     pub fn active(&self) -> Vec<ApiKey> {
         let now = SystemTime::now();
         self.list().into_iter().filter(|key| key.state(now) == KeyState::Active).collect()
     }
 
-    /// Makes a key. The secret is the caller's only copy.
+    /// Creates a key. The secret is returned only here.
     ///
     /// # Errors
     /// [`KeyError`]
@@ -154,10 +154,10 @@ impl Keys {
         Ok((key, secret))
     }
 
-    /// Gives a key another secret, and perhaps another end. The former secret is good no more.
+    /// Gives a key a new secret, and optionally a new expiry. The former secret stops working.
     ///
     /// # Errors
-    /// [`KeyError`]; a revoked key is not there any more.
+    /// [`KeyError`]; a revoked key counts as unknown.
     pub async fn rotate(&self, id: &KeyId, expires_at: Option<SystemTime>) -> Result<(ApiKey, SecretString), KeyError> {
         let now = SystemTime::now();
         let _one = self.changing.lock().await;
@@ -165,7 +165,7 @@ impl Keys {
         key.expires_at = expires_at.or(key.expires_at);
         match key.state(now) {
             KeyState::Active => {}
-            KeyState::Expired => return Err(KeyError::Invalid("the key has expired: give it a later end with its new secret")),
+            KeyState::Expired => return Err(KeyError::Invalid("the key has expired: set a later expiry with its new secret")),
             KeyState::Revoked => return Err(KeyError::NotFound),
         }
         let secret = api_key::compose(id, &rand::random::<[u8; SECRET_BYTES]>());
@@ -174,8 +174,8 @@ impl Keys {
         Ok((key, secret))
     }
 
-    /// Ends a key for good, and removes from the store what was kept under its name. Doing it again changes nothing; returns whether
-    /// this did.
+    /// Revokes a key for good, and removes everything stored under its name. Returns whether this changed anything: a second
+    /// revocation does not.
     ///
     /// # Errors
     /// [`KeyError`]
@@ -191,7 +191,7 @@ impl Keys {
         Ok((key, is_good))
     }
 
-    /// Forgets keys that were revoked or expired before then; returns how many.
+    /// Forgets keys that were revoked or expired before `time`; returns how many.
     ///
     /// # Errors
     /// [`StoreError`]
@@ -235,7 +235,7 @@ impl Entry {
         Arc::new(Self { key: Arc::new(key), used })
     }
 
-    /// With its last use.
+    /// The key with its last use.
     fn key(&self) -> ApiKey {
         let used = self.used.load(Ordering::Relaxed);
         ApiKey { last_used_at: (used > 0).then(|| of_hour(used)), ..ApiKey::clone(&self.key) }
@@ -254,7 +254,7 @@ async fn note_uses(store: Arc<dyn KeyStore>, mut queue: mpsc::Receiver<(KeyId, S
 async fn note(store: &dyn KeyStore, queue: &mut mpsc::Receiver<(KeyId, SystemTime)>, stop: &CancellationToken) {
     while let Some((id, at)) = write_behind::next(queue, stop).await {
         if let Err(error) = store.touch_api_key(&id, at).await {
-            tracing::warn!(error = %error, "the use of an API key was not noted");
+            tracing::warn!(error = %error, "the use of an API key was not recorded");
         }
     }
 }

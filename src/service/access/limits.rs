@@ -1,6 +1,6 @@
-//! Limits: how often a caller may call and ask, how much a server gets. Refused is refused: nobody waits in a line.
+//! Limits: how often a caller may call and query, and how many calls a server gets. Excess requests are rejected, not queued.
 //!
-//! Counted by this process. Where nothing is limited, nothing is counted.
+//! Each process counts for itself. Without a limit nothing is counted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::service::ports::Limit;
 use crate::service::records::metrics::Meters;
 use crate::settings::{LimitSettings, LiveSettings};
 
-/// Callers of whom it is known how often they came. One of more who was idle longest begins anew.
+/// Most callers with counters. Beyond this, the least recently used caller's counters are dropped.
 const CALLERS: u64 = 20_000;
 const IDLE: Duration = Duration::from_hours(1);
-/// When to come again where a server has too many calls under way: nobody knows how long they take.
+/// `Retry-After` for a server with too many concurrent calls: their duration is unknown.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Why something was refused, and until when.
+/// The limit that rejected a request, and when to retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", told(*.limit, *.most))]
 pub struct Limited {
@@ -43,7 +43,7 @@ fn told(limit: Limit, most: u32) -> String {
     }
 }
 
-/// A call that was let through, for as long as it is under way.
+/// A permitted call. Held while it runs.
 #[derive(Debug, Default)]
 pub struct CallPermit {
     _place: Option<OwnedSemaphorePermit>,
@@ -55,7 +55,7 @@ pub struct Limits {
     meters: Arc<Meters>,
 }
 
-/// The limits in force, with who has used how much of them.
+/// The current limits with their counters.
 #[derive(Default)]
 struct Table {
     settings: LimitSettings,
@@ -70,7 +70,7 @@ impl Limits {
         Self { now: ArcSwap::default(), started: Instant::now(), meters }
     }
 
-    /// What holds from now on. What has not changed keeps its counts.
+    /// Applies changed settings. Unchanged limits keep their counters.
     pub fn configure(&self, live: &LiveSettings) {
         let (former, settings) = (self.now.load(), &live.limits);
         let servers = live.servers.iter().map(|server| {
@@ -97,7 +97,7 @@ impl Limits {
         self.now.store(Arc::new(table));
     }
 
-    /// Lets a call through or refuses it. The permit has to live as long as the call.
+    /// Permits or rejects a call. Hold the permit until the call ends.
     ///
     /// # Errors
     /// [`Limited`]
@@ -105,7 +105,7 @@ impl Limits {
         let table = self.now.load();
         let now = self.started.elapsed();
         let permit = || {
-            // A caller over its own limit takes nothing of what the server has for all.
+            // A caller over its own limit uses none of the server's.
             table.calls.take(principal, now).map_err(|refused| refused.by(Limit::Calls))?;
             let Some(server) = table.servers.get(server) else { return Ok(CallPermit::default()) };
             let permit = server.enter()?;
@@ -115,7 +115,7 @@ impl Limits {
         permit().inspect_err(|limited: &Limited| self.meters.limited(limited.limit))
     }
 
-    /// Lets a message, a search or a judgement through or refuses it.
+    /// Permits or rejects a message, a search or a feedback entry.
     ///
     /// # Errors
     /// [`Limited`]
@@ -125,14 +125,14 @@ impl Limits {
     }
 }
 
-/// How often each caller came.
+/// Rate limits of callers.
 #[derive(Clone, Default)]
 struct Callers {
     usual: Option<Pace>,
-    /// Which pattern names a caller, and for each of them the pace; `None`: as often as they like.
+    /// Patterns of callers with their own rates, in the order of `paces`; `None`: unlimited.
     exceptions: GlobSet,
     paces: Vec<Option<Pace>>,
-    /// `None`: nobody is limited.
+    /// `None`: no caller is limited.
     known: Option<Cache<PrincipalId, Option<Arc<Pacer>>>>,
 }
 
@@ -152,7 +152,7 @@ impl Callers {
         let usual = Pace::new(number, burst);
         let mut patterns = GlobSetBuilder::new();
         let mut paces = Vec::new();
-        // The settings have refused what is no pattern.
+        // Invalid patterns were rejected with the settings.
         for (glob, number) in exceptions.iter().filter_map(|(pattern, number)| Some((policy::glob(pattern).ok()?, number))) {
             patterns.add(glob);
             paces.push(Pace::new(*number, burst));
@@ -169,7 +169,7 @@ impl Callers {
         pacer.take(now).map_err(|retry_after| Refused { most: pacer.pace().per_minute(), retry_after })
     }
 
-    /// By the id, and of a user by the address too.
+    /// By id, and for a user also by email address.
     fn pace(&self, principal: &Principal) -> Option<Pace> {
         let by_email = principal.email.as_ref().map(|email| self.exceptions.matches(format!("user:{email}")));
         let mut found = self.exceptions.matches(principal.id.as_str());
@@ -181,7 +181,7 @@ impl Callers {
     }
 }
 
-/// What one server gets, of all callers together.
+/// Limits of one server, for all callers together.
 struct ServerLimit {
     pacer: Option<Pacer>,
     concurrent: u32,

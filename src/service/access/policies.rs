@@ -1,6 +1,6 @@
-//! The policy as administrators see and change it: the rules of the settings first, then those given over the API.
+//! Administration of the policy: the rules of the settings first, then those of the API.
 //!
-//! A change is in the store before it is acknowledged, and in force for every call that begins after that.
+//! A change is stored before it is acknowledged, and applies to every later call.
 
 use std::sync::Arc;
 
@@ -17,77 +17,76 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::ports::{PolicyStore, StoreError};
 use crate::settings::{LiveSettings, PolicySettings};
 
-/// Rules that can be given over the API.
+/// The most rules that the API can set.
 pub const MAX_RULES: usize = 1_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    #[error("it has a form that this version does not read: {0}")]
+    #[error("this version does not support its format: {0}")]
     Unreadable(String),
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<RuleProblem>),
     #[error("{0}")]
     Malformed(String),
-    #[error("the policy was changed meanwhile: version {0} holds now")]
+    #[error("the policy was changed meanwhile: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What is given over the API, and kept in the store.
+/// The policy of the API, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Body {
-    /// `None`: what the settings say.
+    /// `None`: the default of the settings.
     #[serde(default)]
     default: Option<Effect>,
     #[serde(default)]
     rules: Vec<Value>,
 }
 
-/// The part that came over the API.
 #[derive(Clone, Debug, Default)]
 struct Given {
-    /// 0: none was ever given.
+    /// 0: never set.
     version: u64,
     default: Option<Effect>,
     rules: Vec<PlacedRule>,
 }
 
-/// The whole policy, for people.
+/// The whole policy, for administrators.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyView {
-    /// Of what was given over the API; 0 where nothing was.
+    /// Version of the API's policy; 0: never set.
     pub version: u64,
-    /// What was given over the API; `null`: the settings decide.
+    /// The API's default; `null`: the settings decide.
     pub default: Option<Effect>,
-    /// What holds where no rule fits.
+    /// Applies if no rule matches.
     pub effective_default: Effect,
-    /// Of the settings file. They come first.
+    /// Rules of the settings file. They come first.
     pub settings_rules: Vec<Rule>,
     pub rules: Vec<Rule>,
     pub warnings: Vec<RuleProblem>,
 }
 
-/// Whose rights are looked at.
+/// The principal of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     /// `key:NAME`, `service-key`, `admin`, `anyone` or `user:ID`.
     pub principal: String,
-    /// Of a user.
+    /// For a user.
     pub email: Option<String>,
     pub groups: Vec<String>,
     pub model: Option<String>,
 }
 
-/// A question: one of the two at least.
+/// A check: at least one of `tool` and `principal`.
 #[derive(Clone, Debug, Default)]
 pub struct Check {
-    /// The published name of a tool, or `server/tool`. Without it: all tools.
+    /// The published name of a tool, or `server/tool`. Absent: all tools.
     pub tool: Option<String>,
-    /// Without it: everybody who is known.
+    /// Absent: all known principals.
     pub principal: Option<Asked>,
-    /// What would be given over the API, in place of what was.
+    /// An API policy to check instead of the stored one.
     pub draft: Option<Value>,
 }
 
@@ -100,12 +99,11 @@ pub struct CheckAnswer {
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckedDecision {
     pub principal: String,
-    /// The published name.
     pub name: String,
     pub server: String,
     pub tool: String,
     pub effect: Effect,
-    /// The rule that decides, if one does.
+    /// The deciding rule, if any.
     pub rule: Option<RulePlace>,
     pub reason: String,
 }
@@ -115,7 +113,7 @@ pub struct Policies {
     store: Arc<dyn PolicyStore>,
     keys: Arc<Keys>,
     parts: RwLock<Parts>,
-    /// One change at a time.
+    /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -126,10 +124,10 @@ struct Parts {
 }
 
 impl Policies {
-    /// Puts the policy in force. Until then everything is allowed, so it comes before the first caller.
+    /// Loads and applies the policy. Until then everything is allowed, so this runs before the first request.
     ///
     /// # Errors
-    /// A policy that can't be read lets nobody in: [`PolicyError`].
+    /// [`PolicyError`]: with an unreadable policy the service does not start.
     pub async fn start(
         current: Arc<CurrentCatalog>,
         store: Arc<dyn PolicyStore>,
@@ -139,19 +137,19 @@ impl Policies {
         let given = stored(store.as_ref()).await?;
         let parts = Parts { settings: live.policy.clone(), groups: live.groups.clone(), given };
         for problem in contradictions(&parts.rules(&parts.given)) {
-            tracing::warn!("policy: {problem}; the first one holds");
+            tracing::warn!("policy: {problem}; the first one applies");
         }
         current.set_policy(parts.policy(&parts.given));
         Ok(Self { current, store, keys, parts: RwLock::new(parts), changing: tokio::sync::Mutex::default() })
     }
 
-    /// Takes over changed settings.
+    /// Applies changed settings.
     pub fn configure(&self, live: &LiveSettings) {
         let mut parts = self.parts.write();
         parts.settings = live.policy.clone();
         parts.groups = live.groups.clone();
         for problem in contradictions(&parts.rules(&parts.given)) {
-            tracing::warn!("policy: {problem}; the first one holds");
+            tracing::warn!("policy: {problem}; the first one applies");
         }
         self.current.set_policy(parts.policy(&parts.given));
     }
@@ -162,7 +160,7 @@ impl Policies {
         parts.view(&parts.given, &self.current)
     }
 
-    /// Replaces what was given over the API. `expected`: only if this version still holds.
+    /// Replaces the API's policy. `expected`: only if this is still the current version.
     ///
     /// # Errors
     /// [`PolicyError`]; then nothing has changed.
@@ -183,7 +181,7 @@ impl Policies {
         let stored = Body { default: given.default, rules: given.rules.iter().map(|rule| to_value(&rule.rule)).collect() };
         match self.store.save_policy(version, &to_value(&stored).to_string()).await? {
             Some(version) => Ok(self.put_in_force(Given { version, ..given })),
-            // Somebody else changed it: what they gave holds, here too.
+            // Another replica was faster: its policy applies here too.
             None => Err(PolicyError::Changed(self.put_in_force(self::stored(self.store.as_ref()).await?).version)),
         }
     }
@@ -195,7 +193,7 @@ impl Policies {
         parts.view(&parts.given, &self.current)
     }
 
-    /// Who may call what, and which rule says so. Changes nothing.
+    /// Who may call what, with the deciding rules. Changes nothing.
     ///
     /// # Errors
     /// [`PolicyError`]
@@ -224,7 +222,7 @@ impl Policies {
         };
         let principals = match &check.principal {
             Some(asked) => vec![(asked.principal.clone(), self.principal(asked, &parts.groups)?)],
-            None if check.tool.is_none() => return Err(PolicyError::Malformed("ask for a tool, for a principal, or for both".to_owned())),
+            None if check.tool.is_none() => return Err(PolicyError::Malformed("name a tool, a principal, or both".to_owned())),
             None => self.known_principals(&parts.groups),
         };
         let mut decisions = Vec::with_capacity(tools.len() * principals.len());
@@ -265,7 +263,7 @@ impl Policies {
                 Principal::api_key(&key)
             }
             Some(("user", id)) => {
-                // People are mostly known by their address, which rules take for their id.
+                // Most people are known by their email address, and rules use it as their id.
                 let email = asked.email.clone().or_else(|| id.contains('@').then(|| id.to_owned()));
                 let user = User { id: id.to_owned(), email, name: None, groups: asked.groups.iter().cloned().collect() };
                 Principal::service_key().on_behalf_of(user, table)
@@ -278,7 +276,7 @@ impl Policies {
         Ok(principal.with_model(asked.model.clone()))
     }
 
-    /// Every key, everybody of each configured group, and somebody of none.
+    /// Every key, a user of each configured group, and a user of none.
     fn known_principals(&self, table: &GroupTable) -> Vec<(String, Principal)> {
         let mut known = vec![
             ("anyone".to_owned(), Principal::anyone()),
@@ -322,7 +320,7 @@ impl Parts {
     }
 }
 
-/// What was given last.
+/// The stored policy of the API.
 async fn stored(store: &dyn PolicyStore) -> Result<Given, PolicyError> {
     let Some(stored) = store.policy().await? else { return Ok(Given::default()) };
     let body = serde_json::from_str(&stored.body).map_err(|error| PolicyError::Unreadable(error.to_string()))?;
@@ -330,11 +328,11 @@ async fn stored(store: &dyn PolicyStore) -> Result<Given, PolicyError> {
     Ok(Given { version: stored.version, ..given })
 }
 
-/// Reads what is given over the API. All rules that are wrong are told together.
+/// Parses the policy of the API. Reports all invalid rules together.
 fn read(body: &Value) -> Result<Given, PolicyError> {
     let Body { default, rules } = Body::deserialize(body).map_err(|error| PolicyError::Malformed(error.to_string()))?;
     if rules.len() > MAX_RULES {
-        return Err(PolicyError::Malformed(format!("there can be {MAX_RULES} rules at most")));
+        return Err(PolicyError::Malformed(format!("at most {MAX_RULES} rules are possible")));
     }
     let (mut given, mut problems) = (Given { default, ..Given::default() }, Vec::new());
     for (number, value) in (1..).zip(&rules) {

@@ -1,8 +1,8 @@
-//! Wrong keys: how many came from which address in the last minute. Over a limit the further ones are told so, and a right key passes
-//! all the same.
+//! Wrong keys: counted per address and minute. Over the limit, further wrong keys are rejected with 429, but a valid key still
+//! works.
 //!
-//! Whoever guesses leaves a few lines, and never one for each guess: the first wrong key of a burst is logged and audited, and so is
-//! the one that goes over the limit. The counter has all of them.
+//! A guessing attack leaves a few lines, not one per guess: only the first wrong key of a burst and the one that exceeds the
+//! limit are logged and audited. The metric counts all.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::service::ports::{AuditAction, AuditEntry};
 use crate::service::records::audit::Audit;
 use crate::service::records::metrics::Meters;
 
-/// Wrong keys of one address in a minute that get the usual answer.
+/// Wrong keys per address and minute that get the usual response.
 const FREE: u32 = 20;
 const WINDOW: Duration = Duration::from_mins(1);
-/// Addresses that are counted at a time.
+/// Most addresses counted at a time.
 const ADDRESSES: u64 = 10_000;
-/// Lines in log and audit log in a minute, of all addresses together.
+/// Lines in the log and the audit log per minute, for all addresses.
 const NOTES: u32 = 60;
 
-/// The wrong keys of one address, since the first of them.
+/// The wrong keys of one address in a window, which begins with the first.
 struct Burst {
     began: Instant,
     keys: AtomicU32,
@@ -39,7 +39,7 @@ pub struct WrongKeys {
     notes: Mutex<Notes>,
 }
 
-/// What was noted in the present minute.
+/// Lines written in the current window.
 struct Notes {
     began: Instant,
     made: u32,
@@ -52,7 +52,7 @@ impl WrongKeys {
         Self { bursts, audit, meters, notes: Mutex::new(Notes { began: Instant::now(), made: 0 }) }
     }
 
-    /// Counts a wrong key. If its address has sent too many: when it is counted anew.
+    /// Counts a wrong key. If its address is over the limit, returns the rest of the window.
     #[must_use]
     pub fn count(&self, address: Option<IpAddr>) -> Option<Duration> {
         let Some(address) = address.map(network) else {
@@ -92,7 +92,7 @@ impl WrongKeys {
     }
 }
 
-/// Whose an address is: of IPv6, a customer has at least a /64.
+/// The counted network of an address: an IPv6 customer has at least a /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),

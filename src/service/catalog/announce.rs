@@ -1,4 +1,4 @@
-//! Tells the index of new tools the moment they are known, without waiting for what is being embedded.
+//! Announces new tools to the index at once, before their texts are embedded.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ use crate::domain::text::canonical::Fingerprint;
 use crate::service::catalog::indexing::Indexing;
 use crate::service::ports::IndexDocument;
 
-/// The words of tools by their names and versions, so that only new ones are gone through.
+/// A cache of term weights by tool and version, so that only new tools are tokenized.
 type Words = HashMap<(ToolId, Fingerprint), SparseVector, RandomState>;
 
 impl Indexing {
-    /// Follows the catalog and the policy until `stop`. Changes that come meanwhile are told together.
+    /// Follows the catalog and the policy until `stop`. Changes that come together are announced together.
     pub(super) async fn announce_changes(&self, stop: &CancellationToken) {
         let mut changes = self.current.changes();
         changes.mark_changed();
@@ -29,7 +29,7 @@ impl Indexing {
             let catalog = self.current.snapshot();
             catalog.learn_texts(self.lexical.analyzer());
             self.index.announce(self.documents(&catalog, &mut words));
-            // What waits, such as the index itself, comes in between.
+            // Lets waiting tasks run, such as the index itself.
             tokio::task::yield_now().await;
         }
     }

@@ -1,4 +1,4 @@
-//! What is in force at the moment: the catalog, the policy, and the settings that can change while the service runs.
+//! The current state: catalog, policy, and the settings that can change at run time.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,31 +18,31 @@ use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::canonical::Fingerprint;
 use crate::settings::SelectionSettings;
 
-/// Bytes of the views of callers that are kept.
+/// Cache size for visibilities, in bytes.
 const VIEWS: u64 = 32 << 20;
-/// What an entry takes beside its lists, about.
+/// Approximate bytes of an entry apart from its lists.
 const VIEW: usize = 256;
-/// What a server or a class takes in a view, about.
+/// Approximate bytes of a server or a class in an entry.
 const VIEW_ITEM: usize = 32;
-/// Names of former tools that are kept. A server that makes up new names without end fills them; later ones count as foreign.
+/// Most names of former tools. A server that keeps inventing names fills them; later names count as foreign.
 const MOST_FORMER: usize = 100_000;
 
-/// Holds the present [`Catalog`] and the present [`Policy`]. Readers take a snapshot and keep it for the whole use case; a
-/// change swaps in a new one and never touches theirs.
+/// Holds the current [`Catalog`] and [`Policy`]. Readers take a snapshot for the whole use case; a change swaps in a new one and
+/// leaves theirs as it is.
 pub struct CurrentCatalog {
     now: ArcSwap<Now>,
     /// The section `[selection]`.
     selection: ArcSwap<SelectionSettings>,
     changing: Mutex<()>,
-    /// Published names of tools that are not in the catalog any more.
+    /// Published names of tools that are no longer in the catalog.
     former: RwLock<HashSet<OperationId, RandomState>>,
     changes: watch::Sender<u64>,
-    /// Somebody waits for what has changed.
+    /// Notified when a request waits for the latest change.
     hurry: Notify,
 }
 
-/// What one request works with: the catalog, what its caller sees of it, and the settings. Taken together, once per request, so
-/// that a change in between mixes no two states.
+/// One request's view: the catalog, the caller's visibility, and the settings. Taken together, once per request, so that a
+/// concurrent change mixes no two states.
 #[derive(Clone)]
 pub struct View {
     pub catalog: Arc<Catalog>,
@@ -51,20 +51,20 @@ pub struct View {
 }
 
 impl View {
-    /// The tool of this published name, if the caller may see it.
+    /// The tool with this published name, if the caller may see it.
     #[must_use]
     pub fn operation(&self, name: &str) -> Option<&Arc<Tool>> {
         self.catalog.operation(name).filter(|tool| self.visibility.allows(tool))
     }
 
-    /// The tool of this id, if the caller may see it.
+    /// The tool with this id, if the caller may see it.
     #[must_use]
     pub fn tool(&self, id: &ToolId) -> Option<&Arc<Tool>> {
         self.catalog.tool(id).filter(|tool| self.visibility.allows(tool))
     }
 }
 
-/// Catalog, policy, and what the one makes of the other: swapped together, so that nobody sees new tools by old classes.
+/// Catalog, policy, and the classes that follow from both. Swapped together, so that no request sees new tools with old classes.
 struct Now {
     catalog: Arc<Catalog>,
     policy: Arc<Policy>,
@@ -118,7 +118,7 @@ impl CurrentCatalog {
         }
     }
 
-    /// What a principal's request works with.
+    /// A view for a request of this principal.
     #[must_use]
     pub fn view(&self, principal: &Principal) -> View {
         let now = self.now.load();
@@ -144,19 +144,20 @@ impl CurrentCatalog {
         Arc::clone(&self.now.load().policy)
     }
 
-    /// What a principal may see. The one place where that is decided.
+    /// The tools that a principal may see. The only place that decides it.
     #[must_use]
     pub fn visibility(&self, principal: &Principal) -> Visibility {
         self.now.load().visibility(principal)
     }
 
-    /// What the policy says of a principal and a tool, and which rule says it.
+    /// The policy's decision for a principal and a tool, with the deciding rule.
     #[must_use]
     pub fn decision(&self, principal: &Principal, tool: &Tool) -> Decision {
         self.policy().decisions(principal).on(tool)
     }
 
-    /// Whether a principal may know of a server: sees one of its tools, or, as long as none is known, would by its name.
+    /// Whether a principal may know a server: it sees one of its tools, or, as long as none is known, the policy allows the
+    /// server's name.
     #[must_use]
     pub fn shows_server(&self, principal: &Principal, name: &ServerName) -> bool {
         let now = self.now.load();
@@ -164,13 +165,13 @@ impl CurrentCatalog {
             Some(server) if !server.tools.is_empty() => now.visibility(principal).shows(server),
             _ => {
                 let effect = || now.policy.decisions(principal).on_server(name).effect;
-                // Toolsets hold tools, and of this server none is known.
+                // Toolsets contain tools, and this server has no known tool.
                 principal.within.is_empty() && principal.servers.contains(name) && (now.policy.is_open() || effect() == Effect::Allow)
             }
         }
     }
 
-    /// Whether there is any tool for a principal.
+    /// Whether a principal sees any tool.
     #[must_use]
     pub fn shows_anything(&self, principal: &Principal) -> bool {
         let now = self.now.load();
@@ -184,24 +185,24 @@ impl CurrentCatalog {
         Arc::clone(&self.now.load().assignment.classes)
     }
 
-    /// The toolsets in force.
+    /// The current toolsets.
     #[must_use]
     pub fn toolsets(&self) -> Arc<Toolsets> {
         Arc::clone(self.now.load().policy.toolsets())
     }
 
-    /// Tells of every change of the catalog, of the policy and of the toolsets.
+    /// Signals every change of the catalog, the policy and the toolsets.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Says that somebody waits for the last change to be found.
+    /// Signals that a request waits until the latest change is searchable.
     pub fn hurry(&self) {
         self.hurry.notify_one();
     }
 
-    /// Resolves when somebody waits, once for each time.
+    /// Resolves once for each such signal.
     pub async fn hurried(&self) {
         self.hurry.notified().await;
     }
@@ -214,7 +215,7 @@ impl CurrentCatalog {
         });
     }
 
-    /// Takes these names for names of former tools. Those of the catalog come first wherever a name is looked up.
+    /// Adds names of former tools. A lookup tries the catalog first.
     pub fn remember(&self, names: impl Iterator<Item = OperationId>) {
         let mut former = self.former.write();
         names.for_each(|name| {
@@ -224,19 +225,19 @@ impl CurrentCatalog {
         });
     }
 
-    /// Whether a tool had this published name that is not in the catalog now: its server was removed, does not list it any
-    /// more, or it is withheld. Clients may still have a document of before.
+    /// Whether this published name belonged to a tool that is gone: its server was removed or no longer lists it, or the tool is
+    /// withheld. Clients may still have an older document.
     #[must_use]
     pub fn is_former(&self, name: &str) -> bool {
         self.former.read().contains(name)
     }
 
-    /// From now on this policy holds, for every call that begins.
+    /// Sets the policy, for all calls that begin later.
     pub fn set_policy(&self, policy: Policy) {
         self.change_policy(|now| policy.with_toolsets(Arc::clone(now.toolsets())));
     }
 
-    /// From now on there are these toolsets, for every call that begins.
+    /// Sets the toolsets, for all calls that begin later.
     pub fn set_toolsets(&self, toolsets: Toolsets) {
         self.change_policy(|now| Policy::new(now.default_effect(), now.rules().to_vec()).with_toolsets(Arc::new(toolsets)));
     }
@@ -262,7 +263,7 @@ impl CurrentCatalog {
     }
 }
 
-/// The bytes of a view, about.
+/// Approximate bytes of a cached visibility.
 fn weight(view: &Visibility) -> u32 {
     fn count<T: Ord>(scope: &Scope<T>) -> usize {
         match scope {
@@ -289,7 +290,7 @@ mod tests {
 
     const TOOLS: usize = 300;
 
-    /// A tool for each group, as rules say it.
+    /// One tool for each group, in the notation of rules.
     fn current(rules: &[serde_json::Value]) -> CurrentCatalog {
         let server = ServerName::from("s");
         let tools = (0..TOOLS).map(|number| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}}));

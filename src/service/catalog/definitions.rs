@@ -1,11 +1,11 @@
-//! Holds the definitions of tools against those that were seen first, or approved last.
+//! Compares tool definitions with those first seen or last approved.
 //!
-//! What differs is flagged, or the tool is withheld from everybody until an administrator approves what it says now, by
-//! its fingerprint, so that nothing is approved that nobody looked at. What a server drops and brings back is held
-//! against what it was before. A tool that a known server adds is no change: it is listed as new, or withheld as well.
+//! A changed definition is flagged, or the tool is withheld from everybody until an administrator approves it. The approval names
+//! the fingerprint, so nobody approves an unseen definition. A tool that a server drops and brings back is compared with its
+//! former definition. A tool that a known server adds is not a change: it is listed as new, or also withheld.
 //!
-//! What a server says of itself and its prompts are held against what they were in the same way, under keys that no tool has
-//! ([`crate::domain::catalog::definition`]). What is seen of them first counts as approved.
+//! The definitions of servers and of their prompts are compared in the same way, under keys that no tool has
+//! ([`crate::domain::catalog::definition`]). Their first seen definitions count as approved.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use crate::domain::text::canonical::{self, Fingerprint};
 use crate::service::ports::{DefinitionStore, ServerListing, StoreError, StoredDefinition};
 use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 
-/// Places of a difference that the log names.
+/// Most places of a difference in a log line.
 const LOGGED_PLACES: usize = 5;
-/// Tools, or prompts, that are remembered of one server. One that always makes up new names must not fill the store.
+/// Most remembered tools, or prompts, of a server. A server that keeps inventing names must not fill the store.
 const MOST_KNOWN: usize = 100_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum ApproveError {
     NotFound,
     #[error("definitions are not compared: definitions.changes is \"off\"")]
     Off,
-    #[error("the definition is another one by now: {0}")]
+    #[error("the definition has changed meanwhile; its fingerprint is now {0}")]
     Changed(Fingerprint),
     #[error("this is not the fingerprint of the tool; its definition has not changed and is {0}")]
     WrongFingerprint(Fingerprint),
@@ -45,23 +45,22 @@ pub enum ApproveError {
     Store(#[from] StoreError),
 }
 
-/// How the definition of a tool stands to the one that it is held against.
+/// The result of comparing a tool's definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DefinitionState {
     Same,
-    /// Its server was known before it, and nobody has approved it.
+    /// Its server was known before it, and nobody has approved it yet.
     New,
-    /// It differs.
     Changed,
-    /// It differs or is new, and nobody gets it.
+    /// It differs or is new, and is withheld from everybody.
     Withheld,
 }
 
-/// How many tools stand how.
+/// How many tools have each result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DefinitionCounts {
-    /// Those that are withheld among them.
+    /// Includes withheld ones.
     pub changed: usize,
     pub withheld: usize,
     pub new: usize,
@@ -70,18 +69,18 @@ pub struct DefinitionCounts {
 pub struct Definitions {
     store: Arc<dyn DefinitionStore>,
     state: RwLock<State>,
-    /// One change at a time.
+    /// Serializes approvals.
     approving: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     settings: DefinitionSettings,
-    /// Of every tool that was ever seen, of the servers and of their prompts.
+    /// For every tool ever seen, and for servers and their prompts.
     known: HashMap<ServerName, HashMap<Arc<str>, StoredDefinition, RandomState>, RandomState>,
     /// Of what servers list now.
     present: HashMap<ServerName, Present, RandomState>,
-    /// The tools whose names are read as the same one.
+    /// Tools with lookalike names, by what the names look like.
     alike: HashMap<String, BTreeSet<ToolId>, RandomState>,
 }
 
@@ -89,15 +88,15 @@ struct State {
 struct Present {
     fingerprints: HashMap<Arc<str>, Fingerprint, RandomState>,
     withheld: Vec<Arc<Tool>>,
-    /// The definitions of what is no tool, by their keys.
+    /// Definitions of servers and prompts, by key.
     parts: HashMap<Arc<str>, Value, RandomState>,
-    /// What is not remembered: its server has listed too much before it.
+    /// Names that are not remembered, because the server has listed too many.
     beyond: HashSet<Arc<str>, RandomState>,
     /// Whether its prompts were listed since the start.
     knows_prompts: bool,
 }
 
-/// What a server lists together: what it does not list any more is gone.
+/// What a server lists together: an entry missing from its next list is gone.
 #[derive(Clone, Copy)]
 enum Kind {
     Tools,
@@ -114,7 +113,7 @@ impl Kind {
         }
     }
 
-    /// The key which says that a server has listed it once. What a server says of itself is never nothing.
+    /// The key that records a first listing. A server's own definition is never empty.
     fn listed(self) -> Option<&'static str> {
         match self {
             Self::Tools => Some(TOOLS_LISTED),
@@ -124,7 +123,7 @@ impl Kind {
     }
 }
 
-/// Something that a server sent now.
+/// A definition that a server sent now.
 struct Seen<'a> {
     key: Arc<str>,
     raw: &'a Value,
@@ -139,19 +138,19 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// What is said of a server, or of one of its prompts.
+/// The definition of a server, or of one of its prompts.
 #[derive(Debug, Serialize)]
 pub struct PartView {
-    /// `null`: nothing is compared.
+    /// `null`: definitions are not compared.
     pub state: Option<DefinitionState>,
-    /// What an approval names.
+    /// An approval names it.
     pub fingerprint: String,
-    /// What differs from what was approved.
+    /// The difference from the approved definition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
 }
 
-/// What is to be written down of a listing.
+/// What a listing changes in the store.
 #[derive(Default)]
 struct News<'a> {
     added: Vec<(StoredDefinition, String)>,
@@ -160,10 +159,10 @@ struct News<'a> {
 }
 
 impl Definitions {
-    /// Reads what is known.
+    /// Loads the known definitions.
     ///
     /// # Errors
-    /// [`StoreError`]: without it every change would look like the first definition.
+    /// [`StoreError`]: without them, every changed definition would look like a first one.
     pub async fn start(store: Arc<dyn DefinitionStore>, settings: DefinitionSettings) -> Result<Self, StoreError> {
         let mut state = State { settings, ..State::default() };
         for stored in store.definitions().await? {
@@ -173,12 +172,12 @@ impl Definitions {
         Ok(Self { store, state: RwLock::new(state), approving: tokio::sync::Mutex::default() })
     }
 
-    /// What changes lead to from now on. The catalog follows when it is told of the servers.
+    /// Applies changed settings. The catalog follows after it gets the new servers.
     pub fn configure(&self, settings: DefinitionSettings) {
         self.state.write().settings = settings;
     }
 
-    /// Takes note of what a server lists. Differences are logged once.
+    /// Records the tools that a server lists. Each difference is logged once.
     pub async fn observe<'a>(&self, server: &ServerName, tools: impl Iterator<Item = &'a Arc<Value>>) {
         if self.state.read().settings.changes == DefinitionChanges::Off {
             self.state.write().present.remove(server);
@@ -189,7 +188,7 @@ impl Definitions {
         self.note(server, &seen, Kind::Tools).await;
     }
 
-    /// Takes note of what a server says of itself.
+    /// Records a server's own definition.
     pub async fn observe_server(&self, listing: &ServerListing) {
         if self.state.read().settings.changes == DefinitionChanges::Off {
             return;
@@ -198,7 +197,7 @@ impl Definitions {
         self.note(&listing.server, &[Seen::new(SERVER_KEY, &raw)], Kind::Server).await;
     }
 
-    /// Takes note of the prompts of a server.
+    /// Records a server's prompts.
     pub async fn observe_prompts(&self, server: &ServerName, prompts: &[Value]) {
         if self.state.read().settings.changes == DefinitionChanges::Off {
             return;
@@ -208,20 +207,20 @@ impl Definitions {
         self.state.write().present.entry(server.clone()).or_default().knows_prompts = true;
     }
 
-    /// Whether it has to be looked what prompts a server has before one of them is handed on.
+    /// Whether a server's prompts must be listed before one of them is forwarded.
     #[must_use]
     pub fn misses_prompts(&self, server: &ServerName) -> bool {
         let state = self.state.read();
         state.withholds() && !state.present.get(server).is_some_and(|present| present.knows_prompts)
     }
 
-    /// Whether nobody gets a prompt.
+    /// Whether a prompt is withheld.
     #[must_use]
     pub fn withholds_prompt(&self, server: &ServerName, name: &str) -> bool {
         self.is_withheld(&ToolId::new(server.clone(), prompt_key(name)))
     }
 
-    /// `seen` is all of the kind that there is now.
+    /// `seen` is the complete current list of the kind.
     async fn note(&self, server: &ServerName, seen: &[Seen<'_>], kind: Kind) {
         let news = self.news(server, seen, kind);
         if let Err(error) = self.store.add_definitions(&news.added).await {
@@ -231,7 +230,7 @@ impl Definitions {
         for (tool, other, raw) in &news.changed {
             self.log(tool, other, raw).await;
             if let Err(error) = self.store.note_definition(tool, other, now).await {
-                tracing::warn!(tool = visible(&tool.to_string()), %error, "that its definition has changed was not stored; it is logged again after a restart");
+                tracing::warn!(tool = visible(&tool.to_string()), %error, "a changed definition was not stored; a restart logs it again");
             }
         }
         let mut state = self.state.write();
@@ -250,7 +249,7 @@ impl Definitions {
         }
         let present = state.present.entry(server.clone()).or_default();
         if present.beyond.is_empty() && !news.beyond.is_empty() {
-            tracing::warn!(%server, most = MOST_KNOWN, "a server has listed too many names: more are not remembered");
+            tracing::warn!(%server, most = MOST_KNOWN, "a server has listed too many names: further ones are not remembered");
         }
         present.beyond.retain(|key| !kind.has(key));
         present.beyond.extend(news.beyond);
@@ -267,7 +266,7 @@ impl Definitions {
     fn news<'a>(&self, server: &ServerName, seen: &[Seen<'a>], kind: Kind) -> News<'a> {
         let state = self.state.read();
         let known = state.known.get(server);
-        // What is seen first of a kind is what was there when the server was configured.
+        // The first list of a kind is taken as what the server had when it was configured.
         let count = known.map_or(0, |known| known.keys().filter(|key| kind.has(key)).count());
         let is_listed = kind.listed().is_some_and(|key| known.is_some_and(|known| known.contains_key(key)));
         let is_known = is_listed || count > 0;
@@ -324,7 +323,7 @@ impl Definitions {
         }
     }
 
-    /// A server that is not configured any more lists nothing.
+    /// Drops the current definitions of a server that is no longer configured.
     pub fn forget_present(&self, server: &ServerName) {
         self.state.write().present.remove(server);
     }
@@ -334,7 +333,7 @@ impl Definitions {
         self.state.read().of(tool) == Some(DefinitionState::Withheld)
     }
 
-    /// Keeps the tools of a server that nobody gets, for administrators to look at.
+    /// Keeps the withheld tools of a server for administrators.
     pub fn withhold(&self, server: &ServerName, tools: Vec<Arc<Tool>>) {
         let mut state = self.state.write();
         if !tools.is_empty() || state.present.contains_key(server) {
@@ -342,31 +341,31 @@ impl Definitions {
         }
     }
 
-    /// Those of one server.
+    /// The withheld tools of one server.
     #[must_use]
     pub fn withheld_of(&self, server: &ServerName) -> Vec<Arc<Tool>> {
         self.state.read().present.get(server).map(|present| present.withheld.clone()).unwrap_or_default()
     }
 
-    /// All tools that nobody gets.
+    /// All withheld tools.
     #[must_use]
     pub fn withheld(&self) -> Vec<Arc<Tool>> {
         self.state.read().present.values().flat_map(|present| &present.withheld).cloned().collect()
     }
 
-    /// How this very tool stands; `None`: nothing is compared.
+    /// The state of this version of a tool; `None`: definitions are not compared.
     #[must_use]
     pub fn state(&self, tool: &Tool) -> Option<DefinitionState> {
         self.state.read().compare(&tool.id, &tool.definition)
     }
 
-    /// Whether its server has added it, and nobody has approved it.
+    /// Whether its server added it later and nobody has approved it yet.
     #[must_use]
     pub fn is_new(&self, tool: &Tool) -> bool {
         self.state.read().is_new(&tool.id, &tool.definition)
     }
 
-    /// The published names of all tools that were ever seen.
+    /// The published names of all tools ever seen.
     #[must_use]
     pub fn names(&self) -> Vec<OperationId> {
         let state = self.state.read();
@@ -374,7 +373,7 @@ impl Definitions {
         tools.filter(|tool| !tool.name.starts_with(NO_TOOL)).map(OperationId::of).collect()
     }
 
-    /// What is known of the definition of a tool that was seen once.
+    /// What is known about the definition of a tool that was seen before.
     #[must_use]
     pub fn known(&self, tool: &ToolId) -> Option<StoredDefinition> {
         self.state.read().known.get(&tool.server)?.get(&tool.name).filter(|known| !known.tool.name.starts_with(LISTED)).cloned()
@@ -385,7 +384,6 @@ impl Definitions {
         self.counts_of(|_| true)
     }
 
-    /// Of one server.
     #[must_use]
     pub fn counts_of_server(&self, server: &ServerName) -> DefinitionCounts {
         self.counts_of(|name| name == server)
@@ -412,7 +410,7 @@ impl Definitions {
         counts
     }
 
-    /// Forgets the definitions of tools that no server has listed since then, apart from approved ones; returns how many.
+    /// Forgets the definitions of tools that no server has listed since `time`, except approved ones; returns how many.
     ///
     /// # Errors
     /// [`StoreError`]
@@ -436,7 +434,8 @@ impl Definitions {
         Ok(gone.len() as u64)
     }
 
-    /// What differs between the definition that a tool is held against and what its server sends; `None`: there is none.
+    /// The difference between the first seen or last approved definition of a tool and what its server sends; `None`: there is
+    /// none.
     ///
     /// # Errors
     /// [`StoreError`]
@@ -446,7 +445,7 @@ impl Definitions {
         Ok(Some(difference(&before, &definition_of(&tool.name, raw))))
     }
 
-    /// What a server says of itself as it was approved, where it says something else now and that is withheld.
+    /// A server's approved definition, if the current one differs and is withheld.
     ///
     /// # Errors
     /// [`StoreError`]
@@ -459,7 +458,8 @@ impl Definitions {
         Ok(Some(serde_json::from_str(&text).unwrap_or_default()))
     }
 
-    /// How a server, or one of its prompts, stands; `None`: it was not listed since the start, or nothing is compared.
+    /// The state of a server's own definition or of one of its prompts; `None`: not listed since the start, or definitions are
+    /// not compared.
     ///
     /// # Errors
     /// [`StoreError`]
@@ -476,7 +476,7 @@ impl Definitions {
         Ok(Some(PartView { state, fingerprint: fingerprint.to_string(), difference }))
     }
 
-    /// The prompts of a server that were listed since the start, by name.
+    /// The prompts of a server listed since the start, by name.
     #[must_use]
     pub fn prompts(&self, server: &ServerName) -> BTreeSet<String> {
         let state = self.state.read();
@@ -484,7 +484,7 @@ impl Definitions {
         keys.filter_map(|key| prompt_of(key)).map(str::to_owned).collect()
     }
 
-    /// Makes what a server, or one of its prompts, says now what it is held against.
+    /// Approves the current definition of a server or of one of its prompts, if `looked_at` is its fingerprint.
     ///
     /// # Errors
     /// [`ApproveError`]; then nothing has changed.
@@ -498,7 +498,7 @@ impl Definitions {
         self.approve_as(&id, &raw.ok_or(ApproveError::NotFound)?, looked_at).await
     }
 
-    /// Makes what a tool says now what it is held against, if it is what was looked at.
+    /// Approves the current definition of a tool, if `looked_at` is its fingerprint.
     ///
     /// # Errors
     /// [`ApproveError`]; then nothing has changed.
@@ -507,7 +507,7 @@ impl Definitions {
         if self.state.read().settings.changes == DefinitionChanges::Off {
             return Err(ApproveError::Off);
         }
-        // What is published may be a moment behind what the server lists.
+        // The published definition may lag behind the server's latest listing.
         let now = self.state.read().listed(&tool.id).unwrap_or(tool.definition);
         if now != tool.definition {
             return Err(ApproveError::Changed(now));
@@ -537,7 +537,7 @@ fn part_id(server: &ServerName, prompt: Option<&str>) -> ToolId {
     ToolId::new(server.clone(), prompt.map_or_else(|| SERVER_KEY.to_owned(), prompt_key))
 }
 
-/// What a key stands for, as people read it.
+/// The readable form of a key.
 fn shown(id: &ToolId) -> String {
     match (&*id.name, prompt_of(&id.name)) {
         (SERVER_KEY, _) => format!("{} (title and instructions)", id.server),
@@ -574,19 +574,19 @@ impl State {
         self.present.get(&tool.server).is_some_and(|present| present.beyond.contains(&tool.name))
     }
 
-    /// Says once of a tool that it is there now, and what it can be taken for.
+    /// Logs a new tool once, and the tools that it may be confused with.
     fn log_new(&self, stored: &StoredDefinition) {
         let tool = shown(&stored.tool);
         let is_withheld = stored.is_new && self.settings.new == NewDefinitions::Quarantine;
         if is_withheld {
-            tracing::warn!(tool, "a server has added this; it is withheld until it is approved");
+            tracing::warn!(tool, "a definition that a server has added is withheld until it is approved");
         }
         if stored.tool.name.starts_with(NO_TOOL) {
             return;
         }
         let alike = self.alike.get(&skeleton(&stored.tool.name)).into_iter().flatten();
         if let Some(other) = alike.into_iter().find(|other| other.name != stored.tool.name) {
-            tracing::warn!(tool, looks_like = shown(other), "the names of two tools are read as the same one");
+            tracing::warn!(tool, looks_like = shown(other), "the names of two tools look the same");
         }
     }
 
@@ -595,7 +595,7 @@ impl State {
         self.present.get(&tool.server)?.fingerprints.get(&tool.name).copied()
     }
 
-    /// Whether a server has added it, and nobody has approved what it says.
+    /// Whether its server added it later and nobody has approved it yet.
     fn is_new(&self, tool: &ToolId, now: &Fingerprint) -> bool {
         let known = self.known.get(&tool.server).and_then(|known| known.get(&tool.name));
         known.map_or_else(
@@ -610,7 +610,7 @@ impl State {
 
     fn compare(&self, tool: &ToolId, definition: &Fingerprint) -> Option<DefinitionState> {
         let Some(known) = self.known.get(&tool.server).and_then(|known| known.get(&tool.name)) else {
-            // It may have been anything before.
+            // It is not remembered, so it may have changed.
             return (self.withholds() && self.is_beyond(tool)).then_some(DefinitionState::Withheld);
         };
         Some(match (known.fingerprint == *definition, self.settings.changes) {

@@ -1,4 +1,4 @@
-//! Keeps the index up with the catalog: first lexically, then with vectors.
+//! Synchronises the index with the catalog: first lexically, then with vectors.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,22 +18,21 @@ use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::in_force;
 use crate::service::ports::{ComputedStore, Embedder, IndexContents, IndexDocument, IndexServer, Store, StoreError, ToolIndex, recovered};
 
-/// Told how far embedding is: done, total.
+/// Receives the progress of embedding: done, total.
 pub type OnProgress = Arc<dyn Fn(usize, usize) + Send + Sync>;
 
 /// Texts embedded between two writes to the store.
 const EMBED_BATCH: usize = 128;
-/// Listings that follow each other within this time make one index update.
+/// Listings within this time cause one index update.
 const SETTLE: Duration = Duration::from_millis(500);
-/// However many listings follow each other, the index is not older than this.
+/// However many listings arrive, an update starts after this time at the latest.
 const LONGEST_SETTLE: Duration = Duration::from_secs(3);
-/// When an update that failed is tried again: twice as long after each failure.
+/// Pause before a failed update is retried. It doubles after each failure.
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LONGEST_RETRY: Duration = Duration::from_mins(10);
-/// How often unused vectors and token counts are looked for.
+/// How often unused vectors and token counts are removed.
 const SWEEP: Duration = Duration::from_hours(6);
 
-/// Keeps the index up with the catalog.
 pub struct Indexing {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn Store>,
@@ -41,14 +40,14 @@ pub struct Indexing {
     pub embedder: Arc<dyn Embedder>,
     pub lexical: LexicalModel,
     pub on_progress: OnProgress,
-    /// Says when something was written about tools, and hears when it is searched.
+    /// Signals new enrichments, and is notified when they are searchable.
     pub enrichment: Arc<EnrichmentFeed>,
-    /// How long vectors and token counts are kept that no tool needs.
+    /// How long unused vectors and token counts are kept.
     pub unused_retention: Duration,
 }
 
 impl Indexing {
-    /// Follows the catalog until `stop`: what is new is announced at once, and the index brought up to it as fast as can be.
+    /// Follows the catalog until `stop`. New tools are announced at once, and the index follows as soon as possible.
     pub async fn follow(&self, stop: CancellationToken) {
         tokio::join!(self.announce_changes(&stop), self.index_changes(stop.clone()));
     }
@@ -59,7 +58,7 @@ impl Indexing {
         let mut pause = FIRST_RETRY;
         let mut sweep = tokio::time::interval(SWEEP);
         sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first one comes with the first complete update.
+        // The first sweep follows the first complete update.
         sweep.reset();
         let mut is_first = true;
         let mut recoveries = self.embedder.recoveries();
@@ -76,7 +75,7 @@ impl Indexing {
                 }
                 () = stop.cancelled() => return,
             }
-            // Where nothing can be found yet, what is there already goes first.
+            // An empty index is filled with the tools known so far, without a wait.
             if self.index.state().documents > 0 {
                 tokio::select! {
                     () = settled(&mut changes) => {}
@@ -97,7 +96,7 @@ impl Indexing {
                         self.enrichment.complete();
                     }
                 } else {
-                    tracing::info!(retry_in_s = pause.as_secs(), "the index is updated again later");
+                    tracing::info!(retry_in_s = pause.as_secs(), "the update of the index is retried later");
                     tokio::select! {
                         () = tokio::time::sleep(pause) => {}
                         () = self.index.needs_contents() => {}
@@ -112,8 +111,7 @@ impl Indexing {
         }
     }
 
-    /// Makes the index hold this catalog: first what is known, then with every vector. Returns whether it
-    /// does, completely.
+    /// Makes the index contain this catalog: first with the known vectors, then with all. Returns whether it is complete.
     pub async fn update(&self, catalog: &Catalog) -> bool {
         if catalog.tools().is_empty() && self.index.state().documents == 0 {
             return true;
@@ -127,7 +125,7 @@ impl Indexing {
         });
         let dimension = self.embedder.dimension();
         if dimension > 0 {
-            // The same name may stand for another model now.
+            // The same model name may now belong to another model.
             vectors.retain(|_, vector| vector.len() == dimension);
         }
         let mut seen = HashSet::new();
@@ -138,19 +136,19 @@ impl Indexing {
             .collect();
         let mut complete = true;
         if !missing.is_empty() {
-            // Searchable by their words at once, by their meaning as soon as the vectors are there.
+            // Tools are found lexically at once, and semantically as soon as they have vectors.
             self.replace(&passages, &vectors).await;
             match self.embed(missing, &mut vectors).await {
                 Embedded::All => {}
                 Embedded::Some => complete = false,
-                // Its update follows at once, and finds what was embedded in the store.
+                // The next update follows at once and finds the new vectors in the store.
                 Embedded::UntilChange => return true,
             }
         }
         self.replace(&passages, &vectors).await && complete
     }
 
-    /// Forgets the vectors and token counts that were not needed for long.
+    /// Removes long unused vectors, token counts and enrichments.
     async fn forget_unused(&self, catalog: &Catalog) {
         let passages = Passages::of(catalog, &self.written(catalog).await);
         let texts = passages.texts().map(|text| Fingerprint::of_text(text));
@@ -160,21 +158,21 @@ impl Indexing {
         let since = SystemTime::now().checked_sub(self.unused_retention).unwrap_or(SystemTime::UNIX_EPOCH);
         match self.store.forget_unused(self.embedder.model(), &texts, &definitions, since).await {
             Ok(0) => {}
-            Ok(rows) => tracing::info!(rows, "vectors and token counts of tools that are gone were removed"),
+            Ok(rows) => tracing::info!(rows, "unused vectors and token counts were removed"),
             Err(error) => tracing::warn!(error = %error, "unused vectors and token counts were not removed"),
         }
         let tools: Vec<Fingerprint> = catalog.tools().iter().map(|tool| key(tool)).collect();
         match self.store.forget_unused_enrichments(self.enrichment.model(), &tools, since).await {
             Ok(0) => {}
-            Ok(rows) => tracing::info!(rows, "what was written about tools that are gone was removed"),
-            Err(error) => tracing::warn!(error = %error, "what was written about tools that are gone was not removed"),
+            Ok(rows) => tracing::info!(rows, "unused enrichments were removed"),
+            Err(error) => tracing::warn!(error = %error, "unused enrichments were not removed"),
         }
     }
 
-    /// What tools are found by beside their own texts.
+    /// The enrichments of the catalog's tools.
     async fn written(&self, catalog: &Catalog) -> HashMap<Fingerprint, Written> {
         in_force(catalog, self.store.as_ref(), self.enrichment.model()).await.unwrap_or_else(|error| {
-            tracing::warn!(error = %error, "what is written about tools could not be read; they are found by their own texts");
+            tracing::warn!(error = %error, "enrichments could not be read; tools are found by their own texts");
             HashMap::new()
         })
     }
@@ -233,7 +231,7 @@ impl Indexing {
                 dense: known(text).into_iter().collect(),
             })
             .collect();
-        // An endpoint that was not reached yet has not said how long its vectors are, those that it made before do.
+        // An endpoint that was not reached yet has no known dimension, but earlier vectors of it have.
         let known = || vectors.values().next().map_or(0, |vector| vector.len());
         let dimension = Some(self.embedder.dimension()).filter(|dimension| *dimension > 0).unwrap_or_else(known);
         let contents = IndexContents { model: self.embedder.model().into(), dimension, documents, servers };
@@ -244,23 +242,23 @@ impl Indexing {
                 true
             }
             Err(error) => {
-                tracing::error!(error = %error, "the index was not updated; searches see the tools of before");
+                tracing::error!(error = %error, "the index was not updated; searches still use its former contents");
                 false
             }
         }
     }
 }
 
-/// What came of embedding.
+/// The outcome of embedding.
 enum Embedded {
     All,
-    /// The rest has to be tried again.
+    /// The rest must be retried.
     Some,
     /// The catalog changed meanwhile.
     UntilChange,
 }
 
-/// Waits until the catalog has not changed for a while: at a start servers come in one after the other.
+/// Waits until the catalog stays unchanged for a while: after a start, servers arrive one by one.
 async fn settled(changes: &mut watch::Receiver<u64>) {
     let latest = Instant::now() + LONGEST_SETTLE;
     while let Ok(Ok(())) = timeout_at(latest.min(Instant::now() + SETTLE), changes.changed()).await {}
@@ -269,7 +267,7 @@ async fn settled(changes: &mut watch::Receiver<u64>) {
 /// How many tools have all their vectors in the store.
 ///
 /// # Errors
-/// Those of the store.
+/// [`StoreError`]
 pub async fn embedded(catalog: &Catalog, store: &dyn ComputedStore, model: &str) -> Result<usize, StoreError> {
     let hashes = |tool: &Tool| passages(tool).iter().map(|text| Fingerprint::of_text(text)).collect::<Vec<_>>();
     let tools: Vec<Vec<Fingerprint>> = catalog.tools().iter().map(|tool| hashes(tool)).collect();
@@ -277,21 +275,21 @@ pub async fn embedded(catalog: &Catalog, store: &dyn ComputedStore, model: &str)
     Ok(tools.iter().filter(|texts| texts.iter().all(|text| known.contains_key(text))).count())
 }
 
-/// What is embedded of a tool.
+/// The texts of a tool to embed.
 #[must_use]
 pub fn passages(tool: &Tool) -> Vec<String> {
     relevance::passages(&tool.text())
 }
 
-/// What is embedded of a catalog.
+/// The texts of a catalog to embed.
 struct Passages<'a> {
     tools: Vec<(&'a Arc<Tool>, Vec<String>)>,
-    /// Those that have tools.
+    /// Servers with tools.
     servers: Vec<(&'a CatalogServer, String)>,
 }
 
 impl<'a> Passages<'a> {
-    /// Of a tool its own texts first, then what was written about it.
+    /// For each tool, its own texts first, then its enrichment.
     fn of(catalog: &'a Catalog, written: &HashMap<Fingerprint, Written>) -> Self {
         let texts = |tool: &Tool| {
             let mut texts = passages(tool);

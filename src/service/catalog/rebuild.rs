@@ -1,20 +1,20 @@
-//! Asks for the tools of a server to be made anew, because something beside what the server says has changed.
+//! Requests to rebuild a server's tools after a change outside its listing.
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::domain::catalog::tool::ServerName;
 
-/// Requests that may wait; whoever asks waits with them.
+/// Most queued requests. Further senders wait.
 const QUEUE: usize = 64;
 
-/// A request, which is told when it is done.
+/// A request, with a channel that confirms its completion.
 #[derive(Debug)]
 pub struct Rebuild {
     pub server: ServerName,
     pub done: oneshot::Sender<()>,
 }
 
-/// Where requests go.
+/// The sending side of the queue.
 #[derive(Clone, Debug)]
 pub struct Rebuilds(mpsc::Sender<Rebuild>);
 
@@ -25,7 +25,7 @@ impl Rebuilds {
         (Self(sender), receiver)
     }
 
-    /// Returns when the catalog has the server's tools as they are now. While the service stops nothing happens.
+    /// Returns when the catalog has the server's current tools. During shutdown it returns without a rebuild.
     pub async fn of(&self, server: &ServerName) {
         let (done, told) = oneshot::channel();
         if self.0.send(Rebuild { server: server.clone(), done }).await.is_ok() {

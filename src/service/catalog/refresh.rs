@@ -1,7 +1,7 @@
-//! Keeps the catalog and the index up with the servers.
+//! Synchronises the catalog and the index with the servers.
 //!
-//! What a server lists becomes tools (only changed ones are made anew), a new catalog is swapped in, the listing is
-//! stored as the last good one, and the index follows in the background: first lexically, then with vectors.
+//! A listing becomes tools, of which only changed ones are rebuilt. A new catalog is swapped in, the listing is stored as the
+//! last good one, and the index follows in the background: first lexically, then with vectors.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,23 +23,22 @@ use crate::service::ports::{ServerEvent, Store};
 use crate::service::supervision::Supervised;
 use crate::settings::servers::ServerSettings;
 
-/// Counts cl100k tokens of several texts at once. Given by the composition root; blocking, CPU-bound.
+/// Counts cl100k tokens of several texts at once. Provided by the composition root; blocking, CPU-bound.
 pub type CountTokens = Arc<dyn Fn(&[String]) -> Vec<u32> + Send + Sync>;
 
-/// The configured servers, each with the tools that the user has disabled.
+/// The configured servers, each with its disabled tools.
 pub type Configured = BTreeMap<ServerName, BTreeSet<String>>;
 
-/// What the catalog is to hold of these servers.
 #[must_use]
 pub fn configured(servers: &[ServerSettings]) -> Arc<Configured> {
     Arc::new(servers.iter().map(|server| (server.name.clone(), server.disabled_tools.iter().cloned().collect())).collect())
 }
 
-/// What tools are made of beside what their servers say.
+/// Inputs of tools besides the listings.
 pub struct Beside {
     pub facts: Arc<Facts>,
     pub definitions: Arc<Definitions>,
-    /// Servers whose tools are to be made anew.
+    /// Servers whose tools must be rebuilt.
     pub rebuilds: mpsc::Receiver<Rebuild>,
 }
 
@@ -49,11 +48,11 @@ pub struct Refresh {
     count_tokens: CountTokens,
     changes: watch::Receiver<Arc<Configured>>,
     beside: Beside,
-    /// What the catalog goes by now.
+    /// What the catalog is currently built from.
     configured: Arc<Configured>,
-    /// Definitions of more tokens are shortened.
+    /// Definitions with more tokens are shortened.
     tool_tokens: Option<u32>,
-    /// The last listing of every configured server, with what is disabled.
+    /// The last listing of every configured server, including disabled tools.
     listings: BTreeMap<ServerName, ServerListing>,
 }
 
@@ -70,14 +69,14 @@ impl Refresh {
         Self { current, store, count_tokens, changes, beside, configured, tool_tokens: None, listings: BTreeMap::new() }
     }
 
-    /// Definitions of more tokens are shortened.
+    /// Definitions with more tokens are shortened.
     #[must_use]
     pub fn with_tool_tokens(mut self, tool_tokens: Option<u32>) -> Self {
         self.tool_tokens = tool_tokens;
         self
     }
 
-    /// Publishes the last good listings of the servers that are still configured. Returns how many there were.
+    /// Publishes the last good listings of the servers that are still configured. Returns the number of listings.
     pub async fn load_last_good(&mut self) -> usize {
         let listings = match self.store.listings().await {
             Ok(listings) => listings,
@@ -101,7 +100,7 @@ impl Refresh {
         self.listings.len()
     }
 
-    /// Follows the servers, and what is configured of them, until their stream of events ends.
+    /// Follows the servers and their configuration until the event stream ends.
     pub async fn follow(&mut self, mut events: mpsc::Receiver<ServerEvent>) {
         let mut part = Supervised::new("catalog");
         while part.panicked(self.follow_events(&mut events)).await {}
@@ -112,7 +111,7 @@ impl Refresh {
         let mut is_live = true;
         loop {
             let event = tokio::select! {
-                // What was taken out of the configuration goes before any news.
+                // Removed servers are handled before any event.
                 biased;
                 changed = changes.changed(), if is_live => {
                     is_live = changed.is_ok();
@@ -120,7 +119,7 @@ impl Refresh {
                     self.reconfigure(configured).await;
                     continue;
                 }
-                // Somebody waits for it.
+                // The sender waits for this rebuild.
                 Some(Rebuild { server, done }) = self.beside.rebuilds.recv() => {
                     self.rebuild(&server).await;
                     let _ = done.send(());
@@ -145,7 +144,7 @@ impl Refresh {
         }
     }
 
-    /// One new catalog for all that has changed.
+    /// Builds one new catalog for all changes.
     async fn reconfigure(&mut self, configured: Arc<Configured>) {
         self.configured = configured;
         let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -164,7 +163,7 @@ impl Refresh {
     }
 
     async fn listed(&mut self, listing: ServerListing) {
-        // The last words of a server that was taken out.
+        // A late event of a removed server.
         let Some(disabled) = self.configured.get(&listing.server) else { return };
         for skipped in listing.skipped.iter().filter(|skipped| !disabled.contains(&skipped.tool)) {
             tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
@@ -179,7 +178,7 @@ impl Refresh {
         self.listings.insert(listing.server.clone(), listing);
     }
 
-    /// Makes a server's tools anew, as far as something beside what it says has changed.
+    /// Rebuilds the tools of a server that a change outside its listing affects.
     async fn rebuild(&self, name: &ServerName) {
         let Some(listing) = self.listings.get(name) else { return };
         let snapshot = self.current.snapshot();
@@ -205,18 +204,18 @@ impl Refresh {
 
     async fn forget(&self, server: &ServerName) {
         if let Err(error) = self.store.remove_listing(server).await {
-            tracing::warn!(%server, error = %error, "the stored listing of a removed server is still there");
+            tracing::warn!(%server, error = %error, "the stored listing of a removed server was not deleted");
         }
     }
 
-    /// Makes a server's tools, taking over those that did not change and leaving out those that are disabled or withheld.
+    /// Builds a server's tools. Unchanged ones are reused; disabled and withheld ones are left out.
     async fn server(&self, listing: &ServerListing, known: Option<&CatalogServer>) -> CatalogServer {
         let definitions = &self.beside.definitions;
         definitions.observe(&listing.server, listing.enabled(self.configured.get(&listing.server))).await;
         let withheld = definitions.withheld_of(&listing.server);
         let known_tools = || known.into_iter().flat_map(|server| &server.tools).chain(&withheld);
         let by_fingerprint: HashMap<&Fingerprint, &Arc<Tool>> = known_tools().map(|tool| (&tool.fingerprint, tool)).collect();
-        // Of a listing that was seen before, nothing is hashed again.
+        // A repeated listing shares its values, so nothing is hashed again.
         let by_address: HashMap<usize, &Arc<Tool>> = known_tools().map(|tool| (address(&tool.raw), tool)).collect();
         let book = self.beside.facts.book();
         let mut tools = Vec::with_capacity(listing.tools.len());
@@ -257,7 +256,7 @@ impl Refresh {
         server
     }
 
-    /// What a server says of itself: as it was approved, where what it says now is withheld.
+    /// The listing with the approved definition of the server, if the current one is withheld.
     async fn approved(&self, listing: &ServerListing) -> ServerListing {
         let now = ServerListing {
             server: listing.server.clone(),
@@ -278,7 +277,7 @@ impl Refresh {
                 ..now
             },
             Err(error) => {
-                tracing::warn!(server = %listing.server, %error, "what was approved of the server could not be read; its title and instructions are left out");
+                tracing::warn!(server = %listing.server, %error, "the approved definition could not be read; title and instructions are left out");
                 ServerListing { title: None, program: None, instructions: None, ..now }
             }
         }
@@ -303,7 +302,7 @@ impl Refresh {
         }
     }
 
-    /// The tokens of each definition: from the store where it is known, counted otherwise.
+    /// The tokens of each definition, from the store's cache or counted.
     async fn tokens(&self, definitions: Vec<String>) -> Vec<u32> {
         if definitions.is_empty() {
             return Vec::new();
@@ -328,12 +327,12 @@ impl Refresh {
     }
 }
 
-/// What tells a listed tool from every other one while both are there.
+/// Identifies a listed value while it is alive.
 fn address(raw: &Arc<Value>) -> usize {
     Arc::as_ptr(raw).addr()
 }
 
-/// Says what hidden characters there are, and not what they say.
+/// Logs the places of hidden characters, but not their text.
 fn log_hidden(what: &str, hidden: &[HiddenText]) {
     if hidden.is_empty() {
         return;

@@ -1,7 +1,7 @@
-//! Takes over a changed configuration while the service runs: all of it that can change, or nothing.
+//! Applies a changed configuration at run time: every reloadable setting, or nothing.
 //!
-//! A configuration with a problem leaves everything as it was; the problems are in the log and in `/readyz` until a
-//! sound one comes. The log names servers and keys, never a value.
+//! A configuration with a problem changes nothing. Its problems are in the log and in `/readyz` until a valid one is loaded. The
+//! log names servers and keys, but never values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,26 +21,25 @@ use crate::settings::{LiveSettings, Settings, SettingsErrors, Sources};
 /// Why the configuration is read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// Somebody asked for it.
+    /// A reload was requested.
     Request,
-    /// Something happened to a file. It need not have another content.
+    /// A file event. The contents may be unchanged.
     Files,
 }
 
-/// What `/readyz` shows of the last reload.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum ReloadState {
-    /// What was read at the start is in force.
+    /// The configuration read at start is in force.
     #[default]
     None,
     Applied {
         #[serde(serialize_with = "rfc_3339")]
         at: SystemTime,
-        /// Keys whose new values wait for a restart.
+        /// Keys whose new values need a restart.
         needs_restart: Vec<String>,
     },
-    /// What was in force before still is.
+    /// The former configuration is still in force.
     Failed {
         #[serde(serialize_with = "rfc_3339")]
         at: SystemTime,
@@ -59,7 +58,7 @@ impl ReloadState {
     }
 }
 
-/// Hands settings that can change to the use cases that go by them. Given by the composition root.
+/// Applies reloadable settings to the use cases. Provided by the composition root.
 pub type Apply = Box<dyn Fn(&LiveSettings) + Send + Sync>;
 
 pub struct Reload {
@@ -69,7 +68,7 @@ pub struct Reload {
     catalog: watch::Sender<Arc<Configured>>,
     apply: Apply,
     state: watch::Sender<ReloadState>,
-    /// What was taken over or refused last. Held while that goes on, so that two never mix.
+    /// The last outcome. Locked during a reload, so that two never overlap.
     last: Mutex<Last>,
 }
 
@@ -79,7 +78,7 @@ struct Last {
 }
 
 impl Reload {
-    /// `settings` are in force; `catalog` is told which servers are.
+    /// `settings` are in force; `catalog` receives the configured servers.
     #[must_use]
     pub fn new(settings: &Settings, servers: Arc<dyn ToolServers>, catalog: watch::Sender<Arc<Configured>>, apply: Apply) -> Self {
         Self {
@@ -98,7 +97,7 @@ impl Reload {
         self.state.borrow().clone()
     }
 
-    /// Reloads whenever it is asked to, until `stop`.
+    /// Reloads on every trigger until `stop`.
     pub async fn follow(&self, mut triggers: mpsc::Receiver<Trigger>, stop: CancellationToken) {
         let mut part = Supervised::new("reload");
         while part.panicked(self.follow_triggers(&mut triggers, &stop)).await {}
@@ -117,7 +116,7 @@ impl Reload {
         }
     }
 
-    /// Reads every source again and takes over what has changed.
+    /// Reads every source again and applies the changes.
     pub async fn reload(&self, trigger: Trigger) {
         let mut last = self.last.lock().await;
         let sources = self.sources.clone();
@@ -154,11 +153,11 @@ impl Reload {
 
     fn refuse(&self, errors: &SettingsErrors, last: &mut Last, trigger: Trigger) {
         let problems: Vec<String> = errors.problems.iter().map(ToString::to_string).collect();
-        // An event of a file that is still as wrong as it was is no news.
+        // A file event with the same problems is not logged again.
         if trigger == Trigger::Files && last.problems == problems {
             return;
         }
-        tracing::error!("the configuration was not reloaded, everything stays as it was: {errors}");
+        tracing::error!("the configuration was not reloaded; the former one stays in force: {errors}");
         last.problems.clone_from(&problems);
         self.state.send_replace(ReloadState::Failed { at: SystemTime::now(), problems });
     }
@@ -169,13 +168,12 @@ fn changed(before: &BTreeMap<String, Fingerprint>, now: &BTreeMap<String, Finger
     now.iter().filter(|(key, value)| before.get(*key) != Some(value)).map(|(key, _)| key.clone()).collect()
 }
 
-/// Writes the plan down.
 fn log(changes: &[ServerChange], keys: &[String]) {
     for ServerChange { server, kind } in changes {
         if let ServerChangeKind::Changed { keys, reconnects } = kind {
             let keys = keys.join(", ");
             if *reconnects {
-                tracing::info!(%server, keys, "server changed: it is connected anew");
+                tracing::info!(%server, keys, "server changed: it reconnects");
             } else {
                 tracing::info!(%server, keys, "server changed: its connection stays");
             }

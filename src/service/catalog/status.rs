@@ -1,4 +1,4 @@
-//! Whether the service is ready, and the state of each part.
+//! Readiness of the service, and the state of each part.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +15,9 @@ use crate::service::ports::{Embedder, IndexState, ServerPhase, ServerState, Tool
 
 /// After this time the service is ready with what it has.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A store that takes longer to answer is as good as none.
+/// A slower store counts as failed.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long what the store answered is good enough for strangers, who may ask as often as they like.
+/// How long a store check is cached for unauthenticated callers, who may ask as often as they like.
 const STORE_KNOWN: Duration = Duration::from_millis(250);
 
 pub struct Status {
@@ -29,13 +29,12 @@ pub struct Status {
     pub reload: Arc<Reload>,
     pub definitions: Arc<Definitions>,
     pub started: Instant,
-    /// Whether a last good catalog was loaded at start, or the service was ready before: it stays so.
+    /// Whether a last good catalog was loaded at start, or the service was ready before. Readiness is never taken back.
     pub was_ready: AtomicBool,
-    /// What the store answered last to a stranger's question.
+    /// The store check cached for unauthenticated callers.
     pub told: Mutex<Option<(Instant, StoreState)>>,
 }
 
-/// The body of `/readyz`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Readiness {
     pub ready: bool,
@@ -45,7 +44,7 @@ pub struct Readiness {
     pub store: StoreState,
     pub embedder: EmbedderState,
     pub reload: ReloadState,
-    /// Tools whose definitions changed or that were added; for administrators.
+    /// Counts of changed and new definitions; for administrators.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub definitions: Option<DefinitionCounts>,
 }
@@ -54,13 +53,13 @@ pub struct Readiness {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum StoreState {
     Ready,
-    /// What is known is kept in memory.
+    /// The service works from memory.
     Failed {
         error: String,
     },
 }
 
-/// How far the index is with the tools of the catalog. What it lacks is found by its words.
+/// Progress of the index. Tools without vectors are found by their words.
 #[derive(Clone, Debug, Serialize)]
 pub struct IndexView {
     pub state: Indexed,
@@ -71,11 +70,11 @@ pub struct IndexView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Indexed {
-    /// It is being built: it holds other tools than the catalog.
+    /// It is being built and contains other tools than the catalog.
     Building,
-    /// It holds all tools, and not all have vectors.
+    /// It contains all tools, but not all have vectors.
     Embedding,
-    /// All tools are found by their meaning.
+    /// All tools have vectors.
     Complete,
 }
 
@@ -93,7 +92,7 @@ impl IndexView {
 #[derive(Clone, Debug, Serialize)]
 pub struct EmbedderState {
     pub model: String,
-    /// 0 while an endpoint has not said it.
+    /// 0 while an endpoint's dimension is unknown.
     pub dimension: usize,
     /// Why messages and tools can't be embedded now.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,11 +105,11 @@ impl Status {
         self.servers.states().iter().any(|state| state.server == *server)
     }
 
-    /// `for_stranger`: whether a state of the store will do that is a moment old.
+    /// `for_stranger`: whether a cached store check is enough.
     pub async fn readiness(&self, for_stranger: bool) -> Readiness {
         let servers = self.servers.states();
         let attempted = servers.iter().all(|state| state.phase != ServerPhase::Starting);
-        // A server that answered is ready once its tools are in the catalog, not a moment before.
+        // A server is ready only after its tools are in the catalog.
         let catalog = self.current.snapshot();
         let taken_over =
             servers.iter().all(|state| state.phase != ServerPhase::Connected || catalog.server(state.server.as_str()).is_some());

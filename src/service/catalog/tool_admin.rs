@@ -1,5 +1,4 @@
-//! The tools and servers as administrators see them: everybody's, those too that are withheld or away, and what is known
-//! about them.
+//! Tools and servers for administrators: everybody's, including withheld and unlisted tools, with what is known about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,58 +31,57 @@ pub struct ToolAdmin {
     pub store: Arc<dyn ListingStore>,
 }
 
-/// Which tools are wanted; what is `None` does not matter.
+/// A filter for the list; `None` matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct ToolFilter {
     pub server: Option<String>,
     pub tag: Option<String>,
     pub pinned: Option<bool>,
-    /// Whether the definition differs from the one that it is held against.
+    /// Whether the definition differs from the first seen or last approved one.
     pub changed: Option<bool>,
     pub new: Option<bool>,
-    /// Stands in its names, its title, its description or its synonyms, in whichever case.
+    /// Matches a part of a name, of the title, of the description or of a synonym, in any case.
     pub text: Option<String>,
 }
 
-/// A part of the list.
+/// A page of the list.
 #[derive(Debug, Serialize)]
 pub struct ToolPage {
-    /// In the order of servers and tools.
+    /// Ordered by server and tool.
     pub tools: Vec<ToolView>,
     pub total: usize,
-    /// The offset of the next part, if there is one.
+    /// The offset of the next page, if there is one.
     pub next: Option<usize>,
 }
 
-/// One tool.
 #[derive(Debug, Serialize)]
 pub struct ToolView {
     pub server: String,
-    /// As its server calls it.
+    /// The tool's name on its server.
     pub tool: String,
-    /// Whether it is published. Not if it is withheld, or if its server does not list it now.
+    /// Whether it is published. Withheld tools, and tools that their servers do not list now, are not.
     pub published: bool,
-    /// Under which name it is published.
+    /// The published name.
     pub name: Option<String>,
     pub title: Option<String>,
-    /// As it is published.
+    /// The published description.
     pub description: Option<String>,
     pub tokens: Option<u32>,
     pub tags: Vec<TagView>,
     pub synonyms: Vec<String>,
-    /// By an admin. Those of `selection.pinned` are not told here.
+    /// By an admin. Does not include `selection.pinned`.
     pub pinned: bool,
-    /// What an admin wrote.
+    /// An admin's override.
     pub written: Option<WrittenFacts>,
-    /// Of what an admin wrote; 0: nothing ever.
+    /// Version of the override; 0: there never was one.
     pub version: u64,
     pub definition: DefinitionView,
-    /// Characters that models are not shown.
+    /// Characters hidden from models.
     pub hidden_text: Vec<HiddenText>,
-    /// What differs from the definition that it is held against. Only of a single tool.
+    /// The difference from the first seen or last approved definition. Only for a single tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Difference>,
-    /// As its server sent it. Only of a single tool.
+    /// As sent by its server. Only for a single tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<Arc<Value>>,
 }
@@ -96,43 +94,43 @@ pub struct TagView {
 
 #[derive(Debug, Serialize)]
 pub struct DefinitionView {
-    /// `null`: its server does not list it now, or nothing is compared.
+    /// `null`: its server does not list it now, or definitions are not compared.
     pub state: Option<DefinitionState>,
-    /// Whether its server added it later, and nobody has approved it.
+    /// Whether its server added it later and nobody has approved it yet.
     #[serde(skip)]
     is_new: bool,
-    /// Of what its server sends now: what an approval names.
+    /// Of the definition that its server sends now. An approval names it.
     pub fingerprint: Option<String>,
     #[serde(serialize_with = "rfc_3339")]
     pub first_seen: Option<SystemTime>,
-    /// When another definition was seen first.
+    /// When another definition was first seen.
     #[serde(serialize_with = "rfc_3339")]
     pub changed_at: Option<SystemTime>,
     #[serde(serialize_with = "rfc_3339")]
     pub approved_at: Option<SystemTime>,
 }
 
-/// Tools of different servers that do the same, in nearly the same words.
+/// Near duplicates: tools of different servers with almost the same texts.
 #[derive(Debug, Serialize)]
 pub struct Duplicates {
     pub groups: Vec<DuplicateGroup>,
-    /// Tools whose names differ and are read as the same one: by hidden characters, or by letters that look alike.
+    /// Tools whose different names look the same, because of hidden characters or similar letters.
     pub lookalikes: Vec<Vec<LookalikeTool>>,
 }
 
 #[derive(Debug, Serialize)]
 pub struct LookalikeTool {
     pub server: String,
-    /// With every character that is hidden or not ASCII as `\u{200b}`.
+    /// Every hidden or non-ASCII character is escaped as `\u{200b}`.
     pub tool: String,
     pub name: String,
 }
 
 #[derive(Debug, Serialize)]
 pub struct DuplicateGroup {
-    /// Whether all have one name on their servers.
+    /// Whether all have the same name on their servers.
     pub same_name: bool,
-    /// Whether all have one description and one input schema.
+    /// Whether all have the same description and input schema.
     pub same_definition: bool,
     pub tools: Vec<DuplicateTool>,
 }
@@ -145,29 +143,28 @@ pub struct DuplicateTool {
     pub summary: String,
 }
 
-/// What a server says of itself and of its prompts, and how that stands to what was approved.
+/// The definitions of a server and of its prompts, compared with the approved ones.
 #[derive(Debug, Serialize)]
 pub struct ServerDefinitionView {
     pub server: ServerName,
     /// Of its title and instructions.
     pub definition: Option<PartView>,
-    /// Those that were listed since the start.
+    /// The prompts listed since the start.
     pub prompts: BTreeMap<String, PartView>,
 }
 
-/// One server.
 #[derive(Debug, Serialize)]
 pub struct ServerView {
     pub server: ServerName,
     pub phase: ServerPhase,
-    /// How it calls itself.
+    /// The server's own title.
     pub title: Option<String>,
     pub version: Option<String>,
-    /// Of MCP, as it was agreed on.
+    /// The negotiated MCP version.
     pub protocol: Option<String>,
-    /// Published ones.
+    /// Number of published tools.
     pub tools: usize,
-    /// cl100k tokens of their definitions together.
+    /// cl100k tokens of their definitions.
     pub tokens: u64,
     #[serde(flatten)]
     pub definitions: DefinitionCounts,
@@ -178,10 +175,10 @@ pub struct ServerView {
 }
 
 impl ToolAdmin {
-    /// Checks that servers of these names are configured.
+    /// Checks that servers with these names are configured.
     ///
     /// # Errors
-    /// All that are not, and what was probably meant.
+    /// All unknown names, with suggestions.
     pub fn check_servers<'a>(&self, names: impl IntoIterator<Item = &'a ServerName>) -> Result<(), String> {
         let states = self.servers.states();
         let known = || states.iter().map(|state| state.server.as_str());
@@ -217,7 +214,7 @@ impl ToolAdmin {
         ToolPage { tools: found.into_iter().skip(offset).take(limit).collect(), total, next: Some(end).filter(|end| *end < total) }
     }
 
-    /// Everything about one tool; `None`: it was never seen, and nothing is written about it.
+    /// Everything about one tool; `None`: it was never seen and has no override.
     ///
     /// # Errors
     /// [`StoreError`]
@@ -236,7 +233,7 @@ impl ToolAdmin {
         Ok(Some(view))
     }
 
-    /// Writes about a tool, or takes back what was written; see [`Facts::replace`].
+    /// Writes or withdraws the override of a tool; see [`Facts::replace`].
     ///
     /// # Errors
     /// [`FactsError`]; then nothing has changed.
@@ -250,7 +247,7 @@ impl ToolAdmin {
         self.changed(id).await.ok_or(FactsError::NotFound)
     }
 
-    /// Approves what a tool says now; see [`Definitions::approve`].
+    /// Approves the current definition of a tool; see [`Definitions::approve`].
     ///
     /// # Errors
     /// [`ApproveError`]; then nothing has changed.
@@ -261,7 +258,7 @@ impl ToolAdmin {
         self.changed(id).await.ok_or(ApproveError::NotFound)
     }
 
-    /// A tool after a change, which has succeeded whatever can be read now.
+    /// The tool after a change. The change has succeeded even if this read fails.
     async fn changed(&self, id: &ToolId) -> Option<ToolView> {
         self.show(id).await.unwrap_or_else(|error| {
             tracing::warn!(tool = %id, %error, "the difference of a definition could not be read");
@@ -269,7 +266,7 @@ impl ToolAdmin {
         })
     }
 
-    /// What a server says of itself, and its prompts; `None`: there is no such server.
+    /// The definitions of a server and of its prompts; `None`: there is no such server.
     ///
     /// # Errors
     /// [`StoreError`]
@@ -286,7 +283,7 @@ impl ToolAdmin {
         Ok(Some(ServerDefinitionView { server: server.clone(), definition: self.definitions.part(server, None).await?, prompts }))
     }
 
-    /// Approves what a server says of itself now, or one of its prompts.
+    /// Approves the current definition of a server or of one of its prompts.
     ///
     /// # Errors
     /// [`ApproveError`]; then nothing has changed.
@@ -296,7 +293,7 @@ impl ToolAdmin {
         prompt: Option<&str>,
         looked_at: &str,
     ) -> Result<ServerDefinitionView, ApproveError> {
-        // The list shows names with what they hide spelled out.
+        // The list escapes hidden characters in names.
         let prompts = self.definitions.prompts(server);
         let own = prompt.map(|prompt| prompts.iter().find(|known| visible(known) == prompt).map_or(prompt, String::as_str));
         self.definitions.approve_part(server, own, looked_at).await?;
@@ -304,7 +301,7 @@ impl ToolAdmin {
         self.server_definition(server).await?.ok_or(ApproveError::NotFound)
     }
 
-    /// Looks at the words of all tools: a tenth of a second for thousands of them.
+    /// Compares the texts of all tools, which takes a tenth of a second for thousands.
     #[must_use]
     pub fn duplicates(&self) -> Duplicates {
         let catalog = self.current.snapshot();
@@ -339,7 +336,7 @@ impl ToolAdmin {
         Ok(self.servers.states().into_iter().map(view).collect())
     }
 
-    /// Those that are published and those that are withheld.
+    /// Published and withheld tools.
     fn tools(&self) -> BTreeMap<ToolId, Listed> {
         let catalog = self.current.snapshot();
         let withheld = self.definitions.withheld().into_iter().map(|tool| (tool.id.clone(), Listed { tool, published: false }));
@@ -422,7 +419,7 @@ fn tags(tool: &Tool, book: &FactBook) -> Vec<TagView> {
     tags
 }
 
-/// The groups of near duplicates in a catalog, in its order.
+/// The groups of near duplicates in a catalog, in catalog order.
 #[must_use]
 pub fn duplicates(catalog: &Catalog, twins: &Twins) -> Duplicates {
     let mut groups: BTreeMap<u32, Vec<&Arc<Tool>>> = BTreeMap::new();
@@ -467,7 +464,7 @@ fn duplicate(tool: &Tool) -> DuplicateTool {
     }
 }
 
-/// To the second, in universal time.
+/// In UTC, with seconds precision.
 #[expect(clippy::ref_option, reason = "as serde calls it")]
 fn rfc_3339<S: Serializer>(at: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {
     match at {

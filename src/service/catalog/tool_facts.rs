@@ -1,6 +1,6 @@
-//! What admins write about tools, and the tags that settings give them.
+//! Tool overrides of admins, and tags from the settings.
 //!
-//! A change is in the store before it is acknowledged, and in force for every request that comes after that.
+//! A change is stored before it is acknowledged, and applies to every later request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::settings::LiveSettings;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FactsError {
-    #[error("there is no such tool, and nothing is written about one")]
+    #[error("there is no such tool, and no override for one")]
     NotFound,
     #[error(transparent)]
     Invalid(#[from] FactsProblem),
-    #[error("what is written about the tool was changed meanwhile: version {0} holds now")]
+    #[error("the tool's override was changed meanwhile: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -32,17 +32,17 @@ pub struct Facts {
     store: Arc<dyn ToolFactStore>,
     rebuilds: Rebuilds,
     book: ArcSwap<FactBook>,
-    /// Of tools about which something is written, or was.
+    /// For every tool that has an override, or had one.
     versions: RwLock<HashMap<ToolId, u64>>,
-    /// One change at a time.
+    /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
 }
 
 impl Facts {
-    /// Reads what was written.
+    /// Loads the overrides.
     ///
     /// # Errors
-    /// [`StoreError`]: without it tools would lose the tags that rules go by.
+    /// [`StoreError`]: without the overrides, tools would lose the tags that rules use.
     pub async fn start(store: Arc<dyn ToolFactStore>, rebuilds: Rebuilds, live: &LiveSettings) -> Result<Self, StoreError> {
         let stored = store.tool_facts().await?;
         let versions = stored.iter().map(|stored| (stored.tool.clone(), stored.version)).collect();
@@ -57,7 +57,7 @@ impl Facts {
         })
     }
 
-    /// Takes over changed settings. The catalog follows when it is told of the servers.
+    /// Applies changed settings. The catalog follows after it gets the new servers.
     pub fn configure(&self, live: &LiveSettings) {
         self.book.rcu(|book| FactBook { written: book.written.clone(), ..of_settings(live) });
     }
@@ -67,13 +67,13 @@ impl Facts {
         self.book.load_full()
     }
 
-    /// 0: nothing was ever written about the tool.
+    /// 0: the tool never had an override.
     #[must_use]
     pub fn version(&self, tool: &ToolId) -> u64 {
         self.versions.read().get(tool).copied().unwrap_or_default()
     }
 
-    /// Replaces what is written about a tool, or takes it back. `expected`: only if this version still holds.
+    /// Replaces the override of a tool, or withdraws it. `expected`: only if this is still the current version.
     ///
     /// # Errors
     /// [`FactsError`]; then nothing has changed.
@@ -89,7 +89,7 @@ impl Facts {
                 self.take(StoredToolFacts { tool: tool.clone(), version, facts });
                 Ok(())
             } else {
-                // Somebody else wrote: what they wrote holds, here too.
+                // Another replica was faster: its override applies here too.
                 let stored = self.store.tool_facts().await?;
                 stored.into_iter().filter(|stored| stored.tool == *tool).for_each(|stored| self.take(stored));
                 Err(FactsError::Changed(self.version(tool)))
@@ -99,7 +99,7 @@ impl Facts {
         changed
     }
 
-    /// Forgets that something was taken back before then; returns of how many tools.
+    /// Forgets the versions of overrides withdrawn before `time`; returns of how many tools.
     ///
     /// # Errors
     /// [`StoreError`]
@@ -126,7 +126,7 @@ impl Facts {
     }
 }
 
-/// What settings say of tools.
+/// Tags and other facts from the settings.
 #[must_use]
 pub fn of_settings(live: &LiveSettings) -> FactBook {
     let servers = live.servers.iter().filter(|server| !server.tags.is_empty());

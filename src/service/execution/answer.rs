@@ -1,4 +1,4 @@
-//! A tool's answer as the caller gets it: files become links, and what is too long is cut.
+//! The response of a tool call: files become links, and long texts are cut.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,13 @@ use crate::domain::execution::outcome::{self, Binary, Limit, Part};
 use crate::service::execution::call_rules::Policy;
 use crate::service::execution::files::Files;
 
-/// Where both are set that cut a text.
+/// The settings that cut a text.
 const LIMIT_SETTING: &str = "calls.max_text_bytes";
 const NO_LINKS: &str = "The file is not part of this answer. For a link to it, an administrator can set http.public_url.";
 const NOT_BASE64: &str = "The file came damaged: its data is not base64.";
 const NOT_KEPT: &str = "The file is not part of this answer and could not be kept.";
 
-/// The body: JSON text.
+/// The body, as JSON text.
 pub(super) async fn body(parts: Vec<Part<'_>>, files: Option<&Files>, policy: Policy) -> String {
     let mut described = Vec::with_capacity(parts.len());
     for part in parts {
@@ -35,13 +35,13 @@ async fn describe(binary: &Binary, files: Option<&Files>) -> String {
             binary.description(&[("url", link.into()), ("note", note)])
         }
         Err(error) => {
-            tracing::warn!(%error, bytes = binary.size(), "a file of a result could not be kept");
+            tracing::warn!(%error, bytes = binary.size(), "a file of a result could not be stored");
             note(NOT_KEPT)
         }
     }
 }
 
-/// As people say it.
+/// A duration in words.
 fn duration(seconds: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
     let (unit, name) = UNITS.into_iter().find(|(unit, _)| seconds >= *unit && seconds.is_multiple_of(*unit)).unwrap_or((1, "second"));

@@ -1,4 +1,4 @@
-//! What holds for the calls of each server. Can be replaced while calls are under way.
+//! Per-server rules for calls. They can be replaced while calls run.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use crate::settings::{CallSettings, ServerSettings, Validation};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Policy {
     pub(super) validation: Validation,
-    /// Above it the text of a result is cut; `None`: never.
+    /// Longer result texts are cut; `None`: never.
     pub(super) max_text_bytes: Option<usize>,
-    /// Whether objects and lists become texts without blanks.
+    /// Whether objects and lists are serialized without whitespace.
     pub(super) compact_results: bool,
 }
 

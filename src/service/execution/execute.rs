@@ -1,4 +1,4 @@
-//! Execution: find the tool that the caller means, check the arguments, call it, tell how it went.
+//! Execution: finds the tool, checks the arguments, calls it, records the outcome.
 
 mod unlisted;
 
@@ -28,38 +28,38 @@ use crate::settings::{LiveSettings, Validation};
 
 pub use self::unlisted::LIST_RETRY;
 
-/// Repairs of one call that the log names.
+/// Most repairs of a call in a log line.
 const LOGGED_REPAIRS: usize = 10;
 
-/// Why an execution brought no result.
+/// Why an execution has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecuteError {
-    /// Unknown, or denied: the two look the same.
+    /// Unknown or denied: both look the same.
     #[error("there is no such tool")]
     NotFound {
-        /// A tool that this caller may use and that was most likely meant.
+        /// A similar tool that this caller may use.
         did_you_mean: Option<String>,
     },
     #[error("the arguments do not fit the tool's schema")]
     Invalid(Vec<ArgumentProblem>),
-    /// MCP `isError`, with the tool's own words.
+    /// MCP `isError`, with the tool's own text.
     #[error("{0}")]
     Tool(String),
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The server takes something of the caller that is not there.
+    /// The server needs something from the caller that is missing.
     #[error(transparent)]
     Credentials(#[from] CredentialError),
     #[error(transparent)]
     Limited(#[from] Limited),
 }
 
-/// How an execution ended.
+/// The outcome of an execution.
 #[derive(Debug)]
 pub struct Executed {
     /// The body: JSON text.
     pub result: Result<String, ExecuteError>,
-    /// What was put right in the arguments before the call.
+    /// Repairs of the arguments before the call.
     pub repairs: Vec<Repair>,
 }
 
@@ -69,7 +69,7 @@ pub struct Execute {
     recorder: Recorder,
     audit: Audit,
     limits: Arc<Limits>,
-    /// `None`: there is no address for links.
+    /// `None`: no public address for links.
     files: Option<Arc<Files>>,
     secrets: Arc<Secrets>,
     policies: Policies,
@@ -89,21 +89,21 @@ impl Execute {
         Self { current, servers, recorder, audit, limits, files, secrets, policies: Policies::default() }
     }
 
-    /// Within these limits.
+    /// Applies these limits.
     #[must_use]
     pub fn with_limits(self, limits: Arc<Limits>) -> Self {
         Self { limits, ..self }
     }
 
-    /// What holds for calls from now on.
+    /// Applies changed settings.
     pub fn configure(&self, live: &LiveSettings) {
         self.policies.replace(&live.calls, &live.servers);
     }
 
-    /// The tool of a server, if this caller may use it. Where the server has none of this name, one that is shown under it.
+    /// The tool of a server, if this caller may use it. If the server has no tool with this name, one that is displayed under it.
     ///
     /// # Errors
-    /// [`ExecuteError::NotFound`]: unknown, or denied.
+    /// [`ExecuteError::NotFound`]: unknown or denied.
     pub fn by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let of_label = || catalog.server(id.server.as_str())?.tools.iter().find(|tool| *tool.label == *id.name);
@@ -116,29 +116,29 @@ impl Execute {
         })
     }
 
-    /// The tool of a published name, if this caller may use it.
+    /// The tool with a published name, if this caller may use it.
     ///
     /// # Errors
-    /// [`ExecuteError::NotFound`]: unknown, or denied.
+    /// [`ExecuteError::NotFound`]: unknown or denied.
     pub fn by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let View { catalog, visibility, .. } = self.current.view(principal);
         let known = catalog.operation(name);
         known.filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
             self.note_denial(known, principal);
-            // Models leave the server's name out.
+            // Models leave out the server's name.
             let same_name = || catalog.visible(&visibility).find(|tool| *tool.label == *name).map(|tool| tool.operation_id.as_str());
             let near = nearest_of_family(name, catalog.visible(&visibility).map(|tool| tool.operation_id.as_str()));
             ExecuteError::NotFound { did_you_mean: near.or_else(same_name).map(str::to_owned) }
         })
     }
 
-    /// Whether a call of this tool can use the caller's headers.
+    /// Whether calls of this tool use the caller's headers.
     #[must_use]
     pub fn forwards_headers(&self, tool: &Tool) -> bool {
         self.servers.forwards_headers(&tool.id.server)
     }
 
-    /// Calls a tool with what was sent as its arguments, JSON text. Dropping the future cancels the call at the server.
+    /// Calls a tool. `sent`: the arguments, as JSON text. Dropping the future cancels the call at the server.
     pub async fn call(&self, tool: &Tool, sent: &str, caller: Caller) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
@@ -158,9 +158,9 @@ impl Execute {
         Executed { result, repairs }
     }
 
-    /// The same for a caller who speaks MCP: the body is the result object as the server sent it (MCP specification,
-    /// `CallToolResult`), one that tells an error too, or a question in place of one where `told` has a round. `told`: who hears what
-    /// the server says meanwhile.
+    /// The same for an MCP client: the body is the server's unmodified result object (MCP specification, `CallToolResult`). Also
+    /// returned for tool errors; with `told.round` it may be an `input_required` result. `told` receives progress and server
+    /// messages.
     pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: Caller, told: Told) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
@@ -178,9 +178,9 @@ impl Execute {
         Executed { result, repairs }
     }
 
-    /// Begins to write a call down, where the caller may make it, now.
+    /// Begins the record of a call, if the caller may make it now.
     fn begin(&self, tool: &Tool, caller: Caller) -> Result<Record<'_>, ExecuteError> {
-        // Who could see the tool a moment ago may still see it: the answer of the policy counts at the call.
+        // Visibility may have changed since the lookup: the policy at the call decides.
         if !self.current.visibility(&caller.principal).allows(tool) {
             self.audit.record(self.entry(tool, &caller.principal, Effect::Block));
             return Err(ExecuteError::NotFound { did_you_mean: None });
@@ -195,7 +195,7 @@ impl Execute {
         Ok(Record { recorder, audit, entry, caller, started: Instant::now(), outcome: CallOutcome::Cancelled, _permit: permit })
     }
 
-    /// Checks the arguments and sends them.
+    /// Checks and sends the arguments.
     async fn ask(&self, tool: &Tool, sent: &str, caller: &Caller, told: Told) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
         match prepare(tool, sent, self.policies.of(&tool.id.server)) {
             Ok((arguments, repairs)) => (self.send(tool, &arguments, caller, told).await, repairs),
@@ -203,7 +203,7 @@ impl Execute {
         }
     }
 
-    /// Writes down that a tool which is there was refused.
+    /// Audits a denied call of an existing tool.
     fn note_denial(&self, tool: Option<&Arc<Tool>>, principal: &Principal) {
         if let Some(tool) = tool {
             self.audit.record(self.entry(tool, principal, Effect::Block));
@@ -211,7 +211,7 @@ impl Execute {
     }
 
     fn entry(&self, tool: &Tool, principal: &Principal, decision: Effect) -> AuditEntry {
-        // Where a key does not reach the tool, no rule was asked.
+        // If the key does not reach the tool, no rule was evaluated.
         let reached = principal.servers.contains(&tool.id.server) && self.current.policy().reaches(principal, tool);
         let rule = if reached { self.current.decision(principal, tool).rule } else { None };
         AuditEntry {
@@ -240,7 +240,7 @@ impl Execute {
     }
 }
 
-/// The arguments as they go to the server, and what was put right in them.
+/// The arguments to send, and their repairs.
 fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, str>, Vec<Repair>), Vec<ArgumentProblem>> {
     let (mut arguments, repair) = arguments::object(sent)?;
     let mut repairs: Vec<Repair> = repair.into_iter().collect();
@@ -258,10 +258,10 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, st
             Verdict::Invalid(problems) if policy.validation == Validation::Strict => return Err(problems),
             Verdict::Invalid(problems) => {
                 let pointers: Vec<&str> = problems.iter().map(|problem| problem.pointer.as_str()).collect();
-                tracing::warn!(tool = %tool.id, ?pointers, "the arguments do not fit the tool's schema and are sent all the same");
+                tracing::warn!(tool = %tool.id, ?pointers, "the arguments do not fit the tool's schema and are sent anyway");
             }
             Verdict::Unchecked { reason, first: true } => {
-                tracing::warn!(tool = %tool.id, reason, "the tool's own input schema is invalid: its arguments go unchecked");
+                tracing::warn!(tool = %tool.id, reason, "the tool's own input schema is invalid: its arguments are not checked");
             }
             Verdict::Valid | Verdict::Unchecked { .. } => {}
         }
@@ -276,7 +276,7 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, st
     Ok((arguments, repairs))
 }
 
-/// Writes a call down when it ends, and when its caller went away before that.
+/// Records a call when it ends, or when its caller disconnects.
 struct Record<'a> {
     recorder: &'a Recorder,
     audit: &'a Audit,
@@ -295,7 +295,7 @@ impl Drop for Record<'_> {
         if self.outcome == CallOutcome::Cancelled {
             tracing::info!(%tool, outcome = "cancelled", "call");
         }
-        // A question is not the end of a call: the request that brings its result is counted.
+        // A question does not end the call: only the request that returns its result is counted.
         if self.outcome != CallOutcome::InputRequired {
             self.recorder.record_call(&self.caller, tool, self.outcome, took);
         }
@@ -312,7 +312,7 @@ fn outcome(result: &Result<String, ExecuteError>) -> CallOutcome {
     }
 }
 
-/// One line a call, never with arguments or results.
+/// One line per call, never with arguments or results.
 fn log(tool: &Tool, result: &Result<String, ExecuteError>, outcome: CallOutcome, took: Duration) {
     let took_ms = took.as_secs_f64() * 1_000.0;
     match result {
@@ -323,7 +323,7 @@ fn log(tool: &Tool, result: &Result<String, ExecuteError>, outcome: CallOutcome,
         }
         Err(ExecuteError::Credentials(_)) => tracing::info!(tool = %tool.id, outcome = "credentials_missing", took_ms, "call"),
         Err(ExecuteError::NotFound { .. } | ExecuteError::Limited(_)) => {}
-        // The server's own words may quote the arguments.
+        // The server's own message may quote the arguments.
         Err(ExecuteError::Call(CallError::Protocol { code, .. })) => {
             tracing::warn!(tool = %tool.id, outcome = "failed", error = "protocol", code, took_ms, "call");
         }

@@ -1,7 +1,7 @@
-//! Files that tools returned: kept for a while, and reached by whoever has the signed link.
+//! Files that tools returned: kept for a while and served to every holder of a signed link.
 //!
-//! A link is its own permission: it names the file and its end, and only this service can sign it. So the pages and
-//! people that a model hands it to need no key.
+//! A link is its own permission: it names the file and its expiry, and only this service can sign it. So pages and people that
+//! get it from a model need no key.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::service::ports::{FileStore, FileStoreError, StoredFile};
 
-/// Bytes of a signature: models copy links letter by letter, so they are no longer than is safe.
+/// Bytes of a signature. Models copy links letter by letter, so it is as short as is safe.
 const SIGNATURE_BYTES: usize = 16;
 
 pub struct Files {
@@ -37,19 +37,19 @@ pub enum KeepError {
 }
 
 impl Files {
-    /// `key`: any secret that only this service knows; the same one after a restart, or links break.
+    /// `key`: a secret of this service, the same after a restart; otherwise links break.
     #[must_use]
     pub fn new(store: Arc<dyn FileStore>, key: SecretSlice<u8>, public_url: &Url, lifetime: Duration) -> Self {
         Self { store, key, public_url: public_url.as_str().trim_end_matches('/').to_owned(), lifetime }
     }
 
-    /// How long a link works.
+    /// How long a link is valid.
     #[must_use]
     pub fn lifetime(&self) -> Duration {
         self.lifetime
     }
 
-    /// Keeps a file and returns its link.
+    /// Stores a file and returns its link.
     ///
     /// # Errors
     /// [`KeepError`]
@@ -68,7 +68,7 @@ impl Files {
         Ok(format!("{}/v1/files/{}?expires={seconds}&signature={signature}", self.public_url, id.simple()))
     }
 
-    /// The file of a link, if the link is good and its time has not run out.
+    /// The file of a link, if the link is valid and has not expired.
     ///
     /// # Errors
     /// [`FileStoreError`]
@@ -120,7 +120,7 @@ mod tests {
         Files::new(Arc::clone(store) as _, SecretSlice::from(key.to_vec()), &url, lifetime)
     }
 
-    /// Id, end and signature of a link.
+    /// Id, expiry and signature of a link.
     fn parts(link: &str) -> (String, u64, String) {
         let link: Url = link.parse().unwrap();
         let query: HashMap<_, _> = link.query_pairs().into_owned().collect();

@@ -1,11 +1,11 @@
-//! What MCP clients are told unasked: which list has changed, or which resource.
+//! Notifications for MCP clients: which list has changed, or which resource.
 
 use std::sync::Arc;
 
 use indexmap::IndexSet;
 use serde_json::json;
 
-/// How much waits for one client. Over it the oldest goes: a client that far behind reads everything anew.
+/// Most queued notifications of a client. Beyond it the oldest are dropped: a client that far behind reads everything again.
 const UNHEARD: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -13,12 +13,12 @@ pub enum News {
     Tools,
     Prompts,
     Resources,
-    /// Of this resource, by the address that the client knows.
+    /// Of this resource, by the URI that the client knows.
     Updated(Arc<str>),
 }
 
 impl News {
-    /// As a notification of JSON-RPC.
+    /// As a JSON-RPC notification.
     #[must_use]
     pub fn message(&self) -> String {
         let list = |of: &str| json!({"jsonrpc": "2.0", "method": format!("notifications/{of}/list_changed")});
@@ -32,7 +32,7 @@ impl News {
     }
 }
 
-/// What waits to be told, each once.
+/// Queued notifications, without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct Unheard(IndexSet<News>);
 

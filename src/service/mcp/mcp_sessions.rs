@@ -1,7 +1,8 @@
-//! Sessions of MCP clients of the older era: who has one, who is told what in it, and how many there may be.
+//! Sessions of older-era MCP clients: owners, notifications and caps.
 //!
-//! A session holds no tools and permits nothing: each request asks the policy anew. It is a mailbox for what the service has to
-//! say by itself, the names of what its client has loaded, and what it is subscribed to, in memory alone. There is none before its caller was let in, and it is there for that caller and that address only.
+//! A session holds no tools and permits nothing: the policy decides each request anew. It contains queued notifications, the
+//! groups that its client has loaded, and its subscriptions, in memory only. It begins after its caller is authenticated, and is
+//! valid for that caller and that address only.
 
 mod session;
 
@@ -23,9 +24,9 @@ use crate::service::publishing::publish::{Place, Publish};
 use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
 
-/// How often sessions are looked through for those that nobody uses.
+/// How often unused sessions are removed.
 const REAPING: Duration = Duration::from_secs(30);
-/// Changes that come together are told once.
+/// Changes within this time cause one notification.
 const TOGETHER: Duration = Duration::from_millis(100);
 
 pub struct McpSessions {
@@ -37,7 +38,7 @@ pub struct McpSessions {
 }
 
 impl McpSessions {
-    /// Starts to forget what nobody uses, and to tell of changed lists, until `stop`. Then all sessions end.
+    /// Starts to remove unused sessions and to notify clients of changed lists, until `stop`. Then all sessions end.
     #[must_use]
     pub fn start(current: Arc<CurrentCatalog>, settings: McpSettings, stop: CancellationToken) -> (Arc<Self>, JoinHandle<()>) {
         let stopping = stop.clone();
@@ -60,7 +61,7 @@ impl McpSessions {
         self.settings.sessions
     }
 
-    /// Begins a session, or none: where there shall be none, and where there are too many that are in use.
+    /// Begins a session. `None`: sessions are switched off, or too many are in use.
     pub fn open(&self, caller: &Arc<Principal>, address: McpAddress, abilities: Abilities) -> Option<Arc<McpSession>> {
         if !self.settings.sessions {
             return None;
@@ -68,8 +69,7 @@ impl McpSessions {
         self.begin(caller, address, abilities)
     }
 
-    /// What a client of the newer era has for as long as one of its streams is open: a session whose id nobody is told. `None` where there
-    /// are too many that are in use.
+    /// A hidden session for a newer-era client, as long as one of its streams is open. `None`: too many are in use.
     #[must_use]
     pub fn open_stream(self: &Arc<Self>, caller: &Arc<Principal>, address: McpAddress) -> Option<OpenStream> {
         let session = self.begin(caller, address, Abilities::default())?;
@@ -98,7 +98,7 @@ impl McpSessions {
         Some(session)
     }
 
-    /// The session of this id, if it is this caller's and was begun at this address.
+    /// The session with this id, if it belongs to this caller and address.
     pub fn find(&self, id: &str, caller: &Arc<Principal>, address: &McpAddress) -> Option<Arc<McpSession>> {
         let session = self.sessions.lock().get(id).cloned()?;
         if !session.is_of(caller) || session.address().path != address.path {
@@ -108,14 +108,14 @@ impl McpSessions {
         Some(session)
     }
 
-    /// Ends a session: its streams and its subscriptions end, and its requests are cancelled.
+    /// Ends a session: its streams and subscriptions end, and its requests are cancelled.
     pub fn close(&self, session: &McpSession) {
         let ended = self.sessions.lock().remove(session.id());
         session.end();
         drop(ended);
     }
 
-    /// Ends the sessions of callers whom a key let in that is not good any more.
+    /// Ends the sessions of callers whose key is no longer valid.
     pub fn close_without(&self, is_good: impl Fn(&Presented) -> bool) {
         for session in self.all() {
             if session.viewer().key.as_ref().is_some_and(|key| !is_good(key)) {
@@ -124,22 +124,21 @@ impl McpSessions {
         }
     }
 
-    /// Notes that the client has now fetched its list.
+    /// Records that the client has just fetched its list.
     pub fn note_listed(&self, session: &McpSession) {
         session.set_listed(self.list(&session.viewer(), session.address()));
     }
 
-    /// Tells all clients that listen that their lists have changed.
+    /// Notifies all listening clients of changed lists.
     pub fn tell_all(&self) {
         self.tell_where(|_| true);
     }
 
-    /// Tells the clients of a place.
+    /// Notifies the listening clients of a place.
     pub fn tell_place(&self, place: &Place) {
         self.tell_where(|session| *session.address().place == *place);
     }
 
-    /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.sessions.lock().len()
@@ -177,7 +176,8 @@ impl McpSessions {
         sessions.retain(|_, session| session.unused_for().is_none_or(|unused| unused < self.settings.idle));
     }
 
-    /// Tells those whose list is another one than they fetched. One that does not listen now is told when it does.
+    /// Notifies the clients whose list differs from the fetched one. Clients that do not listen get the notification when they
+    /// do.
     async fn tell_of_changes(&self) {
         for session in self.all().iter().filter(|session| !session.is_idle()) {
             self.tell_if_changed(session);
@@ -185,7 +185,7 @@ impl McpSessions {
         }
     }
 
-    /// Tells the client if its list is another one than it fetched.
+    /// Notifies the client if its list differs from the fetched one.
     pub fn tell_if_changed(&self, session: &McpSession) {
         let Some(listed) = session.listed() else { return };
         let now = self.list(&session.viewer(), session.address());
@@ -194,7 +194,7 @@ impl McpSessions {
         }
     }
 
-    /// A hash of what is listed for this caller at this address.
+    /// A hash of this caller's list at this address.
     fn list(&self, viewer: &Principal, address: &McpAddress) -> u64 {
         let View { catalog, visibility, .. } = self.current.view(viewer);
         let mut hasher = self.hasher.build_hasher();
@@ -210,7 +210,7 @@ impl McpSessions {
     }
 }
 
-/// An open stream of a client of the newer era. Its session ends with it.
+/// An open stream of a newer-era client. Its session ends with it.
 pub struct OpenStream {
     session: Arc<McpSession>,
     sessions: Arc<McpSessions>,

@@ -1,7 +1,7 @@
-//! What servers have beside tools, handed on: prompts, resources, completion.
+//! Forwards prompts, resources and completion to servers.
 //!
-//! The policy knows tools. A server of which a caller sees no tool is not there for it, with all that it has; of one of which it
-//! sees a tool it sees all prompts and resources. A server without any tool is seen where the policy allows its name.
+//! The policy decides about tools only. A caller that sees none of a server's tools can't see the server, nor anything it has. A
+//! caller that sees one tool sees all its prompts and resources. A server without tools is visible if the policy allows its name.
 
 mod reads;
 
@@ -33,20 +33,20 @@ use crate::service::ports::{Asked, AskedKind, CallContext, CallError, Offers, To
 use crate::service::publishing::publish::Place;
 use crate::service::records::audit::Audit;
 
-/// How long the list of a server is taken for what it is.
+/// How long a server's list is cached.
 const FRESH: Duration = Duration::from_mins(1);
-/// Lists that are kept.
+/// Most cached lists.
 const KEPT: u64 = 1_000;
-/// How long a list may take, all its pages.
+/// Timeout of a list with all its pages.
 const LISTING: Duration = Duration::from_secs(10);
 const PAGES: usize = 50;
-/// Entries of one server's list.
+/// Most entries of a server's list.
 const ENTRIES: usize = 10_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
-    /// There is no such server for this caller.
-    #[error("there is no such thing")]
+    /// This caller has no such server.
+    #[error("there is no such prompt or resource")]
     NotFound,
     #[error(transparent)]
     Call(#[from] CallError),
@@ -58,7 +58,7 @@ pub enum PassError {
     Waiting(#[from] WaitError),
 }
 
-/// The member by which the entries of a list are asked for.
+/// The key that identifies an entry of this list.
 #[must_use]
 pub fn member_of_name(list: AskedKind) -> &'static str {
     match list {
@@ -68,12 +68,12 @@ pub fn member_of_name(list: AskedKind) -> &'static str {
     }
 }
 
-/// Who asks, and where.
+/// The caller and its address.
 #[derive(Clone)]
 pub struct View {
     pub caller: Caller,
     pub place: Arc<Place>,
-    /// The one server that is spoken to.
+    /// The only server of the address.
     pub server: Option<ServerName>,
 }
 
@@ -82,14 +82,14 @@ pub struct Passthrough {
     servers: Arc<dyn ToolServers>,
     secrets: Arc<Secrets>,
     limits: Arc<Limits>,
-    /// Of servers that list the same to everybody.
+    /// Lists of servers that are the same for every caller.
     lists: Cache<(ServerName, AskedKind), Arc<Vec<Value>>>,
-    /// How often a list was forgotten: what was fetched before is not kept.
+    /// How often a list was invalidated: one requested before that is not cached.
     forgotten: Mutex<HashMap<(ServerName, AskedKind), u64>>,
-    /// What servers call entries whose names hide characters, by the names without those.
+    /// The server's names of entries with hidden characters, by the stripped names.
     spelled: Mutex<HashMap<(ServerName, AskedKind), HashMap<String, String>>>,
     audit: Audit,
-    /// What prompts are held against.
+    /// Compares prompts with approved ones.
     definitions: Arc<Definitions>,
 }
 
@@ -107,13 +107,13 @@ impl Passthrough {
         Self { current, servers, secrets, limits, lists, forgotten: Mutex::default(), spelled: Mutex::default(), audit, definitions }
     }
 
-    /// The servers that are there for a caller, in the order of their names.
+    /// The servers visible to a caller, ordered by name.
     #[must_use]
     pub fn servers(&self, view: &View) -> Vec<ServerName> {
         self.servers_for(&view.caller.principal, &view.place, view.server.as_ref())
     }
 
-    /// The same for a caller at a place, and the one server that is spoken to there.
+    /// The same for a caller at a place, or only this server.
     #[must_use]
     pub fn servers_for(&self, principal: &Principal, place: &Place, only: Option<&ServerName>) -> Vec<ServerName> {
         let current::View { catalog, visibility, .. } = self.current.view(principal);
@@ -122,7 +122,7 @@ impl Passthrough {
         catalog.servers().iter().filter(is_there).map(|server| server.name.clone()).collect()
     }
 
-    /// Whether a server is there for a caller at a place.
+    /// Whether a caller at a place sees a server.
     #[must_use]
     pub fn sees(&self, principal: &Principal, place: &Place, only: Option<&ServerName>, server: &ServerName) -> bool {
         if only.is_some_and(|only| only != server) {
@@ -146,7 +146,7 @@ impl Passthrough {
         self.current.snapshot().servers().iter().map(|server| server.name.clone()).collect()
     }
 
-    /// What the servers have together that are there for a caller.
+    /// The combined capabilities of the servers visible to a caller.
     #[must_use]
     pub fn offers(&self, view: &View) -> Offers {
         self.servers(view).iter().map(|server| self.servers.offers(server)).fold(Offers::default(), |all, one| Offers {
@@ -157,7 +157,7 @@ impl Passthrough {
         })
     }
 
-    /// Has these lists of a server fetched anew.
+    /// Invalidates these cached lists of a server.
     pub async fn forget(&self, server: &ServerName, lists: &[AskedKind]) {
         for what in lists {
             let key = (server.clone(), *what);
@@ -170,14 +170,14 @@ impl Passthrough {
         self.forgotten.lock().get(key).copied().unwrap_or_default()
     }
 
-    /// The entries of all servers, by server. One that can't be asked has none.
+    /// The entries of all visible servers, by server. A server that fails is left out.
     pub async fn list(&self, what: AskedKind, view: &View) -> Vec<(ServerName, Arc<Vec<Value>>)> {
         let servers = self.servers(view).into_iter().filter(|server| self.servers.offers(server).have(what));
         let listed = servers.map(async |server| {
             let entries = self.list_one(&server, what, &view.caller).await;
             if let Err(error) = &entries {
                 let error = if let PassError::Call(error) = error { error.without_words() } else { error.to_string() };
-                tracing::info!(%server, method = what.method(), error, "left out of a list");
+                tracing::info!(%server, method = what.method(), error, "server left out of a list");
             }
             (server, entries.unwrap_or_default())
         });
@@ -194,7 +194,7 @@ impl Passthrough {
         (server, entries)
     }
 
-    /// Whether nobody gets what is asked for, because what the server says of it is another thing than what was approved.
+    /// Whether the prompt is withheld from everybody, because its definition differs from the approved one.
     async fn is_withheld(&self, server: &ServerName, asked: &Asked, caller: &Caller) -> Result<bool, PassError> {
         let name = match asked.what {
             AskedKind::Prompt => asked.params.get("name"),
@@ -256,7 +256,7 @@ impl Passthrough {
         let names = || entries.iter().filter_map(|entry| entry.get(member)?.as_str());
         let known: HashSet<&str> = names().collect();
         let stripped = names().filter_map(|name| Some((strip(name)?.0, name.to_owned())));
-        // A name that somebody has as it stands is that one's.
+        // An exact name takes precedence over a stripped one.
         let spelled: HashMap<String, String> = stripped.filter(|(shown, _)| !known.contains(shown.as_str())).collect();
         let mut all = self.spelled.lock();
         if spelled.is_empty() {
@@ -266,7 +266,7 @@ impl Passthrough {
         }
     }
 
-    /// What a server calls the entry of a list that is shown under this name.
+    /// The server's own name of an entry listed under this name.
     #[must_use]
     pub fn own_name(&self, server: &ServerName, list: AskedKind, shown: &str) -> String {
         let spelled = self.spelled.lock();
@@ -274,8 +274,8 @@ impl Passthrough {
         own.map_or(shown, String::as_str).to_owned()
     }
 
-    /// Asks one server, if it is there for the caller. Where `told` has a round, a question may come in place of a result. Reads are
-    /// written down.
+    /// Forwards a request to a server that the caller sees. With `told.round`, a question may be returned instead of a result.
+    /// Reads are audited.
     ///
     /// # Errors
     /// [`PassError`]
@@ -295,7 +295,7 @@ impl Passthrough {
         result
     }
 
-    /// Writes down that a prompt or a resource of a server was asked for that is not there for the caller.
+    /// Audits a request for a prompt or resource of a server that the caller can't see.
     pub fn note_denial(&self, server: &ServerName, asked: &Asked, principal: &Principal) {
         if let Some(mut read) = Read::begin(&self.audit, server, asked, principal) {
             read.ended(&Err(PassError::NotFound), self.knows(server));
@@ -306,7 +306,7 @@ impl Passthrough {
         self.current.snapshot().server(server.as_str()).is_some()
     }
 
-    /// What lets a caller ask a server something, as long as it is kept.
+    /// Checks visibility and limits. The permit must be held during the request.
     ///
     /// # Errors
     /// [`PassError::NotFound`], [`PassError::Limited`]
@@ -318,7 +318,7 @@ impl Passthrough {
         Ok(self.limits.call(principal, server)?)
     }
 
-    /// Whether a server is asked in the same way for everybody.
+    /// Whether requests of all callers share a connection to a server.
     pub async fn is_shared(&self, server: &ServerName, principal: &Principal) -> bool {
         !self.servers.forwards_headers(server) && matches!(self.secrets.credentials(principal, server).await, Ok(None))
     }

@@ -1,7 +1,7 @@
-//! Subscriptions to resources of servers, and what servers tell of their lists, on their way to the clients.
+//! Subscriptions to servers' resources, and forwarding of servers' notifications to clients.
 //!
-//! All callers share the connection to a server, so there a resource is subscribed to once, for all clients that follow it, from the
-//! first to the last. A subscription permits nothing: whenever a server tells of something, the policy is asked who may hear it.
+//! All callers share the connection to a server, so a resource is subscribed to there once, from its first subscriber to its
+//! last. A subscription permits nothing: the policy decides for each notification which clients get it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -27,33 +27,33 @@ use crate::service::ports::{Asked, AskedKind, CallContext, CallError, NewsKind, 
 use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
 
-/// Changes of the catalog that come together are told once.
+/// Catalog changes within this time cause one notification.
 const TOGETHER: Duration = Duration::from_millis(100);
-/// Beginnings of an address that are looked at as what it is a part of.
+/// Most prefixes of a URI that are tried as parents.
 const WHOLES: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SubscribeError {
     #[error(transparent)]
     Pass(#[from] PassError),
-    /// It is called in the name of each caller, or with something of theirs.
+    /// Its connections belong to single callers, or use their data.
     #[error("the server has no connection that all callers share")]
     NotShared,
     #[error("there are {limit} subscriptions already, as many as {of} may have")]
     TooMany { limit: usize, of: &'static str },
-    /// The session has ended meanwhile.
-    #[error("the session is over")]
+    /// The session ended meanwhile.
+    #[error("the session has ended")]
     Over,
 }
 
-/// A resource by its own address.
+/// A resource by its server's URI.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Resource {
     pub server: ServerName,
     pub uri: String,
 }
 
-/// A client's part in what is subscribed to. Ends when dropped.
+/// A client's subscription. Ends when dropped.
 pub struct Subscription {
     of: Weak<Subscriptions>,
     resource: Resource,
@@ -76,7 +76,7 @@ pub struct Subscriptions {
     sessions: Arc<McpSessions>,
     settings: McpSettings,
     followed: Mutex<HashMap<Resource, Followed>>,
-    /// How many each caller has.
+    /// Subscriptions of each caller.
     counts: Mutex<HashMap<PrincipalId, usize>>,
     numbers: AtomicU64,
     hasher: RandomState,
@@ -86,21 +86,21 @@ pub struct Subscriptions {
 #[derive(Default)]
 struct Followed {
     heard_by: HashMap<u64, Hearer>,
-    /// Whether it is subscribed to at the server. Held by who changes that.
+    /// Whether the server has our subscription. Locked while that changes.
     at_server: Arc<AsyncMutex<bool>>,
-    /// How many change that, or wait to.
+    /// How many tasks change it, or wait to.
     at_work: usize,
 }
 
 #[derive(Clone)]
 struct Hearer {
     session: Weak<McpSession>,
-    /// As the client knows it.
+    /// The client's URI.
     address: Arc<str>,
 }
 
 impl Subscriptions {
-    /// Starts to follow what servers tell, until `stop`.
+    /// Starts to forward servers' notifications, until `stop`.
     #[must_use]
     pub fn start(
         current: Arc<CurrentCatalog>,
@@ -131,14 +131,14 @@ impl Subscriptions {
         (subscriptions, following)
     }
 
-    /// How many resources one client may follow.
+    /// The most subscriptions of a client.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.settings.subscriptions
     }
 
-    /// From now on the client is told of changes of a resource, by `address`, until its session ends or it does not want to be any more.
-    /// Goes on at the server when it is dropped.
+    /// Subscribes the client to a resource under `address`, until it unsubscribes or its session ends. If the future is dropped,
+    /// the request to the server still completes.
     ///
     /// # Errors
     /// [`SubscribeError`]
@@ -160,7 +160,7 @@ impl Subscriptions {
         if session.followed() >= self.settings.subscriptions {
             return Err(of_session);
         }
-        // Before the server knows: nothing that it tells is missed.
+        // Before the server knows, so that no notification is missed.
         let subscription = self.enter(session, &resource, address, &view.caller.principal.id)?;
         let follower = Arc::clone(self);
         let settled = tokio::spawn(async move { follower.settle(&resource).await }).await;
@@ -172,17 +172,17 @@ impl Subscriptions {
         }
     }
 
-    /// The client is not told any more.
+    /// Ends a client's subscription.
     ///
     /// # Errors
-    /// [`PassError::NotFound`] where the server is not there for the caller. The subscription has ended all the same.
+    /// [`PassError::NotFound`] if the caller can't see the server. The subscription has ended anyway.
     pub fn unsubscribe(&self, session: &McpSession, server: &ServerName, address: &str, view: &View) -> Result<(), PassError> {
         session.unfollow(address);
         self.passthrough.enter(server, view).map(drop)
     }
 
-    /// Tells a client if its prompts and resources are of other servers than when it began, or was told last. The first time nothing
-    /// is told: that is how it began.
+    /// Notifies a client if its prompts and resources now come from other servers than at the last check. The first check
+    /// notifies nothing, because it only records the initial state.
     pub fn tell_if_changed(&self, session: &McpSession) {
         session.tell_offered(self.offered(session));
     }
@@ -225,7 +225,7 @@ impl Subscriptions {
             found.heard_by.remove(&number);
             found.heard_by.is_empty()
         };
-        // With the process the connections end anyway.
+        // At shutdown the connections end anyway.
         if !is_last || self.stop.is_cancelled() {
             return;
         }
@@ -235,7 +235,7 @@ impl Subscriptions {
         }
     }
 
-    /// Makes the server know what is wanted.
+    /// Brings the server's subscription in line with the subscribers.
     async fn settle(&self, resource: &Resource) -> Result<(), CallError> {
         let turn = {
             let mut followed = self.followed.lock();
@@ -272,7 +272,7 @@ impl Subscriptions {
         self.followed.lock().get(resource).is_some_and(|found| !found.heard_by.is_empty())
     }
 
-    /// Asks over the connection that all share, in nobody's name.
+    /// Sends a request over the shared connection, for no particular caller.
     async fn ask(&self, resource: &Resource, what: AskedKind) -> Result<(), CallError> {
         let asked = Asked { what, params: json!({ "uri": resource.uri }) };
         let context = CallContext::new(Arc::new(Principal::anyone()));
@@ -330,7 +330,7 @@ impl Subscriptions {
         }
     }
 
-    /// Tells all clients for whom this server is there.
+    /// Notifies all clients that see this server.
     fn tell_of(&self, server: &ServerName, news: &News) {
         for session in self.sessions.all().iter().filter(|session| self.may_hear(session, server)) {
             session.tell(news.clone());
@@ -342,7 +342,7 @@ impl Subscriptions {
         self.passthrough.sees(&session.viewer(), &address.place, address.server.as_ref(), server)
     }
 
-    /// A resource has changed, or a part of one: who follows either is told, by the address that it has for them.
+    /// A resource or a part of it has changed: notifies the subscribers of either, by their URIs.
     fn updated(&self, server: &ServerName, uri: &str) {
         let mut told: Vec<(Hearer, &str)> = Vec::new();
         {
@@ -360,7 +360,7 @@ impl Subscriptions {
         }
     }
 
-    /// Subscribes again over a new connection. What happened meanwhile nobody knows, so everything may have changed.
+    /// Subscribes again over a new connection. Changes meanwhile are unknown, so everything may have changed.
     fn renew(self: &Arc<Self>, server: &ServerName) {
         let lost: Vec<Resource> = self.followed.lock().keys().filter(|resource| resource.server == *server).cloned().collect();
         for resource in lost {
@@ -370,15 +370,15 @@ impl Subscriptions {
                 *turn.lock().await = false;
                 drop(turn);
                 if let Err(error) = follower.settle(&resource).await {
-                    // Nor is the address for the log.
-                    tracing::info!(server = %resource.server, error = error.without_words(), "a subscription could not be made again");
+                    // The URI is not logged either.
+                    tracing::info!(server = %resource.server, error = error.without_words(), "a subscription could not be renewed");
                 }
                 follower.updated(&resource.server, &resource.uri);
             });
         }
     }
 
-    /// Which servers' prompts, and which servers' resources, are there for a client.
+    /// Hashes of the servers whose prompts, and whose resources, a client sees.
     fn offered(&self, session: &McpSession) -> (u64, u64) {
         let address = session.address();
         let servers = self.passthrough.servers_for(&session.viewer(), &address.place, address.server.as_ref());
@@ -396,8 +396,8 @@ impl Subscriptions {
     }
 }
 
-/// An address, and those of which it is a part (MCP specification 2025-11-25, "Subscriptions": a server may tell of a part of what is
-/// subscribed to).
+/// A URI and its parents (MCP specification 2025-11-25, "Subscriptions": a server may notify about a sub-resource of a subscribed
+/// one).
 fn wholes(uri: &str) -> impl Iterator<Item = &str> {
     let parts = uri.char_indices().filter(|(_, character)| matches!(character, '/' | '?' | '#'));
     let ends = parts.flat_map(|(at, _)| [at, at + 1]).filter(|end| *end > 0 && *end < uri.len());

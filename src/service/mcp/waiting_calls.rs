@@ -1,9 +1,10 @@
-//! Calls that wait for an answer of a client without a session.
+//! Suspended calls that wait for an answer of a client without a session.
 //!
-//! A client of the newer era is asked in the answer to its request, and answers with another one (MCP specification 2026-07-28,
-//! "Multi Round-Trip Requests"). A server of the older era knows nothing of that: it asks on its connection, in the middle of a call that
-//! is under way. So the call itself waits here until the client comes again, names it by a state that nobody can guess, and is the
-//! same caller with the same request at the same address. It is in this process alone, for a bounded time, and there are only so many.
+//! A newer-era client gets a question as the response to its request, and answers it with another request (MCP specification
+//! 2026-07-28, "Multi Round-Trip Requests"). An older-era server does not know this: it asks on its connection, in the middle of
+//! a running call. So the call is suspended here until the client returns with its state, which nobody can guess. Only the same
+//! caller, at the same address, repeating the same request may resume it. Suspended calls exist in this process only, for a
+//! bounded time and up to a cap.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -25,23 +26,22 @@ use crate::service::mcp::mcp_sessions::Abilities;
 use crate::service::ports::{Refusal, Said, ServerQuestion};
 use crate::settings::WaitingSettings;
 
-/// What states of ours begin with. Those of servers go to their servers.
+/// Prefix of our states. All others are forwarded to their servers.
 const OURS: &str = "toolsieve-";
-/// Questions of one call that wait at a time.
+/// Most open questions of a call.
 const QUESTIONS: usize = 16;
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_REQUEST: i64 = -32600;
 
-/// Whose call it is, and what it is for.
+/// The owner and purpose of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     pub owner: PrincipalId,
-    /// Where it was made: path and mode.
+    /// Address of the request: path and mode.
     pub address: Arc<str>,
     pub subject: Subject,
 }
 
-/// What a call is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     Tool(ToolId),
@@ -51,49 +51,49 @@ pub enum Subject {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
-    /// No call waits under this state for this caller.
+    /// This caller has no suspended call with this state.
     #[error(
-        "nothing waits here for this `requestState`: it was answered before, its time is up, or it is another request's or another \
-         process's. Make the request again without it"
+        "no suspended call has this `requestState`: it was answered already, it has expired, or it belongs to another request or \
+         process. Repeat the request without it"
     )]
     Unknown,
-    #[error("{most} calls {of} wait for answers already, and there are no more at a time")]
+    #[error("{most} calls {of} wait for answers already, which is the maximum")]
     TooMany { most: usize, of: &'static str },
 }
 
-/// What became of a call.
+/// The outcome of a round.
 #[derive(Debug)]
 pub enum Turn<T> {
     Finished(T),
-    /// Its server has asked something: `InputRequiredResult`.
+    /// The server asked something: `InputRequiredResult`.
     Asked(Value),
 }
 
-/// A call at work, and what its server wants to know.
+/// A running call and its server's questions.
 pub struct OpenCall<T> {
     work: Work<T>,
-    /// `None`: nobody can be asked, or the server will not ask any more.
+    /// `None`: the client can't be asked, or the server can't ask any more.
     said: Option<mpsc::Receiver<Said>>,
     abilities: Abilities,
     asked: IndexMap<String, ServerQuestion>,
-    /// How many there have been.
+    /// Questions so far.
     questions: u64,
 }
 
 enum Work<T> {
-    /// As long as nothing was asked, it runs in its request.
+    /// Before the first question, the call runs inside its request.
     Here(BoxFuture<'static, T>),
     Apart(AbortOnDropHandle<T>),
 }
 
 impl<T: Send + 'static> OpenCall<T> {
-    /// `said`: where it is told what the server says; `abilities`: what the client can answer.
+    /// `said`: receives the server's messages; `abilities`: what the client can answer.
     #[must_use]
     pub fn new(call: BoxFuture<'static, T>, said: Option<mpsc::Receiver<Said>>, abilities: Abilities) -> Self {
         Self { work: Work::Here(call), said, abilities, asked: IndexMap::new(), questions: 0 }
     }
 
-    /// What it ended with, or `None` as soon as its server waits for an answer.
+    /// The result, or `None` once the server waits for an answer.
     async fn next(&mut self) -> Option<T> {
         loop {
             let waits = !self.asked.is_empty();
@@ -116,7 +116,7 @@ impl<T: Send + 'static> OpenCall<T> {
         } else if self.asked.len() >= QUESTIONS {
             Refusal { code: INVALID_REQUEST, message: "too many questions wait for an answer".to_owned() }
         } else {
-            // Its numbers are those of the other connection.
+            // Its progress token belongs to the other connection.
             if let Some(params) = question.params.as_object_mut() {
                 params.remove("_meta");
             }
@@ -127,7 +127,7 @@ impl<T: Send + 'static> OpenCall<T> {
         let _ = question.answer.send(Err(refusal));
     }
 
-    /// Hands answers on, by the keys of their questions. What answers none, or is no result, is passed over.
+    /// Forwards answers by the keys of their questions. Unknown keys and invalid results are ignored.
     fn answer(&mut self, responses: BTreeMap<String, Value>) {
         for (key, response) in responses.into_iter().filter(|(_, response)| response.is_object()) {
             if let Some(question) = self.asked.shift_remove(&key) {
@@ -161,7 +161,7 @@ impl<T> Work<T> {
         };
         match failed.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The process ends.
+            // The runtime is shutting down.
             Err(_) => std::future::pending().await,
         }
     }
@@ -174,7 +174,7 @@ async fn hear(said: &mut Option<mpsc::Receiver<Said>>) -> Option<Said> {
     }
 }
 
-/// Names a call that waits; whoever does not have it can't guess it.
+/// Identifies a suspended call. Nobody can guess it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct StateId(String);
 
@@ -196,7 +196,7 @@ struct Waiting<T> {
     _time: AbortOnDropHandle<()>,
 }
 
-/// The calls that wait in this process.
+/// The suspended calls of this process.
 pub struct WaitingCalls<T> {
     settings: WaitingSettings,
     stop: CancellationToken,
@@ -204,22 +204,22 @@ pub struct WaitingCalls<T> {
 }
 
 impl<T: Send + 'static> WaitingCalls<T> {
-    /// None waits any more after `stop`.
+    /// After `stop`, suspended calls are cancelled.
     #[must_use]
     pub fn new(settings: WaitingSettings, stop: CancellationToken) -> Arc<Self> {
         Arc::new(Self { settings, stop, calls: Mutex::default() })
     }
 
-    /// Whether such a state is one of ours, and no server's.
+    /// Whether a state is ours, not a server's.
     #[must_use]
     pub fn gives(state: &str) -> bool {
         state.starts_with(OURS)
     }
 
-    /// Runs a call until it ends, or its server asks something.
+    /// Runs a call until it ends or its server asks something.
     ///
     /// # Errors
-    /// [`WaitError::TooMany`], with which the call is cancelled.
+    /// [`WaitError::TooMany`]; the call is then cancelled.
     pub async fn begin(self: &Arc<Self>, holder: Holder, mut call: OpenCall<T>) -> Result<Turn<T>, WaitError> {
         match call.next().await {
             Some(done) => Ok(Turn::Finished(done)),
@@ -227,17 +227,16 @@ impl<T: Send + 'static> WaitingCalls<T> {
         }
     }
 
-    /// Goes on with a call that waits. What it was not answered is asked again.
+    /// Resumes a suspended call. Unanswered questions are asked again.
     ///
     /// # Errors
-    /// [`WaitError::Unknown`] where there is none of this state for this holder.
+    /// [`WaitError::Unknown`]: this holder has no call with this state.
     pub async fn go_on(self: &Arc<Self>, state: &str, holder: Holder, responses: BTreeMap<String, Value>) -> Result<Turn<T>, WaitError> {
         let mut call = self.take(state, &holder)?;
         call.answer(responses);
         self.begin(holder, call).await
     }
 
-    /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.calls.lock().len()
@@ -254,14 +253,14 @@ impl<T: Send + 'static> WaitingCalls<T> {
         }
         let id = StateId::random();
         let question = json!({"resultType": "input_required", "inputRequests": call.requests(), "requestState": id.0});
-        // Whatever its server does now, nobody polls it here.
+        // No request polls it now, so it runs as its own task.
         let call = call.set_apart();
         let time = AbortOnDropHandle::new(tokio::spawn(self.give_up(id.clone())));
         calls.insert(id, Waiting { holder, call, _time: time });
         Ok(question)
     }
 
-    /// Forgets a call when its time is up, which cancels it.
+    /// Drops a call after its timeout, which cancels it.
     fn give_up(self: &Arc<Self>, id: StateId) -> impl Future<Output = ()> + Send + use<T> {
         let (calls, answer, stop): (Weak<Self>, _, _) = (Arc::downgrade(self), self.settings.answer, self.stop.clone());
         async move {
@@ -310,7 +309,7 @@ mod tests {
         Holder { owner: PrincipalId::of_key(name), address: "/mcp".into(), subject: Subject::Tool(ToolId::new("a", "b")) }
     }
 
-    /// A call whose server asks these questions, one after another, and tells what it was answered.
+    /// A call whose server asks these questions in turn and returns the answers.
     fn asking(methods: &'static [&'static str]) -> OpenCall<Vec<Answer>> {
         let (said, heard) = mpsc::channel(4);
         let call = async move {

@@ -1,4 +1,4 @@
-//! Describes tools for a model, by the names under which they were found.
+//! Describes tools for a model, by their published names.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,7 +10,6 @@ use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::Tool;
 use crate::service::execution::execute::{Execute, ExecuteError};
 
-/// The whole definition of one tool.
 #[derive(Clone, Debug, Serialize)]
 pub struct DescribedTool {
     pub name: String,
@@ -19,14 +18,14 @@ pub struct DescribedTool {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     pub description: String,
-    /// JSON Schema of the arguments, as it is published.
+    /// Published JSON Schema of the arguments.
     pub parameters: Arc<Value>,
-    /// JSON Schema of the result, where the server promises one.
+    /// JSON Schema of the result, if the server declares one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub returns: Option<Arc<Value>>,
 }
 
-/// A name that is not that of a tool.
+/// A name without a visible tool.
 #[derive(Clone, Debug, Serialize)]
 pub struct UnknownTool {
     pub name: String,
@@ -40,7 +39,7 @@ pub struct Described {
     pub tools: Vec<DescribedTool>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<UnknownTool>,
-    /// What to do now, for the model.
+    /// The next step, for the model.
     pub next: String,
 }
 
@@ -49,7 +48,7 @@ pub struct Describe {
 }
 
 impl Describe {
-    /// The definitions of these tools, by their published names. What the caller may not use is unknown.
+    /// The definitions of the tools with these published names. Tools that the caller may not use count as unknown.
     #[must_use]
     pub fn describe(&self, names: &[String], principal: &Principal) -> Described {
         let (mut tools, mut unknown) = (Vec::new(), Vec::new());

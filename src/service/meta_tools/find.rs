@@ -1,4 +1,4 @@
-//! Finds tools for a model: everything that the caller may use is searched, whatever is loaded.
+//! Finds tools for a model, among all that the caller may use, loaded or not.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::service::records::record::Recorder;
 use crate::service::selection::retrieve::{Merged, Retrieve};
 use crate::service::toolsets::loading::{Here, Loading};
 
-/// Toolsets that one search proposes.
+/// Most proposed toolsets per search.
 const MOST_TOOLSETS: usize = 5;
-/// The list that the index brings where only tools of a kind are wanted, which may lie far behind.
+/// Results requested from the index if an intent is given: its tools may rank low.
 const LONGEST_LIST: usize = 1_000;
 
-/// How much of each tool a search returns.
+/// How much a search returns for each tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
     Names,
@@ -48,19 +48,18 @@ impl Detail {
     }
 }
 
-/// A search over everything that the caller may use.
+/// A search among all tools that the caller may use.
 #[derive(Clone, Debug)]
 pub struct FindTools {
     pub queries: Vec<String>,
     pub limit: usize,
     pub detail: Detail,
-    /// What kind of tools: a hint.
+    /// The kind of tools: a hint.
     pub intent: Option<String>,
-    /// Most tools of one server that go before those of others.
+    /// The most tools of one server before those of others follow.
     pub per_server: Option<usize>,
 }
 
-/// One found tool.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundTool {
     pub name: String,
@@ -74,32 +73,32 @@ pub struct FoundTool {
     pub description: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Arc<Value>>,
-    /// Where tools can be loaded: whether it is among the caller's tools.
+    /// Whether the caller already has the tool. Only where tools can be loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub already_loaded: Option<bool>,
-    /// Names of tools of other servers that do the same.
+    /// Names of near duplicates of other servers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub same_as: Vec<String>,
 }
 
-/// A toolset that has found tools.
+/// A toolset that contains found tools.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProposedToolset {
     pub name: String,
-    /// How many tools it has.
+    /// How many tools it contains.
     pub tools: usize,
-    /// Those of them that were found.
+    /// The found tools that it contains.
     pub has: Vec<String>,
 }
 
-/// What a search found.
+/// The results of a search.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
     pub tools: Vec<FoundTool>,
-    /// Where tools can be loaded: what to load for those that are not yet, best first.
+    /// Toolsets to load for tools that are not loaded yet, best first. Only where tools can be loaded.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub toolsets: Vec<ProposedToolset>,
-    /// What to do now, for the model.
+    /// The next step, for the model.
     pub next: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -113,7 +112,7 @@ pub struct Find {
 }
 
 impl Find {
-    /// The best tools for the queries, merged, best first: exactly `limit` when there are that many.
+    /// The best tools for the queries, merged, best first: exactly `limit` if there are that many.
     pub async fn find(&self, request: &FindTools, here: Here<'_>) -> Found {
         let view = self.current.view(&here.caller.principal);
         let View { catalog, visibility, settings } = &view;
@@ -121,7 +120,7 @@ impl Find {
         let mut warnings = Vec::new();
         let is_meant = meant(request, catalog, visibility, &mut warnings);
         if is_meant.is_none() {
-            // A hint that fits no tags still says what is wanted.
+            // A hint that matches no tag still describes the task.
             queries.extend(request.intent.clone());
         }
         let list = if is_meant.is_some() { LONGEST_LIST } else { request.limit };
@@ -165,7 +164,7 @@ impl Find {
     }
 }
 
-/// For each tool of the catalog whether it is of the kind that is wanted; `None` where no kind is, or nothing is of it.
+/// Whether each tool of the catalog matches the intent; `None` without an intent, or if no tool matches.
 fn meant(request: &FindTools, catalog: &Catalog, visibility: &Visibility, warnings: &mut Vec<String>) -> Option<Vec<bool>> {
     let text = request.intent.as_deref()?;
     let mut intent = Intent::new(text);
@@ -176,13 +175,13 @@ fn meant(request: &FindTools, catalog: &Catalog, visibility: &Visibility, warnin
         |tool: &Arc<Tool>| visibility.allows(tool) && intent.fits(tool, catalog.server(tool.id.server.as_str()), &visibility.assigned);
     let meant: Vec<bool> = catalog.tools().iter().map(fits).collect();
     if !meant.contains(&true) {
-        warnings.push("no tag, toolset or server fits the intent: everything was searched".to_owned());
+        warnings.push("no tag, toolset or server matches the intent: all tools were searched".to_owned());
         return None;
     }
     Some(meant)
 }
 
-/// What to load for these tools: for each the toolset that has the most of them, and of those the smallest.
+/// Toolsets to load for these tools: for each tool the toolset with the most of them, and among equals the smallest.
 fn proposed(missing: &[&Arc<Tool>], catalog: &Catalog, visibility: &Visibility) -> Vec<ProposedToolset> {
     let groups = Groups::visible(catalog, visibility);
     let classes = &visibility.assigned;
@@ -209,7 +208,7 @@ fn proposed(missing: &[&Arc<Tool>], catalog: &Catalog, visibility: &Visibility) 
     proposed.into_iter().map(|(_, toolset)| toolset).collect()
 }
 
-/// What to do now. `toolsets` is there where tools can be loaded.
+/// The next step. `toolsets`: set where tools can be loaded.
 fn next(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: Detail) -> String {
     match (tools.is_empty(), toolsets, detail) {
         (true, ..) => "Nothing was found. Try other words for what the tool should do.".to_owned(),

@@ -1,5 +1,5 @@
-//! The best tools for a task, out of everything that the caller may use, with reasons: by a language model on the
-//! caller's own account, else by the configured one, else by retrieval.
+//! Selects the best tools for a task, with reasons, among all that the caller may use. A language model on the caller's own
+//! account selects them, else the configured one, else retrieval.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::service::records::record::Recorder;
 use crate::service::selection::judges::Judges;
 use crate::service::selection::retrieve::Retrieve;
 
-/// How much of a catalogue a model reads, in tokens.
+/// The most tokens of a catalogue for a model.
 const CATALOGUE_TOKENS: usize = 4_000;
-/// Tools that are ranked where the catalogue is larger; more than ever fit.
+/// Ranked tools of a larger catalogue; more than ever fit.
 const RANKED: usize = 400;
-/// What chose when no model did.
+/// The provider's name if no model chose.
 const HEURISTIC: &str = "heuristic";
 
 pub struct SmartSelect {
@@ -30,12 +30,11 @@ pub struct SmartSelect {
     pub recorder: Recorder,
 }
 
-/// What tools are wanted for.
 #[derive(Clone, Debug)]
 pub struct SmartSelectRequest {
     pub task: String,
     pub limit: usize,
-    /// The caller's accounts, in the order in which they are asked.
+    /// The caller's accounts, in the order in which they are tried.
     pub advisors: Vec<Advisor>,
 }
 
@@ -43,7 +42,7 @@ pub struct SmartSelectRequest {
 #[derive(Clone, Debug, Serialize)]
 pub struct SmartSelection {
     pub tools: Vec<SmartTool>,
-    /// Who chose: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
+    /// What chose: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
     pub provider: &'static str,
     pub warnings: Vec<String>,
 }
@@ -57,7 +56,7 @@ pub struct SmartTool {
 }
 
 impl SmartSelect {
-    /// Always answers: without a model by retrieval, with a warning.
+    /// Always returns a selection: without a model by retrieval, with a warning.
     pub async fn select(&self, request: &SmartSelectRequest, caller: &Caller) -> SmartSelection {
         let view = self.current.view(&caller.principal);
         let mut warnings = Vec::new();
@@ -83,7 +82,7 @@ impl SmartSelect {
         SmartSelection { tools: tools.into_iter().map(|(tool, reason)| smart_tool(&tool, reason)).collect(), provider, warnings }
     }
 
-    /// Asks one model after the other, each for an equal share of the time that is left.
+    /// Tries one model after the other, each with an equal share of the remaining time.
     async fn judged(
         &self,
         request: &SmartSelectRequest,
@@ -112,7 +111,7 @@ impl SmartSelect {
         None
     }
 
-    /// Everything that the caller may use, or of a larger catalog what fits, by retrieval.
+    /// All tools that the caller may use; in a larger catalog, those that match best.
     async fn catalogue(&self, task: &str, view: &View, warnings: &mut Vec<String>) -> (Vec<Arc<Tool>>, Vec<Entry>) {
         let entries = |tools: &[Arc<Tool>]| -> Vec<Entry> {
             tools.iter().map(|tool| Entry::new(tool.operation_id.as_str(), &tool.description)).collect()

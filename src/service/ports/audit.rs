@@ -7,25 +7,26 @@ use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::CallOutcome;
 
-/// Something that somebody did. Holds no arguments and no results.
+/// An audited action. Contains no arguments and no results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditEntry {
     pub at: SystemTime,
     pub principal: String,
     pub action: AuditAction,
-    /// Of a call, and of a change of what holds for a tool.
+    /// For calls and tool overrides.
     pub tool: Option<ToolId>,
-    /// Of a read: the server that has it.
+    /// For reads: the server.
     pub server: Option<ServerName>,
-    /// Of a change: what was changed. Of a wrong key: the address of its client. Of a read: the name of the prompt, or the address of the resource without its query.
+    /// For changes: the changed object. For wrong keys: the client's address. For reads: the prompt's name, or the resource's URI
+    /// without its query.
     pub subject: Option<String>,
     pub decision: Effect,
-    /// The rule that decided, as it was numbered then.
+    /// The deciding rule, as numbered then.
     pub rule: Option<RulePlace>,
-    /// Of a call and of a read that were allowed.
+    /// For allowed calls and reads.
     pub outcome: Option<CallOutcome>,
     pub took: Duration,
-    /// Of the answer.
+    /// Size of the response.
     pub bytes: Option<u64>,
 }
 
@@ -51,7 +52,7 @@ pub enum AuditAction {
     SessionEnd,
     /// The first wrong key of a burst from one address.
     WrongKey,
-    /// The one with which that address went over the limit.
+    /// The wrong key with which the address exceeded the limit.
     WrongKeysLimit,
 }
 
@@ -112,7 +113,7 @@ impl AuditAction {
 }
 
 impl AuditEntry {
-    /// A change that was made by this principal.
+    /// A change by this principal.
     #[must_use]
     pub fn of_change(principal: &Principal, action: AuditAction, subject: String) -> Self {
         Self {
@@ -131,14 +132,14 @@ impl AuditEntry {
     }
 }
 
-/// An entry with its number, which grows with time.
+/// An entry with its number. Numbers grow over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredAuditEntry {
     pub id: u64,
     pub entry: AuditEntry,
 }
 
-/// Which entries are wanted; what is `None` does not matter.
+/// A filter for entries; `None` matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
     pub principal: Option<String>,
@@ -149,7 +150,7 @@ pub struct AuditQuery {
     pub outcome: Option<CallOutcome>,
     pub since: Option<SystemTime>,
     pub until: Option<SystemTime>,
-    /// Only those with smaller numbers.
+    /// Only entries with smaller numbers.
     pub before: Option<u64>,
     pub limit: usize,
 }

@@ -1,37 +1,37 @@
-//! What turns texts into vectors.
+//! Embedders: models that turn texts into vectors.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-/// Turns texts into unit vectors.
+/// Computes unit vectors for texts.
 #[async_trait]
 pub trait Embedder: Send + Sync {
-    /// Name and version of the model and its form: part of every key under which a vector is kept.
+    /// Name, version and variant of the model: part of the cache key of every vector.
     fn model(&self) -> &str;
 
     /// Length of the vectors; 0 until it is known.
     fn dimension(&self) -> usize;
 
-    /// The vectors of queries: few short texts, now.
+    /// Vectors of queries: few short texts, with low latency.
     ///
     /// # Errors
     /// [`EmbedError`]
     async fn embed_queries(&self, texts: &[&str]) -> Result<Vec<Arc<[f32]>>, EmbedError>;
 
-    /// The vectors of tool texts: many, in the background, all cores.
+    /// Vectors of tool texts: many, in the background, on all cores.
     ///
     /// # Errors
     /// [`EmbedError`]
     async fn embed_passages(&self, texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError>;
 
-    /// Why it can't embed anything now, as far as that is known; for `/readyz`. Free of secrets.
+    /// Why it can't embed now, if known; for `/readyz`. Free of secrets.
     fn fault(&self) -> Option<String> {
         None
     }
 
-    /// Changes whenever it can embed what it could not before. `None`: it always can.
+    /// Changes whenever the embedder recovers from a failure. `None`: it never fails.
     fn recoveries(&self) -> Option<watch::Receiver<u64>> {
         None
     }

@@ -1,22 +1,22 @@
-//! Language models that write about tools.
+//! Language models that enrich tools.
 
 use async_trait::async_trait;
 
 use crate::domain::selection::enrichment::{Brief, Enrichment, EnrichmentProblem};
 use crate::service::ports::JudgeError;
 
-/// Has a language model write what a tool is found by.
+/// Queries a language model for additional search texts.
 #[async_trait]
 pub trait Enricher: Send + Sync {
-    /// What the model wrote, as [`Brief::read`] has checked it. Asks once; how long it may take is the caller's affair:
-    /// dropping the future ends the request.
+    /// The texts, validated by [`Brief::read`]. Sends one request without a timeout of its own: dropping the future ends the
+    /// request.
     ///
     /// # Errors
-    /// [`EnrichError`], which holds nothing of what was asked or answered.
+    /// [`EnrichError`], which contains nothing of the request or the answer.
     async fn enrich(&self, brief: &Brief) -> Result<Enrichment, EnrichError>;
 }
 
-/// Why a language model wrote nothing that counts.
+/// Why there is no valid enrichment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnrichError {
     #[error(transparent)]

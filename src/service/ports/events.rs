@@ -1,4 +1,4 @@
-//! What is noted of selections and calls.
+//! Events: selections, calls, and what follows them.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,53 +10,52 @@ use crate::domain::records::conversation::Conversation;
 use crate::domain::selection::experiment::Arm;
 use crate::domain::text::canonical::Fingerprint;
 
-/// Something that happened to a selection. Holds no arguments and no results, and of a message its text only where the settings
-/// want it.
+/// An event of a selection. Contains no arguments and no results, and a message's text only if the settings want it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelectionEvent {
     pub at: SystemTime,
-    /// The selection itself, or the one that the event follows.
+    /// The selection itself, or the one before this event.
     pub selection: Option<String>,
     pub principal: String,
     pub chat: Option<String>,
-    /// To whose figures it counts.
+    /// The conversation whose usage counts it.
     pub conversation: Option<Conversation>,
     pub kind: SelectionEventKind,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum SelectionEventKind {
-    /// Tools of ours that a selection left on offer.
+    /// Our tools that a selection kept.
     Offered {
         message: EventMessage,
         tools: OfferedTools,
         tokens_before: u64,
         tokens_after: u64,
-        /// Of a comparison.
+        /// The arm of a comparison.
         arm: Option<Arm>,
     },
-    /// A tool was called. `recovered`: though the chat's last selection had not offered it.
+    /// A tool was called. `recovered`: the chat's last selection had not offered it.
     Called { tool: ToolId, outcome: CallOutcome, took: Duration, recovered: bool },
-    /// The model searched. `recovered`: the best tool that was found is one that the chat's last selection had not offered.
+    /// The model searched. `recovered`: the chat's last selection had not offered the best tool found.
     Searched { message: EventMessage, tools: Vec<ToolId>, recovered: bool },
-    /// A group was loaded into the conversation. `bound`: tools that are bound since, beside the meta-tools.
+    /// A group was loaded into the conversation. `bound`: tools bound since then, besides the meta-tools.
     Loaded { took: Duration, before: u64, bound: u64 },
-    /// A group was taken back.
+    /// A group was unloaded.
     Unloaded { before: u64, bound: u64 },
-    /// The conversation was given its list of tools.
+    /// The conversation fetched its list of tools.
     Listed { bound: u64 },
 }
 
-/// The tools that stayed. Where all did, one list serves every message, and the store keeps how many they were and which list.
+/// The kept tools. If all were kept, one list serves every message, and the store keeps only their number and its fingerprint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfferedTools {
     pub(in crate::service) tools: Arc<[ToolId]>,
-    /// Names the list; `None` where it was chosen for the message.
+    /// Fingerprint of a list of all tools; `None` if the list was selected for the message.
     view: Option<Fingerprint>,
 }
 
 impl OfferedTools {
-    /// Everything that was on offer, in whatever order.
+    /// All offered tools, in any order.
     #[must_use]
     pub fn all(mut tools: Vec<ToolId>) -> Self {
         tools.sort_unstable();
@@ -87,7 +86,7 @@ impl FromIterator<ToolId> for OfferedTools {
     }
 }
 
-/// A message as it is kept.
+/// A message as recorded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EventMessage {
     pub text: Option<String>,
@@ -97,18 +96,18 @@ pub struct EventMessage {
 #[serde(rename_all = "snake_case")]
 pub enum CallOutcome {
     Success,
-    /// The tool's own error (`isError`).
+    /// The tool returned an error (`isError`).
     ToolError,
     /// The caller's mistake: invalid arguments.
     Rejected,
-    /// Server down, timeout, broken protocol.
+    /// Server down, timeout, protocol error.
     Failed,
-    /// The caller went away before the answer.
+    /// The caller disconnected before the response.
     Cancelled,
-    /// Refused by a limit.
+    /// Rejected by a limit.
     Limited,
-    /// The server asked something in place of a result, and the caller's next request brings the answer: neither a failure nor the
-    /// end of the call. The audit log alone has it.
+    /// The server asked for input instead of returning a result, and the caller's next request resumes the call. Neither a
+    /// failure nor the end of the call; only the audit log records it.
     InputRequired,
 }
 
@@ -135,10 +134,10 @@ impl CallOutcome {
     }
 }
 
-/// How a caller names a selection.
+/// How a caller identifies a selection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectionName {
     Id(String),
-    /// The last one of this chat.
+    /// The last selection of this chat.
     Chat(String),
 }

@@ -6,23 +6,23 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use uuid::Uuid;
 
-/// Keeps files that tools returned until their links run out.
+/// Keeps files that tools returned until their links expire.
 #[async_trait]
 pub trait FileStore: Send + Sync {
-    /// Keeps a file under a new id.
+    /// Saves a file under a new id.
     ///
     /// # Errors
     /// [`FileStoreError`]
     async fn save(&self, id: Uuid, file: StoredFile) -> Result<(), FileStoreError>;
 
-    /// The file, if it is still there.
+    /// The file, if it still exists.
     ///
     /// # Errors
     /// [`FileStoreError`]
     async fn read(&self, id: Uuid) -> Result<Option<StoredFile>, FileStoreError>;
 }
 
-/// A file and what its readers need to know.
+/// A file with its metadata.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoredFile {
     /// `type/subtype`.
@@ -34,7 +34,7 @@ pub struct StoredFile {
 
 #[derive(Debug, thiserror::Error)]
 pub enum FileStoreError {
-    #[error("the file is larger than all files together may be")]
+    #[error("the file is larger than the limit for all files together")]
     TooLarge,
     #[error("the folder for files: {0}")]
     Io(#[from] std::io::Error),

@@ -1,27 +1,27 @@
-//! Language models that choose.
+//! Language models that choose tools.
 
 use async_trait::async_trait;
 use secrecy::SecretString;
 
 use crate::domain::selection::judgement::{AnswerProblem, Choice, Provider, Question};
 
-/// Asks a language model which tools a task needs.
+/// Queries a language model for the tools that a task needs.
 #[async_trait]
 pub trait Judge: Send + Sync {
-    /// The tools that the model chose, best first, as [`Question::read`] has checked them. Asks once; how long it may
-    /// take is the caller's affair: dropping the future ends the request.
+    /// The chosen tools, best first, validated by [`Question::read`]. Sends one request without a timeout of its own: dropping
+    /// the future ends the request.
     ///
     /// # Errors
-    /// [`JudgeError`], which holds nothing of what was asked or answered.
+    /// [`JudgeError`], which contains nothing of the request or the answer.
     async fn judge(&self, advisor: &Advisor, question: &Question) -> Result<Vec<Choice>, JudgeError>;
 }
 
-/// Which language model is asked, and on whose account.
+/// The language model and the account that pays for it.
 #[derive(Clone, Debug)]
 pub enum Advisor {
-    /// The one in the settings.
+    /// The model in the settings.
     Configured,
-    /// One of a provider, with the key of the person who asks.
+    /// A provider's model, with the user's own key.
     Own { provider: Provider, key: SecretString },
 }
 
@@ -35,7 +35,7 @@ impl Advisor {
     }
 }
 
-/// Why a language model brought no judgement.
+/// Why there is no judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JudgeError {
     #[error("it is not configured")]

@@ -1,6 +1,6 @@
-//! Which limit refused something.
+//! The kinds of limits.
 
-/// Which limit refused something.
+/// The limit that rejected a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     Calls,

@@ -1,6 +1,6 @@
-//! What the process uses.
+//! Resource usage of the process.
 
-/// What this process uses, as the system tells it.
+/// Resource usage of this process, as the system reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessState {
     pub cpu_seconds: f64,
@@ -8,8 +8,8 @@ pub struct ProcessState {
     pub virtual_bytes: u64,
     pub threads: u64,
     pub open_files: u64,
-    /// `None`: as many as it likes.
+    /// `None`: unlimited.
     pub most_files: Option<u64>,
-    /// Since 1970.
+    /// Seconds since 1970.
     pub started_seconds: f64,
 }

@@ -1,4 +1,4 @@
-//! What MCP servers are asked, and what they tell.
+//! Requests to MCP servers, and their events.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,121 +20,119 @@ use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::canonical::Fingerprint;
 use crate::settings::servers::ServerSettings;
 
-/// The configured MCP servers: their lists of tools and the way to call one.
+/// The configured MCP servers: their lists of tools and their calls.
 #[async_trait]
 pub trait ToolServers: Send + Sync {
-    /// The stream of what happens to the servers. It starts with the present state of each and is taken once,
-    /// by the use case that keeps the catalog. It ends when the servers are shut down.
+    /// The servers' events, beginning with the current state of each. Taken once, by the use case that keeps the catalog. Ends
+    /// when the servers are shut down.
     fn events(&self) -> mpsc::Receiver<ServerEvent>;
 
-    /// What servers tell unasked of what they have beside tools. Taken once, by the use case that tells clients of it. It ends when
-    /// the servers are shut down.
+    /// The servers' notifications about prompts and resources. Taken once, by the use case that forwards them to clients. Ends
+    /// when the servers are shut down.
     fn news(&self) -> mpsc::Receiver<ServerNews>;
 
-    /// Makes these the configured servers, at once, and tells what became of each. Those that have not changed keep
-    /// their connections and the calls under way; the others get theirs anew while calls under way on the former ones
-    /// go on for a bounded time.
+    /// Replaces the configured servers at once and returns the changes. Unchanged servers keep their connections and running
+    /// calls; changed ones reconnect, while calls on their former connections may continue for a bounded time.
     fn configure(&self, servers: Vec<ServerSettings>) -> Vec<ServerChange>;
 
-    /// The present state of every configured server, in configured order.
+    /// The current state of every configured server, in configured order.
     fn states(&self) -> Vec<ServerState>;
 
-    /// The servers that do not answer: the last attempt failed, and the next one is scheduled. Not those that are asked in the
-    /// name of their callers, each of whom has a connection of their own.
+    /// The servers that are down: the last attempt failed and a retry is scheduled. Excludes servers with a separate connection
+    /// for each caller.
     fn down(&self) -> Vec<ServerName>;
 
-    /// Calls one tool and returns the raw result object (MCP specification, `CallToolResult`). Arguments, an object, and
-    /// result are JSON text that nobody touches on the way.
+    /// Calls a tool and returns the raw result object (MCP specification, `CallToolResult`). Arguments (an object) and result are
+    /// JSON text, forwarded unchanged.
     ///
     /// Dropping the future cancels the call at the server.
     ///
     /// # Errors
-    /// See [`CallError`]. A result with `isError` is not an error here: it is a result.
+    /// [`CallError`]. A result with `isError` is a result, not an error.
     async fn call(&self, tool: &ToolId, arguments: Arc<RawValue>, context: CallContext) -> Result<Box<RawValue>, CallError>;
 
-    /// Asks a server for something else than a call, and returns the raw result object.
+    /// Sends a request other than a call and returns the raw result object.
     ///
     /// # Errors
-    /// See [`CallError`]. A server that does not offer such things answers with a protocol error of code -32601.
+    /// [`CallError`]. A server without this capability returns a protocol error with code -32601.
     async fn ask(&self, server: &ServerName, asked: Asked, context: CallContext) -> Result<Box<RawValue>, CallError>;
 
-    /// What a server has beside tools, as far as is known.
+    /// A server's capabilities besides tools, as far as known.
     fn offers(&self, server: &ServerName) -> Offers;
 
-    /// Whether the configuration of a server lets headers of callers through.
+    /// Whether a server's configuration forwards callers' headers.
     fn forwards_headers(&self, _server: &ServerName) -> bool {
         false
     }
 
-    /// Ends the connections that were made for this caller, to this server or to all.
+    /// Ends the connections made for this caller, to this server or to all.
     fn disconnect(&self, _principal: &PrincipalId, _server: Option<&ServerName>, _parting: Parting) {}
 
-    /// Lists a server in the name of a caller who may, in the background, where nobody else has.
+    /// Lists a server with the credentials of a permitted caller, in the background, if it was not listed yet.
     fn introduce(&self, _server: &ServerName, _principal: &PrincipalId, _credentials: Arc<Credentials>) {}
 
     /// Ends every connection and every child process.
     async fn shut_down(&self);
 }
 
-/// What a call carries beside the tool and its arguments.
+/// The context of a call, besides tool and arguments.
 #[derive(Clone)]
 pub struct CallContext {
     pub principal: Arc<Principal>,
-    /// Headers of the caller that a server's configuration may let through. Never forwarded by default.
+    /// The caller's headers, which a server's configuration may forward. Not forwarded by default.
     pub headers: Arc<http::HeaderMap>,
-    /// What the server is given of the caller, where its configuration wants something.
+    /// The caller's credentials, if the server's configuration wants any.
     pub credentials: Option<Arc<Credentials>>,
-    /// `None`: the server's configured timeout counts from now.
+    /// `None`: the server's configured timeout, from now.
     pub deadline: Option<Instant>,
-    /// Where progress notifications go, if anybody listens.
+    /// Receives progress notifications.
     pub progress: Option<mpsc::Sender<Progress>>,
-    /// Where questions of the server go, and what it notes down for its caller, if the caller can be told.
+    /// Receives the server's questions and log messages.
     pub said: Option<mpsc::Sender<Said>>,
-    /// Of a caller whose client answers questions with another request.
+    /// Set if the client answers questions with another request.
     pub round: Option<Round>,
 }
 
 impl CallContext {
-    /// Of somebody who gives the server nothing, hears nothing and waits for as long as is configured.
+    /// A context without credentials and receivers, with the configured timeout.
     #[must_use]
     pub fn new(principal: Arc<Principal>) -> Self {
         Self { principal, headers: Arc::default(), credentials: None, deadline: None, progress: None, said: None, round: None }
     }
 }
 
-/// One of the requests in which a client of the newer era makes a call that its server asks something about (MCP specification
-/// 2026-07-28, "Multi Round-Trip Requests").
+/// A newer-era client's request in a call with questions (MCP specification 2026-07-28, "Multi Round-Trip Requests").
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Round {
-    /// What the client says that it can do: `ClientCapabilities`.
+    /// The client's `ClientCapabilities`.
     pub capabilities: Value,
-    /// What it answers to the questions of the round before, by their keys.
+    /// Answers to the questions of the former round, by key.
     pub responses: Option<BTreeMap<String, Value>>,
-    /// What came with those questions, as it came.
+    /// The state sent with those questions, unchanged.
     pub state: Option<String>,
 }
 
 impl Round {
-    /// Whether there was one before it.
+    /// Whether it follows an earlier round.
     #[must_use]
     pub fn is_another(&self) -> bool {
         self.responses.is_some() || self.state.is_some()
     }
 }
 
-/// What a server has beside tools.
+/// A server's capabilities besides tools.
 #[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own, as the protocol has them")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     pub prompts: bool,
     pub resources: bool,
     pub completions: bool,
-    /// It tells of changes of a resource to who subscribes to it.
+    /// It supports subscriptions to resources.
     pub subscriptions: bool,
 }
 
 impl Offers {
-    /// Whether the server answers such requests.
+    /// Whether the server supports this kind of request.
     #[must_use]
     pub fn have(self, what: AskedKind) -> bool {
         match what {
@@ -146,15 +144,15 @@ impl Offers {
     }
 }
 
-/// A request to a server that is no call of a tool.
+/// A request to a server other than a tool call.
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub what: AskedKind,
-    /// An object, as the protocol has it for this request.
+    /// An object, as the protocol defines it for this request.
     pub params: Value,
 }
 
-/// What else than tools a server can be asked for.
+/// Kinds of requests other than tool calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AskedKind {
     Prompts,
@@ -163,13 +161,13 @@ pub enum AskedKind {
     ResourceTemplates,
     Resource,
     Completion,
-    /// To be told of changes of a resource, over the connection that all callers share.
+    /// Subscribe to a resource, over the connection that all callers share.
     Subscribe,
     Unsubscribe,
 }
 
 impl AskedKind {
-    /// The name of the request in the protocol.
+    /// The protocol's method.
     #[must_use]
     pub fn method(self) -> &'static str {
         match self {
@@ -185,7 +183,7 @@ impl AskedKind {
     }
 }
 
-/// What a server says to the caller in the middle of a call.
+/// A server's message to the caller during a call.
 #[derive(Debug)]
 pub enum Said {
     Question(ServerQuestion),
@@ -201,18 +199,18 @@ pub struct ServerQuestion {
     pub answer: oneshot::Sender<Result<Value, Refusal>>,
 }
 
-/// Why a question has no answer: an error of the protocol.
+/// A JSON-RPC error instead of an answer to a question.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     pub code: i64,
     pub message: String,
 }
 
-/// What a server is given of one caller, beside what is configured for all: headers, or variables of its process.
+/// A caller's credentials for one server: headers, or variables of its process.
 pub struct Credentials {
     values: BTreeMap<String, SecretString>,
     fingerprint: Fingerprint,
-    /// Before what they were made of was read.
+    /// From before the credentials were read.
     pub read_at: Instant,
 }
 
@@ -232,24 +230,24 @@ impl Credentials {
         &self.values
     }
 
-    /// Other values have another one.
+    /// Differs for other values.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 }
 
-/// Names alone.
+/// Names only, never values.
 impl fmt::Debug for Credentials {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_set().entries(self.values.keys()).finish()
     }
 }
 
-/// How connections of a caller end.
+/// How a caller's connections end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parting {
-    /// When the calls under way are over, within bounds.
+    /// After running calls, within bounds.
     AfterCalls,
     AtOnce,
 }
@@ -262,18 +260,18 @@ pub struct Progress {
     pub message: Option<String>,
 }
 
-/// What the servers tell.
+/// An event of a server.
 #[derive(Clone, Debug)]
 pub enum ServerEvent {
-    /// The server was listed, at start, after `list_changed`, or after a reconnect.
+    /// The server was listed: at start, after `list_changed`, or after a reconnect.
     Listed(ServerListing),
-    /// The attempt to connect or to list failed; a retry is scheduled. A last good listing stays valid.
+    /// An attempt to connect or to list failed; a retry is scheduled. The last good listing remains valid.
     Failed { server: ServerName, reason: String },
-    /// The server is not configured any more.
+    /// The server is no longer configured.
     Removed { server: ServerName },
 }
 
-/// What a server tells of what it has beside tools.
+/// A server's notification about prompts or resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerNews {
     pub server: ServerName,
@@ -282,17 +280,17 @@ pub struct ServerNews {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewsKind {
-    /// The connection is a new one: what was subscribed to is so no more, and what happened meanwhile nobody told.
+    /// The connection is new: subscriptions are gone, and notifications may have been missed.
     Renewed,
     /// Its list of prompts has changed.
     Prompts,
-    /// Its list of resources has changed, or that of their templates.
+    /// Its list of resources or of resource templates has changed.
     Resources,
-    /// A resource has changed, or a part of one, by the server's own address of it.
+    /// A resource or a part of it has changed, by the server's URI.
     Updated(String),
 }
 
-/// What became of a server when the configuration was replaced.
+/// A server's change when the configuration was replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerChange {
     pub server: ServerName,
@@ -305,28 +303,27 @@ pub enum ServerChangeKind {
     Removed,
     Unchanged,
     Changed {
-        /// The keys of its entry that differ.
+        /// The configuration keys that differ.
         keys: Vec<&'static str>,
-        /// Whether the connection is made anew.
+        /// Whether it reconnects.
         reconnects: bool,
     },
 }
 
-/// One server as `/readyz` shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerState {
     pub server: ServerName,
     pub phase: ServerPhase,
-    /// How many tools the last listing had.
+    /// Number of tools in the last listing.
     pub tools: usize,
-    /// Tools of it that could not be taken; the log says why.
+    /// Invalid tools that were skipped; the log has the reasons.
     #[serde(skip_serializing_if = "is_none")]
     pub left_out: usize,
     /// Why the last attempt failed. Free of secrets.
     pub error: Option<String>,
-    /// Protocol version that was agreed on.
+    /// The negotiated protocol version.
     pub protocol: Option<String>,
-    /// Connections in the name of single users, where the server is given something of them.
+    /// Connections of single users, if the server gets users' credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_connections: Option<usize>,
 }
@@ -339,34 +336,35 @@ fn is_none(count: &usize) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerPhase {
-    /// The first attempt is still under way.
+    /// The first attempt is in progress.
     Starting,
     Connected,
-    /// The last attempt failed; the next one is scheduled.
+    /// The last attempt failed; a retry is scheduled.
     Retrying,
 }
 
-/// Why a call brought no result.
+/// Why a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     #[error("the server is not configured")]
     UnknownServer,
     #[error("the server is not connected: {reason}")]
     Unavailable { reason: String, retry_after: Duration },
-    /// The server is only called in the name of somebody, and this call has nobody's credentials.
-    #[error("the server is called in the name of a user or a named key, and this call is of neither")]
+    /// The server needs a caller's credentials, and this call has none.
+    #[error("the server is called on behalf of a user or a named key, and this call belongs to neither")]
     NoCredentials,
-    /// No connection could be made with the caller's own credentials. The reason is free of them.
+    /// The connection with the caller's own credentials failed. The reason is free of them.
     #[error("no connection with your own credentials: {reason}")]
     NotLetIn { reason: String, retry_after: Duration },
     #[error("all {limit} connections that users may have {of} are in use")]
     TooManyUsers { limit: usize, of: &'static str, retry_after: Duration },
     #[error("no answer within {} s", in_hundredths(*.0))]
     Timeout(Duration),
-    /// A status of HTTP without an answer to the call.
+    /// An HTTP status without a response to the call.
     #[error("the MCP server refused the call with HTTP status {status}")]
     Refused { status: u16 },
-    /// A JSON-RPC error of the server. The message is the server's own, plain and at most 4,000 characters, and so are the data.
+    /// A JSON-RPC error of the server. The message is the server's own, in plain text of at most 4,000 characters; so are the
+    /// data.
     #[error("the server answered with error {code}: {message}")]
     Protocol { code: i64, message: String, data: Option<Box<Value>> },
     #[error("the answer is larger than {limit} bytes")]
@@ -374,13 +372,13 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// For the log, which is not for the words of a server: they may be of whatever the call was about.
+    /// The error for the log, without the server's message, which may quote the call.
     pub(crate) fn without_words(&self) -> String {
         if matches!(self, Self::Protocol { .. }) { "an error of the server".to_owned() } else { self.to_string() }
     }
 }
 
-/// Seconds as people read them.
+/// Seconds, rounded for people.
 fn in_hundredths(time: Duration) -> f64 {
     (time.as_secs_f64() * 100.0).round() / 100.0
 }

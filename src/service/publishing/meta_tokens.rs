@@ -1,5 +1,5 @@
-//! What the definitions of the meta-tools cost, for each view of the catalog: they say what is behind them, so that they cost
-//! nothing that a caller must not know of.
+//! Token costs of the meta-tools' definitions, per view of the catalog. The definitions mention servers and toolsets, so a total
+//! must not reveal hidden ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::domain::toolsets::mode::Mode;
 use crate::service::catalog::refresh::CountTokens;
 use crate::service::publishing::publish::Publish;
 
-/// Views that are kept.
+/// Most cached views.
 const KEPT: u64 = 1_000;
 
-/// By the name of the meta-tool, in cl100k tokens.
+/// cl100k tokens, by name of the meta-tool.
 pub type Costs = Arc<BTreeMap<&'static str, u32>>;
 
 pub struct MetaTokens {
     count: CountTokens,
-    /// By the version of the catalog and the view of it.
+    /// By catalog version and view.
     known: Cache<(u64, Visibility), Costs>,
 }
 

@@ -21,32 +21,32 @@ use crate::domain::toolsets::session::Session;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::records::metrics::CacheMeter;
 
-/// Memory for composed documents, in bytes.
+/// Cache size for composed documents, in bytes.
 const CACHE_BYTES: u64 = 16 << 20;
 
-/// Which part of the service a document describes.
+/// The part of the service that a document describes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Face {
-    /// `/openapi.json`: everything, or the one server that lives at `/`.
+    /// `/openapi.json`: everything, or the only server, which is then served at `/`.
     Root,
-    /// `/{server}/openapi.json`: one server, with paths below it.
+    /// `/{server}/openapi.json`: one server, with its paths.
     Server(ServerName),
 }
 
-/// Under which address a document stands, and what is published there.
+/// The address of a document, and what it publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// What the caller may see.
+    /// Everything that the caller may see.
     #[default]
     Whole,
-    /// The tools of a toolset: callers come here with a visibility that knows no others.
+    /// The tools of a toolset: the caller's visibility is limited to it.
     Toolset(ToolsetName),
-    /// Of what the caller may see, the tools of a session.
+    /// The tools of a session that the caller may see.
     Session(Arc<Session>),
 }
 
 impl Place {
-    /// What its addresses begin with.
+    /// Prefix of its addresses.
     #[must_use]
     pub fn prefix(&self) -> String {
         match self {
@@ -56,7 +56,7 @@ impl Place {
         }
     }
 
-    /// Whether a tool that the caller may see is listed there in this mode.
+    /// Whether it lists a tool that the caller may see, in this mode.
     #[must_use]
     pub fn shows(&self, tool: &Tool, visibility: &Visibility, mode: Mode) -> bool {
         match self {
@@ -69,7 +69,7 @@ impl Place {
         }
     }
 
-    /// The mode of a document there, where a request names none.
+    /// The default mode of its documents.
     #[must_use]
     pub fn mode(&self) -> Mode {
         match self {
@@ -79,12 +79,11 @@ impl Place {
     }
 }
 
-/// A composed document.
 #[derive(Clone, Debug)]
 pub struct Document {
     /// OpenAPI 3.1 as JSON.
     pub body: Bytes,
-    /// Strong entity tag (RFC 9110, section 8.8.3), with its quotes.
+    /// Strong entity tag with quotes (RFC 9110, section 8.8.3).
     pub etag: Arc<str>,
 }
 
@@ -98,16 +97,16 @@ struct Key {
     bound: Bound,
 }
 
-/// Tools that are published beside what a place shows, in this order: those that are always on, and what is loaded.
+/// Tools published besides those that a place shows, in this order: those that are always on, and loaded ones.
 pub type Bound = Arc<[OperationId]>;
 
-/// What is the same in all documents.
+/// Options for all documents.
 #[derive(Clone, Debug, Default)]
 pub struct PublishOptions {
     /// Whether calls need a key.
     pub secured: bool,
     pub layout: Layout,
-    /// Title, version and description of the document of everything, where others than ours are wanted.
+    /// Custom title, version and description for the root document.
     pub title: Option<String>,
     pub version: Option<String>,
     pub description: Option<String>,
@@ -128,7 +127,7 @@ impl Publish {
         Self { current, options, documents, meter: CacheMeter::default() }
     }
 
-    /// Tells how often a document was there.
+    /// Records cache hits and misses.
     #[must_use]
     pub fn with_meter(self, meter: CacheMeter) -> Self {
         Self { meter, ..self }
@@ -139,13 +138,13 @@ impl Publish {
         &self.options.layout
     }
 
-    /// The document of a face, at a place, for a caller who sees this much; `None` if there is no such face for them.
+    /// The document of a face at a place, for this visibility; `None` if the caller sees no such face.
     #[must_use]
     pub fn document(&self, place: &Place, face: &Face, visibility: &Visibility, mode: Mode) -> Option<Document> {
         self.document_with(place, face, visibility, mode, &Bound::default())
     }
 
-    /// The same, with further tools.
+    /// The same, with bound tools.
     #[must_use]
     pub fn document_with(&self, place: &Place, face: &Face, visibility: &Visibility, mode: Mode, bound: &Bound) -> Option<Document> {
         let catalog = self.current.snapshot();
@@ -174,7 +173,7 @@ impl Publish {
         Some(self.documents.get_with(key, || self.compose(&catalog, place, face, visibility, mode, bound)))
     }
 
-    /// The meta-tools as this caller gets them in a document of this mode.
+    /// The meta-tools for this caller in a document of this mode.
     #[must_use]
     pub fn meta_tools(catalog: &Catalog, visibility: &Visibility, mode: Mode) -> Vec<MetaTool> {
         let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
@@ -192,7 +191,7 @@ impl Publish {
         tools
     }
 
-    /// What a place lists in a mode: what it shows, then what is bound beside it.
+    /// The tools that a place lists in a mode: its own, then the bound ones.
     #[must_use]
     pub fn listed<'a>(catalog: &'a Catalog, place: &Place, visibility: &Visibility, mode: Mode, bound: &Bound) -> Vec<&'a Arc<Tool>> {
         let mut tools: Vec<&Arc<Tool>> = Vec::new();

@@ -1,7 +1,7 @@
-//! The audit log: who called what or changed what, what was decided and how it ended. Never arguments or results.
+//! The audit log: who called or changed what, the decision and the outcome. Never arguments or results.
 //!
-//! Written behind the call, in batches. Where the store does not keep up, entries are lost rather than calls, and the log of
-//! the process says how many.
+//! Entries are written in batches, with write-behind. If the store is too slow, entries are lost rather than calls delayed, and
+//! the process log reports how many.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,10 +14,10 @@ use crate::service::ports::{AuditEntry, AuditQuery, AuditStore, StoreError, Stor
 use crate::service::records::write_behind::{Batches, Lost};
 use crate::service::supervision::Supervised;
 
-/// Entries that may wait.
+/// Most queued entries.
 const QUEUE: usize = 65_536;
 const BATCH: usize = 1_024;
-/// How long an entry may wait for company.
+/// How long entries are collected.
 const GATHER: Duration = Duration::from_millis(100);
 const SWEEP: Duration = Duration::from_hours(1);
 
@@ -29,7 +29,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Starts the writer. It ends after `stop`, when everything that was queued is written.
+    /// Starts the writer. After `stop`, it drains the queue and ends.
     #[must_use]
     pub fn start(store: Arc<dyn AuditStore>, retention: Duration, stop: CancellationToken) -> (Self, JoinHandle<()>) {
         let (queue, entries) = mpsc::channel(QUEUE);
@@ -44,7 +44,7 @@ impl Audit {
         }
     }
 
-    /// How many entries were lost since the start.
+    /// Number of entries lost since the start.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.total()

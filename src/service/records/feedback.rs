@@ -1,4 +1,4 @@
-//! What callers say of a tool and a selection: the signals that nobody has to guess.
+//! Feedback: callers' verdicts on a tool in a selection.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,20 +11,20 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{self, FeedbackStore, SelectionName, StoreError, Verdict};
 use crate::service::records::record::Recorder;
 
-/// Keeps what is said of selections. On the disk when it is acknowledged.
+/// Stores feedback. An acknowledged verdict is on disk.
 pub struct Feedback {
     pub current: Arc<CurrentCatalog>,
     pub store: Arc<dyn FeedbackStore>,
     pub recorder: Recorder,
 }
 
-/// Why something was not taken.
+/// Why feedback is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedbackError {
-    /// Unknown, or another caller's: the two look the same.
-    #[error("there is no such selection of yours")]
+    /// Unknown or another caller's: both look the same.
+    #[error("you have no such selection")]
     NoSelection,
-    /// Unknown, or denied.
+    /// Unknown or denied.
     #[error("there is no such tool")]
     NoTool { did_you_mean: Option<String> },
     #[error(transparent)]
@@ -32,8 +32,8 @@ pub enum FeedbackError {
 }
 
 impl Feedback {
-    /// Keeps a verdict on a tool, by its published name, and returns the id of the selection. What was said before of the two
-    /// counts no more.
+    /// Stores a verdict on a tool, by its published name, and returns the id of the selection. Replaces an earlier verdict on the
+    /// two.
     ///
     /// # Errors
     /// [`FeedbackError`]
@@ -67,7 +67,7 @@ impl Feedback {
         })
     }
 
-    /// The newest ones are in memory only: they are written behind the answer.
+    /// The newest selections are in memory only, because of the write-behind.
     async fn selection(&self, named: SelectionName, principal: &Arc<Principal>) -> Result<Option<String>, StoreError> {
         let (selection, chat) = match &named {
             SelectionName::Id(id) => (Some(id.clone()), None),

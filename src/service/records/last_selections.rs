@@ -1,7 +1,7 @@
-//! The selections of the last hours, in memory: what a call or a search that follows one is tied to.
+//! Recent selections, in memory, to link later calls and searches to them.
 //!
-//! A caller meets its own selections alone. A key that is trusted to call for users selects for them where it can't name
-//! them (users that come signed are known at the call only): its selection of a chat counts for whoever calls in that chat.
+//! A caller finds only its own selections. A key that may assert users also selects for users that it can't name yet, because
+//! signed users are known only at the call. So its selection for a chat applies to every caller in that chat.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::OfferedTools;
 
-/// Selections held, each by its id and by its chat.
+/// Most selections, each by id and by chat.
 const HELD: u64 = 10_000;
 const IDLE: Duration = Duration::from_hours(2);
-/// Lists of everything that are held: one for each catalog and what a caller sees of it.
+/// Most lists of all tools: one per catalog and visibility.
 const VIEWS: u64 = 64;
 
-/// What a caller was answered.
+/// A caller's selection.
 #[derive(Debug)]
 pub(super) struct LastSelection {
     pub(super) id: Arc<str>,
-    /// Tools of ours that stayed on offer.
+    /// Our tools that stayed.
     tools: OfferedTools,
 }
 
@@ -31,14 +31,14 @@ pub(super) struct LastSelection {
 enum Key {
     Selection(PrincipalId, Arc<str>),
     Chat(PrincipalId, Arc<str>),
-    /// Of a trusted key.
+    /// Of a key that may assert users.
     TrustedChat(Arc<str>),
 }
 
 #[derive(Clone)]
 pub(super) struct LastSelections {
     selections: Cache<Key, Arc<LastSelection>>,
-    /// The lists of those that kept everything.
+    /// Shared lists of selections that kept everything.
     views: Cache<Fingerprint, OfferedTools>,
 }
 
@@ -52,7 +52,7 @@ impl Default for LastSelections {
 }
 
 impl LastSelections {
-    /// These tools, without a list of their own where there is an equal one.
+    /// These tools. An equal list is shared.
     pub(super) fn shared(&self, tools: OfferedTools) -> OfferedTools {
         match tools.view() {
             Some(view) => self.views.get_with(view, || tools),
@@ -98,7 +98,7 @@ mod tests {
     use crate::domain::catalog::tool::ToolId;
     use crate::service::ports::OfferedTools;
 
-    /// Two hours of a comparison over 2,000 tools were a gigabyte.
+    /// Before, two hours of a comparison over 2,000 tools took a gigabyte.
     #[test]
     fn selections_that_kept_everything_share_one_list() {
         let selections = LastSelections::default();

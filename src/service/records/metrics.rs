@@ -1,7 +1,7 @@
-//! What is counted while the service works: for Prometheus, and by nobody's name.
+//! Counters and histograms for Prometheus. They name no users.
 //!
-//! A message touches counters, which are atomic numbers, and a few histograms, each behind a lock that is held for an addition.
-//! Labels are ours or names of configured servers and their tools; a caller can't make one.
+//! A message updates atomic counters and a few histograms, each behind a briefly held lock. Labels are constants or the names of
+//! configured servers and their tools, so a caller can't create one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,56 +15,55 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{CallOutcome, Limit, Verdict};
 
-/// Seconds. A selection with the built-in embedder takes one to three milliseconds, one with an endpoint some hundred.
+/// Seconds. A selection takes one to three milliseconds with the built-in embedder, and some hundred with an endpoint.
 const SELECTION_BUCKETS: [f64; 14] = [0.000_25, 0.000_5, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 /// Seconds. A tool may take as long as its server's timeout.
 const CALL_BUCKETS: [f64; 14] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 60.0];
-/// How a wrong key is answered, and how one too many is.
+/// Responses to a wrong key: below and above the limit.
 const WRONG_KEY_ANSWERS: [&str; 2] = ["refused", "limited"];
-/// Tools of which calls are counted one by one. Beyond them only their servers are.
+/// Most series of single tools, one per tool and outcome. Further calls are counted per server only.
 const MOST_TOOLS: usize = 10_000;
 
-/// How a selection ended.
+/// The outcome of a selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectionKind {
-    /// Tools were chosen.
     Chosen,
-    /// The message needs none.
+    /// The message needs no tool.
     NoneNeeded,
-    /// Nothing of ours was on offer, or the message was empty.
+    /// None of our tools was offered, or the message was empty.
     NothingOnOffer,
-    /// All stay, for a comparison.
+    /// All tools stay: the static arm of a comparison.
     Static,
-    /// A part that should have helped did not; the selection is what the others make of it.
+    /// A part failed; the selection relies on the others.
     Degraded,
 }
 
-/// A part of a selection or a search that takes time.
+/// A timed stage of a selection or a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Embed,
     Index,
-    /// A language model's judgement.
+    /// Judgement of a language model.
     Rerank,
 }
 
-/// What a model asked for tools with.
+/// The way in which a model searched for tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchKind {
     FindTools,
     SmartSelect,
 }
 
-/// How asking a language model ended.
+/// The outcome of a request to a language model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JudgeOutcome {
     Answered,
     Failed,
-    /// It was not asked: it failed several times before.
+    /// Skipped: the circuit breaker is open.
     LeftOut,
 }
 
-/// A cache of whose use is told.
+/// A cache with metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheKind {
     /// Vectors of messages.
@@ -73,7 +72,7 @@ pub enum CacheKind {
     Documents,
 }
 
-/// How often a cache had what was wanted.
+/// Counts hits and misses of a cache.
 #[derive(Clone, Debug, Default)]
 pub struct CacheMeter {
     hits: Counter,
@@ -90,12 +89,12 @@ impl CacheMeter {
     }
 }
 
-/// One selection, as it is counted.
+/// The metrics of one selection.
 #[derive(Clone, Copy, Debug)]
 pub struct SelectionFigures {
     pub kind: SelectionKind,
     pub took: Duration,
-    /// Tools of ours that were on offer, and those that stayed.
+    /// Our tools before and after the selection.
     pub tools_before: usize,
     pub tools_after: usize,
     pub tokens_before: u64,
@@ -133,7 +132,7 @@ struct ToolLabels {
     outcome: &'static str,
 }
 
-/// One label of ours with a handful of values.
+/// A label with constant values.
 macro_rules! labels {
     ($($name:ident $label:ident),* $(,)?) => {
         $(#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -144,7 +143,7 @@ labels!(AnswerLabels answer, KindLabels kind, StageLabels stage, OutcomeLabels o
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// All counters. Without a registry they count for nobody.
+/// All metrics. Without a registry they are not exposed.
 #[derive(Debug)]
 pub struct Meters {
     http_requests: Family<HttpLabels, Counter>,
@@ -153,7 +152,7 @@ pub struct Meters {
     calls: Family<CallLabels, Counter>,
     call_seconds: Histograms<ServerLabels>,
     recovered_calls: Counter,
-    /// `None`: not wanted.
+    /// `None`: switched off.
     tool_calls: Option<Family<ToolLabels, Counter>>,
     tool_series: AtomicUsize,
     selections: Family<KindLabels, Counter>,
@@ -178,7 +177,7 @@ impl Default for Meters {
 }
 
 impl Meters {
-    /// `per_tool`: whether there is a series for every tool.
+    /// `per_tool`: whether each tool gets a series.
     #[must_use]
     pub fn new(per_tool: bool) -> Self {
         let meters = Self {
@@ -208,7 +207,7 @@ impl Meters {
         meters
     }
 
-    /// Series whose labels are known are there from the start: without a first 0 the first increase is never seen.
+    /// Creates all series with known labels, because the first increase of a series that begins at 1 is never seen.
     fn begin_at_zero(&self) {
         for answer in WRONG_KEY_ANSWERS {
             drop(self.wrong_keys.get_or_create(&AnswerLabels { answer }));
@@ -233,46 +232,42 @@ impl Meters {
         }
     }
 
-    /// Puts all of them where they are read. The names get the registry's prefix, and counters `_total`.
+    /// Registers all metrics. Names get the registry's prefix, and counters `_total`.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("http_requests", "Requests by route, method and class of the status", self.http_requests.clone());
+        registry.register("http_requests", "HTTP requests by route, method and status class", self.http_requests.clone());
         registry.register(
             "http_connections_ended",
-            "Connections of HTTP clients that were ended because there were too many",
+            "HTTP connections closed because there were too many",
             self.http_connections_ended.clone(),
         );
-        registry.register("wrong_keys", "Wrong keys of HTTP clients by how they were answered", self.wrong_keys.clone());
-        registry.register("calls", "Calls of tools by server and how they ended", self.calls.clone());
-        registry.register_with_unit("call_duration", "How long calls of tools took", Unit::Seconds, self.call_seconds.clone());
-        registry.register(
-            "recovered_calls",
-            "Calls of tools that the last selection of their chat had not offered",
-            self.recovered_calls.clone(),
-        );
+        registry.register("wrong_keys", "Wrong keys of HTTP clients by response", self.wrong_keys.clone());
+        registry.register("calls", "Tool calls by server and outcome", self.calls.clone());
+        registry.register_with_unit("call_duration", "Duration of tool calls", Unit::Seconds, self.call_seconds.clone());
+        registry.register("recovered_calls", "Calls of tools that the chat's last selection had not offered", self.recovered_calls.clone());
         if let Some(tool_calls) = &self.tool_calls {
-            registry.register("tool_calls", "Calls by tool and how they ended", tool_calls.clone());
+            registry.register("tool_calls", "Calls by tool and outcome", tool_calls.clone());
         }
-        registry.register("selections", "Selections by how they ended", self.selections.clone());
-        registry.register_with_unit("selection_duration", "How long selections took", Unit::Seconds, self.selection_seconds.clone());
+        registry.register("selections", "Selections by outcome", self.selections.clone());
+        registry.register_with_unit("selection_duration", "Duration of selections", Unit::Seconds, self.selection_seconds.clone());
         registry.register_with_unit(
             "stage_duration",
-            "How long the parts of selections and searches took",
+            "Duration of the stages of selections and searches",
             Unit::Seconds,
             self.stage_seconds.clone(),
         );
-        registry.register("selection_tools_before", "Tools that were on offer before selections", self.tools_before.clone());
-        registry.register("selection_tools_after", "Tools that stayed on offer after selections", self.tools_after.clone());
-        registry.register("selection_tokens_before", "Tokens of the definitions before selections", self.tokens_before.clone());
-        registry.register("selection_tokens_after", "Tokens of the definitions after selections", self.tokens_after.clone());
-        registry.register("selection_tokens_saved", "Tokens of the definitions that selections left out", self.tokens_saved.clone());
-        registry.register("searches", "Searches for tools that models asked for", self.searches.clone());
-        registry.register("cache_requests", "What was wanted of caches, and whether they had it", self.cache_requests.clone());
-        registry.register("judge_requests", "Questions to language models by how they ended", self.judge_requests.clone());
-        registry.register("rate_limited", "Requests that a limit refused", self.limited.clone());
-        registry.register("feedback", "What callers said of tools and selections", self.feedback.clone());
+        registry.register("selection_tools_before", "Tools offered before selections", self.tools_before.clone());
+        registry.register("selection_tools_after", "Tools offered after selections", self.tools_after.clone());
+        registry.register("selection_tokens_before", "Tokens of definitions before selections", self.tokens_before.clone());
+        registry.register("selection_tokens_after", "Tokens of definitions after selections", self.tokens_after.clone());
+        registry.register("selection_tokens_saved", "Tokens of definitions left out by selections", self.tokens_saved.clone());
+        registry.register("searches", "Searches for tools by models", self.searches.clone());
+        registry.register("cache_requests", "Cache lookups by result", self.cache_requests.clone());
+        registry.register("judge_requests", "Requests to language models by outcome", self.judge_requests.clone());
+        registry.register("rate_limited", "Requests rejected by a limit", self.limited.clone());
+        registry.register("feedback", "Feedback of callers on selected tools", self.feedback.clone());
     }
 
-    /// `route` is the template of the route, never the path of a request.
+    /// `route`: the template of the route, never the path of a request.
     pub fn request(&self, route: String, method: &str, status: u16) {
         self.http_requests.get_or_create(&HttpLabels { route, method: method_name(method), status: status_class(status) }).inc();
     }
@@ -281,7 +276,7 @@ impl Meters {
         self.http_connections_ended.inc_by(count as u64);
     }
 
-    /// `is_limited`: whether its address had sent too many before.
+    /// `is_limited`: whether the address is over the limit.
     pub fn wrong_key(&self, is_limited: bool) {
         self.wrong_keys.get_or_create(&AnswerLabels { answer: WRONG_KEY_ANSWERS[usize::from(is_limited)] }).inc();
     }
@@ -296,7 +291,7 @@ impl Meters {
         self.call_of_tool(tool, outcome);
     }
 
-    /// A call that a limit refused: it took no time.
+    /// A call that a limit rejected. Without a duration.
     pub fn call_refused(&self, tool: &ToolId) {
         let outcome = CallOutcome::Limited.name();
         self.calls.get_or_create(&CallLabels { server: tool.server.clone(), outcome }).inc();
@@ -403,7 +398,7 @@ impl EncodeLabelValue for ServerName {
     }
 }
 
-/// A caller may send any word as its method.
+/// Maps other words to a constant, because a caller may send any method.
 fn method_name(method: &str) -> &'static str {
     const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     KNOWN.into_iter().find(|known| *known == method).unwrap_or("other")

@@ -1,7 +1,7 @@
-//! The metrics as text: what was counted, and the state of the parts at the moment somebody asks.
+//! The metrics as text: counters, and the parts' state at the time of the request.
 //!
-//! In the form of `OpenMetrics` 1.0 for those who ask for it, as Prometheus does, otherwise in the older text form of Prometheus
-//! (0.0.4), which everything else reads.
+//! `OpenMetrics` 1.0 for clients that accept it, such as Prometheus, otherwise the older Prometheus text format (0.0.4), which
+//! all others read.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use crate::service::records::audit::Audit;
 use crate::service::records::metrics::Meters;
 use crate::service::records::record::Recorder;
 
-/// In front of every name but those of the process, which are the same everywhere.
+/// Prefix of every metric except those of the process, which have standard names.
 const PREFIX: &str = "toolsieve";
-/// How a label begins that holds the name of a server.
+/// Beginning of a label with a server's name.
 const SERVER_LABEL: &str = "server=\"";
 
-/// How the text is written.
+/// The text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     OpenMetrics,
     Plain,
 }
 
-/// What the system tells of the process; `None` where it tells nothing.
+/// Reads the process's resource usage; `None` if the system does not report it.
 pub type ReadProcess = Arc<dyn Fn() -> Option<ProcessState> + Send + Sync>;
 
-/// What became of the log, and of bugs that it speaks of.
+/// The state of the log, and the bugs that it reported.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogState {
     pub lines_dropped: u64,
@@ -45,7 +45,7 @@ pub struct LogState {
 
 pub type ReadLog = Arc<dyn Fn() -> LogState + Send + Sync>;
 
-/// The parts of which the state is told.
+/// The parts whose state is reported.
 pub struct Parts {
     pub current: Arc<CurrentCatalog>,
     pub servers: Arc<dyn ToolServers>,
@@ -73,10 +73,10 @@ impl Exposition {
         Self { registry }
     }
 
-    /// The metrics, of servers only those that the caller may know of.
+    /// The metrics. Series of servers appear only if the caller may know them.
     ///
     /// # Errors
-    /// None: a text takes whatever is written.
+    /// Never fails: writing to a string always succeeds.
     pub fn text(&self, form: Form, shows: impl Fn(&ServerName) -> bool) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
@@ -84,7 +84,7 @@ impl Exposition {
     }
 }
 
-/// An `OpenMetrics` text in the wanted form, without series of servers that are not shown.
+/// Converts an `OpenMetrics` text to the requested format, without series of hidden servers.
 fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;
@@ -97,7 +97,7 @@ fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> Strin
         match (form, line.strip_prefix("# ")) {
             (_, None) if !is_shown(line) => {}
             (Form::OpenMetrics, _) | (Form::Plain, None) => push(line),
-            // The type, which comes behind it, says how the family is called in the older form.
+            // The type, which follows, determines the name of the family in the older format.
             (Form::Plain, Some(comment)) if comment.starts_with("HELP ") => help = comment.splitn(3, ' ').nth(2),
             (Form::Plain, Some(comment)) => {
                 let mut words = comment.split(' ');
@@ -117,7 +117,7 @@ fn written(text: &str, form: Form, shows: impl Fn(&ServerName) -> bool) -> Strin
     out
 }
 
-/// The name of the server that a line is about.
+/// The server that a line is about.
 fn server_of(line: &str) -> Option<ServerName> {
     let at = line.find(SERVER_LABEL)? + SERVER_LABEL.len();
     let mut name = String::new();
@@ -134,7 +134,7 @@ fn server_of(line: &str) -> Option<ServerName> {
     }
 }
 
-/// The state of our parts.
+/// Reports the parts' state.
 struct States(Parts);
 
 impl fmt::Debug for States {
@@ -147,12 +147,12 @@ impl Collector for States {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Parts { current, servers, index, embedder, recorder, audit, log, .. } = &self.0;
         let catalog = current.snapshot();
-        gauge(&mut encoder, "catalog_tools", "Tools that are known", catalog.tools().len() as u64)?;
-        gauge(&mut encoder, "catalog_servers", "Servers whose tools are known", catalog.servers().len() as u64)?;
+        gauge(&mut encoder, "catalog_tools", "Tools in the catalog", catalog.tools().len() as u64)?;
+        gauge(&mut encoder, "catalog_servers", "Servers in the catalog", catalog.servers().len() as u64)?;
 
         let states = servers.states();
         let kind = ConstGauge::new(0_u64).metric_type();
-        let mut metric = encoder.encode_descriptor("connections", "Configured servers by the state of the connection.", None, kind)?;
+        let mut metric = encoder.encode_descriptor("connections", "Configured servers by connection state.", None, kind)?;
         for (phase, name) in
             [(ServerPhase::Starting, "starting"), (ServerPhase::Connected, "connected"), (ServerPhase::Retrying, "retrying")]
         {
@@ -164,28 +164,28 @@ impl Collector for States {
             let is_up = u64::from(state.phase == ServerPhase::Connected);
             metric.encode_family(&[("server", state.server.as_str())])?.encode_gauge(&is_up)?;
         }
-        let mut metric = encoder.encode_descriptor("server_tools", "Tools of the server's last list.", None, kind)?;
+        let mut metric = encoder.encode_descriptor("server_tools", "Tools in the server's last listing.", None, kind)?;
         for state in &states {
             metric.encode_family(&[("server", state.server.as_str())])?.encode_gauge(&(state.tools as u64))?;
         }
 
         let index = index.state();
         gauge(&mut encoder, "index_documents", "Tools in the index", index.documents as u64)?;
-        gauge(&mut encoder, "index_embedded_documents", "Tools that are searched by a vector", index.embedded as u64)?;
+        gauge(&mut encoder, "index_embedded_documents", "Tools in the index that have vectors", index.embedded as u64)?;
         if let Some(qdrant) = index.qdrant {
             gauge(&mut encoder, "qdrant_nodes", "Configured nodes of the Qdrant cluster", qdrant.nodes as u64)?;
-            gauge(&mut encoder, "qdrant_nodes_answering", "Nodes of the Qdrant cluster that answer", qdrant.answering as u64)?;
+            gauge(&mut encoder, "qdrant_nodes_answering", "Nodes of the Qdrant cluster that respond", qdrant.answering as u64)?;
         }
         gauge(&mut encoder, "embedder_up", "Whether messages can be embedded", u64::from(embedder.fault().is_none()))?;
-        counter(&mut encoder, "events_lost", "Selection events that were not written down", recorder.lost())?;
-        counter(&mut encoder, "audit_entries_lost", "Entries that the audit log lacks", audit.lost())?;
+        counter(&mut encoder, "events_lost", "Selection events lost before they were stored", recorder.lost())?;
+        counter(&mut encoder, "audit_entries_lost", "Audit log entries lost before they were stored", audit.lost())?;
         let LogState { lines_dropped, panics } = log();
-        counter(&mut encoder, "log_lines_dropped", "Lines of the log that nobody read or that could not be written", lines_dropped)?;
-        counter(&mut encoder, "panics", "Parts of the service that panicked: bugs", panics)
+        counter(&mut encoder, "log_lines_dropped", "Log lines dropped because of a slow consumer or a write error", lines_dropped)?;
+        counter(&mut encoder, "panics", "Panics of parts of the service: bugs", panics)
     }
 }
 
-/// The process, by the names that all clients of Prometheus use.
+/// Reports the process under the names common to all Prometheus clients.
 struct Process(ReadProcess);
 
 impl fmt::Debug for Process {
@@ -199,7 +199,7 @@ impl Collector for Process {
         let Some(state) = (self.0)() else { return Ok(()) };
         let (seconds, bytes) = (Unit::Seconds, Unit::Bytes);
         let cpu = ConstCounter::new(state.cpu_seconds);
-        cpu.encode(encoder.encode_descriptor("process_cpu", "Time on processors.", Some(&seconds), cpu.metric_type())?)?;
+        cpu.encode(encoder.encode_descriptor("process_cpu", "CPU time.", Some(&seconds), cpu.metric_type())?)?;
         let sizes = [
             ("process_resident_memory", "Resident memory.", state.resident_bytes),
             ("process_virtual_memory", "Virtual memory.", state.virtual_bytes),
@@ -211,20 +211,15 @@ impl Collector for Process {
         gauge(&mut encoder, "process_threads", "Threads", state.threads)?;
         gauge(&mut encoder, "process_open_fds", "Open file descriptors", state.open_files)?;
         if let Some(most) = state.most_files {
-            gauge(&mut encoder, "process_max_fds", "How many file descriptors may be open", most)?;
+            gauge(&mut encoder, "process_max_fds", "Maximum number of open file descriptors", most)?;
         }
         let started = ConstGauge::new(state.started_seconds);
-        started.encode(encoder.encode_descriptor(
-            "process_start_time",
-            "When it was started, since 1970.",
-            Some(&seconds),
-            started.metric_type(),
-        )?)
+        started.encode(encoder.encode_descriptor("process_start_time", "Start time, since 1970.", Some(&seconds), started.metric_type())?)
     }
 }
 
 fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    // The format has whole numbers of 63 bits.
+    // Integers of the format have 63 bits.
     let value = ConstGauge::new(value.min(i64::MAX.unsigned_abs()));
     value.encode(encoder.encode_descriptor(name, &format!("{help}."), None, value.metric_type())?)
 }

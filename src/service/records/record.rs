@@ -1,4 +1,4 @@
-//! Writes down what happened to selections, behind the request that caused it, and ties together what belongs together.
+//! Records events with write-behind, and links each to the selection before it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,18 +15,18 @@ use crate::service::records::metrics::{Meters, SearchKind};
 use crate::service::records::write_behind::{Batches, Lost};
 use crate::service::supervision::Supervised;
 
-/// Events that may wait. More than that means that the store does not keep up; then the newest are dropped and counted.
+/// Most queued events. With a slow store, further ones are dropped and counted.
 const QUEUE: usize = 16_384;
-/// Events written in one transaction.
+/// Events per transaction.
 const BATCH: usize = 4_096;
-/// How long an event may wait for company: one transaction for many costs a call next to nothing.
+/// How long events are collected: one transaction for many costs a call next to nothing.
 const GATHER: Duration = Duration::from_millis(500);
-/// Events for which room is kept between two batches.
+/// Capacity kept between two batches.
 const GATHERED: usize = 64;
-/// What is kept of a message's text, where it is kept.
+/// Most recorded characters of a message, if texts are recorded.
 const MAX_TEXT_CHARACTERS: usize = 4_000;
 
-/// Takes events without waiting.
+/// Queues events without waiting.
 #[derive(Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<SelectionEvent>,
@@ -37,7 +37,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Starts the writer. It ends after `stop`, when everything that was queued is written.
+    /// Starts the writer. After `stop`, it drains the queue and ends.
     #[must_use]
     pub fn start(store: Arc<dyn EventStore>, retention: Retention, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (queue, events) = mpsc::channel(QUEUE);
@@ -47,13 +47,13 @@ impl Recorder {
         (Self { queue, lost, last: LastSelections::default(), meters: Arc::default(), keeps_text: false }, task)
     }
 
-    /// Counts what happens there too.
+    /// Also counts the events in these metrics.
     #[must_use]
     pub fn with_meters(self, meters: Arc<Meters>) -> Self {
         Self { meters, ..self }
     }
 
-    /// Keeps the texts of messages.
+    /// Whether texts of messages are recorded.
     #[must_use]
     pub fn with_texts(self, keeps_text: bool) -> Self {
         Self { keeps_text, ..self }
@@ -64,7 +64,7 @@ impl Recorder {
         &self.meters
     }
 
-    /// How many events were lost since the start: the store did not keep up, or failed.
+    /// Number of events lost since the start, because the store was slow or failed.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.total()
@@ -76,7 +76,7 @@ impl Recorder {
         }
     }
 
-    /// The same, for a selection: what follows it is tied to it.
+    /// The same for a selection, which later events then refer to.
     pub(in crate::service) fn record_selection(&self, mut event: SelectionEvent, principal: &Principal) {
         if let (Some(id), SelectionEventKind::Offered { tools, .. }) = (&event.selection, &mut event.kind) {
             *tools = self.last.shared(std::mem::take(tools));
@@ -85,12 +85,12 @@ impl Recorder {
         self.record(event);
     }
 
-    /// The selection that a caller follows: the one that it names, otherwise the last one of its chat.
+    /// The selection before an event: the one that the caller names, otherwise the last one of its chat.
     pub(super) fn followed(&self, caller: &Caller) -> Option<Arc<LastSelection>> {
         self.last.of(&caller.principal, caller.selection.as_deref(), caller.chat.as_deref())
     }
 
-    /// Writes a search down, of these tools, best first.
+    /// Records a search with its results, best first.
     pub(in crate::service) fn searched(&self, kind: SearchKind, caller: &Caller, message: EventMessage, tools: Vec<ToolId>) {
         self.meters.search(kind);
         let followed = self.followed(caller);
@@ -105,7 +105,7 @@ impl Recorder {
         });
     }
 
-    /// Writes a call down that has ended.
+    /// Records a call that has ended.
     pub(in crate::service) fn record_call(&self, caller: &Caller, tool: ToolId, outcome: CallOutcome, took: Duration) {
         let followed = self.followed(caller);
         let recovered = followed.as_ref().is_some_and(|selection| !selection.offered(&tool));
@@ -120,7 +120,7 @@ impl Recorder {
         });
     }
 
-    /// Writes down what a conversation loaded, took back or listed. What belongs to none is not counted.
+    /// Records what a conversation loaded, unloaded or listed. Without a conversation, nothing is recorded.
     pub(in crate::service) fn of_conversation(&self, caller: &Caller, kind: SelectionEventKind) {
         let Some(conversation) = caller.conversation() else { return };
         self.record(SelectionEvent {
@@ -133,19 +133,19 @@ impl Recorder {
         });
     }
 
-    /// A message as it may be kept.
+    /// The message as recorded.
     pub(in crate::service) fn message(&self, text: &str) -> EventMessage {
         let end = text.char_indices().nth(MAX_TEXT_CHARACTERS).map_or(text.len(), |(at, _)| at);
         EventMessage { text: self.keeps_text.then(|| text[..end].to_owned()) }
     }
 }
 
-/// How long things are kept.
+/// How long records are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     pub chats: Duration,
     pub events: Duration,
-    /// Of the sums over events.
+    /// Sums over events.
     pub usage: Duration,
 }
 
@@ -187,7 +187,7 @@ impl Writer {
         batch.shrink_to(GATHERED);
         let lost = self.lost.untold();
         if lost > 0 {
-            tracing::warn!(lost, "selection events were lost: the store fails or does not keep up");
+            tracing::warn!(lost, "selection events were lost: the store fails or is too slow");
         }
     }
 

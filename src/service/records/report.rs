@@ -1,4 +1,4 @@
-//! What sessions cost and brought, side by side for the two arms of a comparison.
+//! Costs and results of sessions, for both arms of a comparison.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ pub struct Report {
     pub store: Arc<dyn UsageStore>,
 }
 
-/// The sessions of a time.
+/// The sessions of a period.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// Sessions outside of any comparison first, then the static ones, then the dynamic ones; only those that there are.
+    /// Without a comparison first, then static, then dynamic; empty arms are left out.
     pub arms: Vec<ArmFigures>,
-    /// The last used first.
+    /// Last used first.
     pub latest: Vec<SessionFigures>,
 }
 
@@ -28,13 +28,13 @@ impl Report {
     }
 }
 
-/// What the figures are called. A session outside of a comparison is in neither arm, so `all` would promise too much.
+/// The name of an arm in the report. Sessions without a comparison are in neither arm, so `all` would be wrong.
 #[must_use]
 pub fn arm_name(arm: Option<Arm>) -> &'static str {
     arm.map_or("uncompared", Arm::name)
 }
 
-/// The mean over the sessions of an arm; `None` without a session.
+/// The mean over the sessions of an arm; `None` without sessions.
 #[must_use]
 pub fn mean(sum: u64, count: u64) -> Option<f64> {
     (count > 0).then(|| sum as f64 / count as f64)

@@ -1,4 +1,4 @@
-//! What is used, how often and how well: sums over tools, servers and days.
+//! Usage: sums over tools, servers and days.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ pub struct Usage {
     pub store: Arc<dyn UsageStore>,
 }
 
-/// What was used in a time.
+/// The usage in a period.
 #[derive(Clone, Debug)]
 pub struct UsageReport {
     pub totals: Totals,
-    /// The most important first, as it was asked.
+    /// In the requested order.
     pub tools: Vec<ToolUsage>,
-    /// How many there are, those that are not shown too.
+    /// Total number of tools, including those not shown.
     pub tool_count: usize,
-    /// As the tools are.
+    /// In the same order.
     pub servers: Vec<ServerUsage>,
-    /// The first one first.
+    /// Oldest first.
     pub days: Vec<DayUsage>,
 }
 
@@ -32,7 +32,7 @@ pub struct Totals {
     pub tools: ToolCounts,
 }
 
-/// The tools of one server together.
+/// The sums over one server's tools.
 #[derive(Clone, Debug)]
 pub struct ServerUsage {
     pub server: ServerName,
@@ -41,7 +41,7 @@ pub struct ServerUsage {
     pub called_at: Option<SystemTime>,
 }
 
-/// What goes first.
+/// The order of tools and servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UsageOrder {
     #[default]
@@ -62,7 +62,7 @@ impl UsageOrder {
         }
     }
 
-    /// The larger, the earlier.
+    /// Larger keys come first.
     fn of(self, counts: &ToolCounts) -> (u64, u64, u64) {
         match self {
             Self::Called => (counts.called, counts.offered, counts.recovered),
@@ -73,7 +73,7 @@ impl UsageOrder {
 }
 
 impl Usage {
-    /// The sums over a time, with the `limit` first tools.
+    /// The sums over a period, with the first `limit` tools.
     ///
     /// # Errors
     /// [`StoreError`]
@@ -94,13 +94,13 @@ impl Usage {
     }
 }
 
-/// The share of calls that a tool answered without an error; `None` where there was none.
+/// The share of calls without an error; `None` without calls.
 #[must_use]
 pub fn success_rate(counts: &ToolCounts) -> Option<f64> {
     (counts.called > 0).then(|| counts.succeeded as f64 / counts.called as f64)
 }
 
-/// The time that half of the calls did not exceed, and the one that 95 of 100 did not; to a tenth.
+/// The 50th and 95th percentiles, to a tenth.
 #[must_use]
 pub fn quantiles(latencies: &Latencies) -> Option<(Duration, Duration)> {
     latencies.quantile(0.5).zip(latencies.quantile(0.95))

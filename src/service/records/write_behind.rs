@@ -1,4 +1,4 @@
-//! What the use cases have in common that write behind the requests that caused it.
+//! Shared parts of write-behind.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// What waits to be written, in batches: one transaction for many costs a request next to nothing.
+/// Queued items, taken in batches: one transaction for many costs a request next to nothing.
 pub(super) struct Batches<T> {
     pub(super) queue: mpsc::Receiver<T>,
-    /// The most of one batch.
+    /// Largest batch.
     pub(super) most: usize,
-    /// How long one may wait for company.
+    /// How long a batch collects items.
     pub(super) gather: Duration,
     pub(super) stop: CancellationToken,
 }
 
 impl<T> Batches<T> {
-    /// Fills `batch`; `false`: nothing is left, and nothing comes any more. Whoever drops the future and asks again loses
-    /// nothing: what was taken is in `batch`.
+    /// Fills `batch`; `false`: the queue is empty and closed. Cancellation-safe with the same `batch`: it holds everything taken
+    /// so far.
     pub(super) async fn next(&mut self, batch: &mut Vec<T>) -> bool {
         if batch.is_empty() {
             tokio::select! {
@@ -46,7 +46,7 @@ impl<T> Batches<T> {
     }
 }
 
-/// The next of what waits; `None` after `stop`, or when nobody is left who could send.
+/// The next queued item; `None` after `stop`, or without senders.
 pub(in crate::service) async fn next<T>(queue: &mut mpsc::Receiver<T>, stop: &CancellationToken) -> Option<T> {
     tokio::select! {
         biased;
@@ -55,11 +55,11 @@ pub(in crate::service) async fn next<T>(queue: &mut mpsc::Receiver<T>, stop: &Ca
     }
 }
 
-/// How many were not written.
+/// Counts items that were not written.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     total: AtomicU64,
-    /// Those of which the log has spoken.
+    /// Those already reported in the log.
     told: AtomicU64,
 }
 
@@ -73,7 +73,7 @@ impl Lost {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Since this was asked last.
+    /// Since the last call of this method.
     pub(super) fn untold(&self) -> u64 {
         let total = self.total();
         total.saturating_sub(self.told.swap(total, Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! Leaves out for a while what keeps failing.
+//! Circuit breaker: skips a language model that keeps failing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Failures in a row after which nothing is let through.
+/// Consecutive failures that open the breaker.
 pub(super) const FAILURES: u32 = 3;
-/// How long nothing is let through; then one call tries.
+/// How long the breaker stays open. Then one trial call is let through.
 pub(super) const PAUSE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -22,11 +22,11 @@ enum State {
     Open {
         until: Instant,
     },
-    /// One call is trying.
+    /// A trial call is in progress.
     Trying,
 }
 
-/// A call that was let through. Tells how it ended; if it never did, it counts for nothing.
+/// A permitted call. Records the outcome; a permit dropped without one does not count.
 pub(super) struct Permit {
     breaker: Arc<Breaker>,
     since: Instant,
@@ -66,7 +66,7 @@ impl Permit {
             (State::Closed { failures }, false) => State::Closed { failures: failures + 1 },
             (State::Trying, true) if self.tries => State::Closed { failures: 0 },
             (State::Trying, false) if self.tries => opened,
-            // An older call that ends only now.
+            // An older call that finished late.
             (state, _) => state,
         };
     }

@@ -1,5 +1,5 @@
-//! The chats' sets: written behind to the store, and read from there for every message, because another process may serve the
-//! chat too. What two of them did at the same time is put together; memory holds what is not written yet.
+//! The chats' sets, with write-behind to the store. Each message reads the store, because other replicas may serve the same chat.
+//! Concurrent changes are merged; memory holds only what is not written yet.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,46 +16,45 @@ use crate::domain::selection::chat::{ChatKey, ChatSet, Wanted};
 use crate::service::ports::{ChatStore, StoredChat};
 use crate::service::supervision::Supervised;
 
-/// Chats held in memory.
+/// Most chats in memory.
 const HELD: u64 = 10_000;
 const IDLE: Duration = Duration::from_hours(2);
 const QUEUE: usize = 4_096;
-/// How long a change may wait for more of them before it is written.
+/// How long changes are collected before a write.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// How often a set is put together with what others wrote before it has to wait.
+/// Attempts to merge a set with concurrent writes before it is queued for a retry.
 const ATTEMPTS: usize = 5;
-/// When sets that the store did not take are tried again: twice as long after each failure.
+/// First pause before sets that the store rejected are retried. It doubles after each failure.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
-/// Failures after which the others wait without being tried.
+/// Failures after which the remaining sets wait untried.
 const FAILURES: usize = 3;
-/// Sets that may wait.
+/// Most sets that wait for a retry.
 const WAITING: usize = 10_000;
 
 type Entry = Arc<Mutex<Held>>;
 
-/// A chat's set in memory.
 #[derive(Default)]
 struct Held {
     set: ChatSet,
-    /// Of the store, from which the set was made; 0: there was none.
+    /// The store's version on which the set is based; 0: none.
     version: u64,
     is_known: bool,
-    /// Whether it holds what the store does not.
+    /// Whether the set has changes that are not in the store.
     is_changed: bool,
-    /// What was taken out since it was written last: it does not come back with what another process wrote.
+    /// Tools removed since the last write. A merge with another replica's version does not bring them back.
     removed: HashSet<ToolId>,
-    /// Whether its owner is gone: it is written no more.
+    /// Whether the owner was deleted. Such a set is never written again.
     is_gone: bool,
 }
 
-/// What became of a chat's set.
+/// The outcome of an update.
 #[derive(Clone, Debug, Default)]
 pub struct Updated {
     /// The chat's tools in the order in which they were first offered.
     pub set: ChatSet,
-    /// Tools that went over the budget.
+    /// Tools removed because the set exceeded its budget.
     pub dropped: Vec<ToolId>,
     pub warning: Option<String>,
 }
@@ -68,7 +67,7 @@ pub struct Chats {
 }
 
 impl Chats {
-    /// Starts the writer. It ends after `stop`, when everything that was queued is written.
+    /// Starts the writer. After `stop`, it drains the queue and ends.
     #[must_use]
     pub fn start(store: Arc<dyn ChatStore>, stop: CancellationToken) -> (Self, tokio::task::JoinHandle<()>) {
         let (changed, queue) = mpsc::channel(QUEUE);
@@ -78,18 +77,19 @@ impl Chats {
         (Self { store, held, changed }, task)
     }
 
-    /// Adds what was offered and marks what was called. `budget`: how many tools the set keeps.
+    /// Adds offered tools and marks called ones. `budget`: the most tools that the set keeps.
     pub async fn update(&self, key: &ChatKey, offered: &[ToolId], called: &[ToolId], budget: usize) -> Updated {
         self.take(key, &Wanted { offered, all_of: offered, ..Wanted::default() }, called, budget).await
     }
 
-    /// The same, but nothing is added where the set serves already: each change of the definitions costs the provider's prompt cache.
+    /// Like [`Self::update`], but adds nothing if the set already serves the message: every change of the definitions invalidates
+    /// the provider's prompt cache.
     pub async fn take(&self, key: &ChatKey, wanted: &Wanted<'_>, called: &[ToolId], budget: usize) -> Updated {
         let offered = wanted.offered;
         let entry = self.held.entry_by_ref(key).or_default().await.into_value();
         let mut held = entry.lock().await;
         if !held.refresh(key, self.store.as_ref()).await {
-            // Nothing is kept, so that nothing stored is overwritten.
+            // Not held, so that it can't overwrite a stored set.
             let mut set = ChatSet::default();
             let dropped = set.update(offered, called, budget);
             let warning = Some("the chat's earlier tools are not known: the store does not answer".to_owned());
@@ -110,21 +110,21 @@ impl Chats {
         held.is_changed |= set != before;
         let is_changed = held.is_changed;
         drop(held);
-        // One that found no place in the queue is queued with the next message.
+        // A set that finds the queue full is queued with the next message.
         if is_changed && self.changed.try_send((key.clone(), entry)).is_err() {
-            warning = Some("the chat's set is kept in memory only: the store does not keep up".to_owned());
+            warning = Some("the chat's tools are kept in memory only: the store is too slow".to_owned());
         }
         Updated { set, dropped, warning }
     }
 
-    /// The set as it is now; `None` where the store does not answer and nothing is held.
+    /// The current set; `None` if the store does not answer and memory has no copy.
     pub async fn read(&self, key: &ChatKey) -> Option<ChatSet> {
         let entry = self.held.entry_by_ref(key).or_default().await.into_value();
         let mut held = entry.lock().await;
         held.refresh(key, self.store.as_ref()).await.then(|| held.set.clone())
     }
 
-    /// Takes these tools out at once. Returns the set without them, and whether any was in it; `None` where the set is not known.
+    /// Removes these tools at once. Returns the remaining set and whether it contained any of them; `None` if the set is unknown.
     pub async fn remove(&self, key: &ChatKey, tools: &HashSet<ToolId>) -> Option<(ChatSet, bool)> {
         let entry = self.held.entry_by_ref(key).or_default().await.into_value();
         let mut held = entry.lock().await;
@@ -140,13 +140,13 @@ impl Chats {
             held.removed.extend(tools.iter().cloned());
             drop(held);
             if self.changed.try_send((key.clone(), entry)).is_err() {
-                tracing::warn!("a chat's set is kept in memory only: the store does not keep up");
+                tracing::warn!("a chat's tools are kept in memory only: the store is too slow");
             }
         }
         Some((set, was_there))
     }
 
-    /// Takes out of memory what is gone from the store with its owner, and writes none of it again.
+    /// Drops the owner's sets, which were deleted from the store, and prevents later writes.
     pub async fn forget(&self, owner: &PrincipalId) {
         let theirs: Vec<(Arc<ChatKey>, Entry)> = self.held.iter().filter(|(key, _)| key.principal == *owner).collect();
         for (key, entry) in theirs {
@@ -157,7 +157,7 @@ impl Chats {
 }
 
 impl Held {
-    /// Takes over what the store has, unless there is more here. Returns whether the chat's set is known.
+    /// Loads the stored set unless memory holds newer changes. Returns whether the set is known.
     async fn refresh(&mut self, key: &ChatKey, store: &dyn ChatStore) -> bool {
         if self.is_changed {
             return true;
@@ -167,17 +167,17 @@ impl Held {
                 let StoredChat { set, version } = stored.unwrap_or_default();
                 *self = Self { set, version, is_known: true, is_changed: false, removed: HashSet::new(), is_gone: self.is_gone };
             }
-            Err(error) => tracing::warn!(error = %error, "a chat's set could not be read"),
+            Err(error) => tracing::warn!(error = %error, "a chat's tools could not be read"),
         }
         self.is_known
     }
 }
 
-/// Writes sets behind the messages that changed them. What the store does not take waits until it does.
+/// The write-behind task. Retries what the store rejected.
 struct Writer {
     store: Arc<dyn ChatStore>,
     waiting: HashMap<ChatKey, Entry>,
-    /// How long, and until when, what waits is left alone. `None`: nothing waits.
+    /// The current pause, and when it ends. `None`: nothing waits.
     pause: Duration,
     retry: Option<Instant>,
 }
@@ -213,7 +213,7 @@ impl Writer {
             while let Ok(more) = queue.try_recv() {
                 changed.push(more);
             }
-            // A chat that changed several times is written once, as it is now.
+            // A chat that changed several times is written once, in its latest state.
             let changed: HashMap<ChatKey, Entry> = changed.drain(..).collect();
             if self.retry.is_some() {
                 self.wait(changed).await;
@@ -232,7 +232,7 @@ impl Writer {
     async fn save(&mut self, changed: HashMap<ChatKey, Entry>) {
         let mut failed = HashMap::new();
         for (key, entry) in changed {
-            // One that fails by itself keeps no other from the store, and a store that fails is not asked for each of thousands.
+            // One bad set does not block the others, and a failing store does not get thousands of attempts.
             if failed.len() >= FAILURES || !save(self.store.as_ref(), &key, &entry).await {
                 failed.insert(key, entry);
             }
@@ -241,13 +241,13 @@ impl Writer {
             self.pause = FIRST_PAUSE;
             return;
         }
-        tracing::warn!(chats = failed.len(), pause = ?self.pause, "sets of chats were not stored; they are tried again");
+        tracing::warn!(chats = failed.len(), pause = ?self.pause, "the tools of some chats were not stored; the write is retried");
         self.retry = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.wait(failed).await;
     }
 
-    /// Over the limit sets are let go: what the store has holds again.
+    /// Drops sets beyond the limit: their stored versions apply again.
     async fn wait(&mut self, changed: HashMap<ChatKey, Entry>) {
         let mut lost = 0;
         for (key, entry) in changed {
@@ -259,7 +259,7 @@ impl Writer {
             }
         }
         if lost > 0 {
-            tracing::warn!(chats = lost, "sets of chats were lost: the store fails, and too many wait for it");
+            tracing::warn!(chats = lost, "the tools of some chats were lost: the store keeps failing, and the retry queue is full");
         }
     }
 }
@@ -271,10 +271,10 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// Writes a set; where another process was quicker, with what that one wrote. Returns whether the store has it.
+/// Writes a set, merged with concurrent writes of other replicas. Returns whether the store has it.
 async fn save(store: &dyn ChatStore, key: &ChatKey, entry: &Entry) -> bool {
     let failed = |error| {
-        tracing::warn!(error = %error, "a chat's set was not stored");
+        tracing::warn!(error = %error, "a chat's tools were not stored");
         false
     };
     for _ in 0..ATTEMPTS {
@@ -289,7 +289,7 @@ async fn save(store: &dyn ChatStore, key: &ChatKey, entry: &Entry) -> bool {
             Ok(Some(version)) => {
                 let mut held = entry.lock().await;
                 held.version = version;
-                // A change of the meantime is in the queue.
+                // A change made meanwhile is already queued.
                 held.is_changed = held.set != set;
                 if !held.is_changed {
                     held.removed.clear();

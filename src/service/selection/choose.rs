@@ -1,4 +1,4 @@
-//! Which tools a message gets newly: ranking, gate, judge, cut.
+//! Chooses the new tools for a message: ranking, gate, judge, cut.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use crate::service::selection::request::SelectRequest;
 use crate::service::selection::rerank::{Reranked, Reranking};
 use crate::service::selection::retrieve::{Ranking, Retrieve};
 
-/// Candidates that an index list brings at most, however small the part on offer is.
+/// The most candidates from one index query, however small the offer.
 const LONGEST_LIST: usize = 1_000;
 
-/// When a chat's tools change for a message, and what comes along then for the turns to come.
+/// When a message changes a chat's tools, and which extra tools are then added for later turns.
 ///
 /// Measured on 32 chats over 1,087 tools, of which 16 were written and kept back for it (`tests/it/dialogues.rs`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ChatParameters {
-    /// A tool is about as good as the best one within this distance of its score: nothing changes for a message as long as the
-    /// chat has such a tool.
+    /// Score distance within which a tool matches about as well as the best one. If the chat has such a tool, nothing changes for
+    /// the message.
     pub(super) as_good: f32,
-    /// The same for a message that leans on the turns before it, whose words alone say less.
+    /// The same for a message that depends on earlier turns: its own words are weaker evidence.
     pub(super) as_good_in_context: f32,
-    /// Of the best tool's server so many tools are offered at most, those that come along included.
+    /// The most tools offered from the best tool's server, extra tools included.
     pub(super) of_server: usize,
-    /// The share of the places that is kept for tools that come along, unless the message may ask for several tools.
+    /// The share of places reserved for extra tools, unless the message may need several tools.
     pub(super) places: f32,
 }
 
@@ -46,46 +46,46 @@ impl Default for ChatParameters {
     }
 }
 
-/// A message on its way through selection.
+/// A message during selection.
 #[derive(Clone, Copy)]
 pub(super) struct Message<'a> {
     pub(super) request: &'a SelectRequest,
     pub(super) principal: &'a Principal,
     pub(super) view: &'a View,
     pub(super) offer: &'a Offer,
-    /// Tools that the conversation has called, in its order.
+    /// Tools that the conversation called, in order.
     pub(super) called: &'a [ToolId],
 }
 
-/// What was chosen newly for a message. Tools of ours are positions in the catalog.
+/// The new tools for a message. Our own tools are positions in the catalog.
 pub(super) struct Chosen {
     pub(super) kind: SelectionKind,
     /// Best first.
     pub(super) tools: Vec<u32>,
-    /// What fits the message about as well as the best does: a chat that has one of them is served.
+    /// Tools that match the message about as well as the best one. A chat that has one of them needs no new tool.
     pub(super) one_of: Vec<u32>,
-    /// What the message can't do without: the best for each of its parts, or what a language model chose.
+    /// Tools that the message needs: the best one for each of its parts, or a language model's choice.
     pub(super) all_of: Vec<u32>,
-    /// Names of others with their scores and places in the ranking.
+    /// Names of foreign tools, with scores and ranks.
     pub(super) foreign: Vec<(String, f32, usize)>,
-    /// Names of others that were to be judged and were not.
+    /// Names of foreign tools that should have been judged but were not.
     pub(super) not_judged: Vec<String>,
-    /// Places in the ranking, from 1, of what was chosen.
+    /// Ranks of the chosen tools, from 1.
     pub(super) ranks: HashMap<u32, usize>,
-    /// Whether the message leans on the turns before it: what fits it alone says little then.
+    /// Whether the message depends on earlier turns, so that a match with it alone says little.
     pub(super) leans: bool,
-    /// Whether a language model chose.
+    /// Whether a language model made the choice.
     pub(super) judged: bool,
     /// Scores of all ranked tools.
     pub(super) scores: HashMap<u32, f32>,
-    /// Whether more may fit once all tools are embedded.
+    /// Whether more tools may match once all are embedded.
     pub(super) is_partial: bool,
-    /// The message as it was searched for.
+    /// The message as searched.
     pub(super) message: String,
     pub(super) warnings: Vec<String>,
 }
 
-/// Chooses among what is on offer.
+/// Chooses among the offered tools.
 pub(super) struct Choose {
     pub(super) retrieve: Arc<Retrieve>,
     pub(super) judges: Arc<Judges>,
@@ -93,7 +93,7 @@ pub(super) struct Choose {
 }
 
 impl Choose {
-    /// Ranks what is on offer and cuts the ranking to what the message needs.
+    /// Ranks the offered tools and cuts the ranking to what the message needs.
     pub(super) async fn choose(&self, message: &Message<'_>) -> Chosen {
         let Message { request, view, offer, called, .. } = *message;
         let View { catalog, visibility, settings } = view;
@@ -115,7 +115,7 @@ impl Choose {
             Scope::Only(asked.map(|(server, _)| server.name.clone()).collect())
         };
         let narrowed = View { visibility: Visibility { servers, ..visibility.clone() }, ..view.clone() };
-        // Where only some tools of these servers are on offer, the lists are longer, so that enough of them are left.
+        // If only some tools of these servers are offered, the lists are longer, so that enough offered tools remain.
         let list = (settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
         let mut ranking = self.retrieve.rank(&plan, &narrowed, Some(list), &offer.judged).await;
         if in_scope > offer.ours.len() {
@@ -159,7 +159,7 @@ impl Choose {
             Reranked::NotAsked => self.cut(message, &ranking.ranked, gap, &mut chosen),
             Reranked::Chosen(ranked) => {
                 chosen.judged = true;
-                // Each was chosen on purpose, so none falls to the distance from the first.
+                // The model chose each of these on purpose, so the cut by distance from the first does not apply.
                 let ranked: Vec<Ranked<u32>> = ranked.into_iter().map(|ranked| Ranked { leads: 1, ..ranked }).collect();
                 self.cut(message, &ranked, gap, &mut chosen);
             }
@@ -192,7 +192,7 @@ impl Choose {
             gap,
             ..CutParameters::default()
         };
-        // What a chat is offered stays: where its tools change, those come along that the next turns may ask for.
+        // A chat's tools stay. So a change also adds tools that later turns may need.
         let has_company = request.chat.is_some() && !chosen.judged;
         let places = if has_company && gap < GAP_OF_PARTS { places_of(parameters.limit, self.of_chats.places) } else { 0 };
         let kept = cut(&candidates, &CutParameters { limit: parameters.limit - places, ..parameters });
@@ -223,7 +223,7 @@ impl Choose {
         leave_out_accompanied(message, &close, chosen);
     }
 
-    /// What fits about as well as the best. Where that can be run, what can't be run now is no match for it.
+    /// Tools that match about as well as the best. If one of them is available, unavailable ones do not count.
     fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog) -> Vec<u32> {
         let as_good = if ranking.in_context.is_some() { self.of_chats.as_good_in_context } else { self.of_chats.as_good };
         let mut ours = ranking.ranked.iter().filter(|ranked| (ranked.key as usize) < catalog.tools().len()).peekable();
@@ -236,7 +236,7 @@ impl Choose {
 }
 
 impl Chosen {
-    /// Of an offer of nothing.
+    /// For an empty offer.
     pub(super) fn nothing() -> Self {
         Self {
             kind: SelectionKind::NothingOnOffer,
@@ -260,7 +260,7 @@ impl Chosen {
     }
 }
 
-/// How many tools may be newly chosen. Pinned tools among the first ranked ones come on top.
+/// The most new tools. Pinned tools among the top ranks are extra.
 fn limit(message: &Message<'_>, ranking: &[Ranked<u32>]) -> usize {
     let View { catalog, settings, .. } = message.view;
     let limit = message.request.limit.unwrap_or(settings.limit);
@@ -268,7 +268,8 @@ fn limit(message: &Message<'_>, ranking: &[Ranked<u32>]) -> usize {
     limit + ranking.iter().take(limit + pinned.len()).filter(|ranked| pinned.contains(&ranked.key)).count()
 }
 
-/// A few tools fill up a short list; none of them is a reason to keep a connection switched on. `close`: the tools that are one.
+/// Companions fill up a short list, but are no reason to keep a connection switched on. `close`: the tools that match by
+/// themselves.
 fn leave_out_accompanied(message: &Message<'_>, close: &[Arc<Tool>], chosen: &mut Chosen) {
     let (offer, catalog, classes) = (message.offer, &message.view.catalog, &message.view.visibility.assigned);
     let kept: Vec<&Published> = offer.published().filter(|published| close.iter().any(|tool| published.holds(tool, classes))).collect();
@@ -282,7 +283,7 @@ fn leave_out_accompanied(message: &Message<'_>, close: &[Arc<Tool>], chosen: &mu
     chosen.all_of.retain(stays);
 }
 
-/// So many of the places are kept for tools that come along.
+/// The number of places reserved for extra tools.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a share of a small number")]
 fn places_of(limit: usize, share: f32) -> usize {
     (limit as f32 * share) as usize

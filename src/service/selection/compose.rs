@@ -1,4 +1,4 @@
-//! The answer to a message: what stays on offer, in its order, each tool with a reason.
+//! Composes the response: the kept tools, in order, each with a reason.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,8 +15,7 @@ use crate::service::selection::choose::{Chosen, Message};
 use crate::service::selection::offer::Published;
 use crate::service::selection::pinned::pinned;
 
-/// Collects what stays on offer. The order of its methods' calls is the order of the tools: what never changes comes first, for the
-/// provider's prompt cache.
+/// Collects the kept tools in the order of the method calls. Tools that never change come first, for the provider's prompt cache.
 pub(super) struct Composition<'a> {
     message: Message<'a>,
     pub(super) tools: Vec<Selected>,
@@ -28,13 +27,13 @@ impl<'a> Composition<'a> {
         Self { message, tools: Vec::new(), disclosed: Vec::new() }
     }
 
-    /// What stays whatever the message says: the search tool, pinned tools, and tools that are always on in a toolset.
+    /// Tools that stay whatever the message: the search tool, pinned tools, and the tools of a toolset that are always on.
     pub(super) fn add_fixed(&mut self) {
         let Message { view: View { catalog, visibility, settings }, offer, principal, .. } = self.message;
         let searching = [FIND_TOOLS, SMART_SELECT_TOOLS, LOAD_TOOLSET, UNLOAD_TOOLSET, LIST_AVAILABLE_TOOLSETS, ENABLE_TOOL_GROUP];
         self.add_meta(&searching, Reason::SearchTool);
         if offer.has_meta_document() {
-            // Without the tools themselves these are needed too, from the first message on.
+            // Without the tools themselves, these are needed from the first message.
             self.add_meta(&[DESCRIBE_TOOLS, RUN_TOOL], Reason::RunTool);
         }
         for position in pinned(settings, catalog).filter(|&position| offer.has(position)) {
@@ -52,7 +51,7 @@ impl<'a> Composition<'a> {
         }
     }
 
-    /// The chat's set, which holds what was chosen now. `found`: tools that the model found and that are not on offer.
+    /// The chat's set, including the new tools. `found`: tools that the model found but that are not offered.
     pub(super) fn add_chat(&mut self, set: &ChatSet, chosen: &Chosen, found: &[ToolId]) {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         for entry in set.tools() {
@@ -77,7 +76,7 @@ impl<'a> Composition<'a> {
         }
     }
 
-    /// A tool that is not on offer, as what is on offer runs it.
+    /// Discloses a tool that is not offered itself, in the form in which an offered tool can run it.
     fn disclose(&mut self, entry: &ChatTool, found: &[ToolId]) {
         let Message { request, view, offer, .. } = self.message;
         let tool = request.disclose.as_ref().and_then(|_| view.tool(&entry.tool));
@@ -92,7 +91,7 @@ impl<'a> Composition<'a> {
         }
     }
 
-    /// What the request keeps on offer.
+    /// Tools that the request asks to keep.
     pub(super) fn add_kept(&mut self) {
         let Message { request, view: View { catalog, .. }, offer, .. } = self.message;
         if request.keep.is_empty() {
@@ -112,7 +111,7 @@ impl<'a> Composition<'a> {
         }
     }
 
-    /// All the rest: of a chat that gets everything, for comparison.
+    /// The remaining tools, for a chat of the static arm.
     pub(super) fn add_all(&mut self) {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         let kept: HashSet<&ToolId> = self.tools.iter().filter_map(|kept| kept.id.as_ref()).collect();
@@ -122,12 +121,12 @@ impl<'a> Composition<'a> {
         self.tools.extend(offer.judged.iter().map(|tool| meta(&tool.name, Reason::StaticArm)));
     }
 
-    /// The meta-tools that describe and run others.
+    /// The meta-tools that describe and run other tools.
     pub(super) fn add_running(&mut self) {
         self.add_meta(&[DESCRIBE_TOOLS, RUN_TOOL], Reason::RunTool);
     }
 
-    /// Functions of others.
+    /// Foreign functions.
     pub(super) fn add_foreign(&mut self, chosen: &Chosen) {
         let foreign = self.message.offer.foreign.iter().chain(&chosen.not_judged).map(|name| meta(name, Reason::Foreign));
         let judged = chosen.foreign.iter();
@@ -135,7 +134,7 @@ impl<'a> Composition<'a> {
         self.tools.extend(foreign.chain(judged));
     }
 
-    /// Adds those of these meta-tools that are on offer, each once.
+    /// Adds the offered ones among these meta-tools, each once.
     fn add_meta(&mut self, names: &[&str], reason: Reason) {
         for name in names.iter().filter(|name| self.message.offer.meta.contains(name)) {
             if !self.tools.iter().any(|kept| kept.name == **name) {
@@ -148,8 +147,8 @@ impl<'a> Composition<'a> {
         self.tools.iter().any(|kept| kept.id.as_ref() == Some(id))
     }
 
-    /// The tool servers to switch on: foreign ids stay, and of ours those that publish a chosen tool. One of ours stays at least,
-    /// because it carries the search tool.
+    /// The tool servers to switch on: all foreign ids, and those of ours that publish a chosen tool. At least one of ours stays,
+    /// because it provides the search tool.
     pub(super) fn tool_ids(&self) -> Option<Vec<String>> {
         let Message { request, view: View { catalog, visibility, .. }, offer, .. } = self.message;
         let ids = request.tool_ids.as_ref()?;
@@ -162,7 +161,7 @@ impl<'a> Composition<'a> {
         Some(ids.iter().filter(|id| !ours(id) || publishing.contains(id.as_str()) || carrier == Some(id)).cloned().collect())
     }
 
-    /// What all tools on offer cost, and what the ones that stay cost.
+    /// Tokens of all offered tools, and of the kept ones.
     pub(super) fn tokens(&self, of_meta: &Costs) -> (u64, u64) {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         let meta = |name: &str| u64::from(of_meta.get(name).copied().unwrap_or_default());
@@ -176,7 +175,7 @@ impl<'a> Composition<'a> {
     }
 }
 
-/// In a chat's set, which knows tools by server and name. No server has an empty name.
+/// `run_tool` as an entry of a chat's set, which identifies tools by server and name. No server has an empty name.
 pub(super) fn run_tool() -> ToolId {
     ToolId::new("", RUN_TOOL)
 }

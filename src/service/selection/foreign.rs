@@ -1,8 +1,8 @@
-//! Tools of somebody else, judged with ours by their definitions.
+//! Foreign tools, ranked with ours by their definitions.
 //!
-//! They come with each request, so the work for them is bounded: a definition is embedded as its name and first sentence, its
-//! vector is kept, and one request has so many new ones embedded at most. The others are kept as if nobody had asked. The work
-//! goes on in portions and ends with the request.
+//! Each request brings its own definitions, so the work is bounded. Only the name and the first sentence are embedded, vectors
+//! are cached, and a request embeds a limited number of new ones. The rest is kept unjudged. The work runs in portions and ends
+//! with the request.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use crate::domain::selection::relevance::{LexicalModel, SparseVector, bounded_pa
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::Embedder;
 
-/// A tool of somebody else that shall be judged with ours: what is known of it is its definition.
+/// A foreign tool to rank with ours. Only its definition is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignTool {
     pub name: String,
     pub description: String,
 }
 
-/// Memory for the vectors of definitions, in bytes.
+/// Cache size for the vectors of definitions, in bytes.
 const CACHE_BYTES: u64 = 8 << 20;
-/// Definitions that one request has embedded at most.
+/// The most new definitions that one request embeds.
 pub const NEW_PER_REQUEST: usize = 128;
-/// Definitions that are embedded or looked at without a stop.
+/// Definitions embedded or tokenized before the task yields.
 const PORTION: usize = 32;
-/// An embedder elsewhere may wait and try again; a message does not wait for that.
+/// A remote embedder may retry for longer than this; a message does not wait for that.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Characters of a description whose words count.
+/// Characters of a description that count for BM25.
 const DESCRIPTION_CHARACTERS: usize = 2_000;
 
-/// The vectors of definitions that were judged before, by the hash of what was embedded.
+/// A cache of vectors, by the hash of the embedded text.
 pub(super) struct ForeignVectors(Cache<Fingerprint, Arc<[f32]>>);
 
-/// What is known of foreign tools for one message, in their order.
+/// What is known about the foreign tools of one message, in their order.
 #[derive(Default)]
 pub(super) struct Foreign {
     pub(super) known: Vec<Known>,
@@ -45,9 +45,9 @@ pub(super) struct Foreign {
 }
 
 pub(super) enum Known {
-    /// A vector, where there is one, and the BM25 score for each text of the message.
+    /// The vector, if there is one, and the BM25 score for each text of the message.
     Judged(Option<Arc<[f32]>>, Vec<f32>),
-    /// More than one request may ask for.
+    /// Beyond the limit of new definitions per request.
     TooMany,
 }
 
@@ -59,7 +59,7 @@ impl Default for ForeignVectors {
 }
 
 impl ForeignVectors {
-    /// What is known of these tools for a message with these query vectors.
+    /// Scores these tools for a message with these query vectors.
     pub(super) async fn judge(
         &self,
         tools: &[ForeignTool],
@@ -86,9 +86,7 @@ impl ForeignVectors {
         let embedded = embedded.await;
         let warning = match embedded {
             Ok(Ok(())) if later.is_empty() => None,
-            Ok(Ok(())) => {
-                Some(format!("{} of {} foreign tools are kept without a look: too many new ones at once", later.len(), tools.len()))
-            }
+            Ok(Ok(())) => Some(format!("{} of {} foreign tools are kept unjudged: too many new ones at once", later.len(), tools.len())),
             Ok(Err(error)) => {
                 tracing::warn!(error = %error, "foreign tools were not embedded");
                 Some("foreign tools are judged by their words alone: the embedder does not answer".to_owned())
@@ -104,7 +102,7 @@ impl ForeignVectors {
     }
 }
 
-/// The BM25 scores of each tool for each query, among our tools and these.
+/// The BM25 scores of each foreign tool for each query. Document frequencies cover our tools and these.
 async fn scores(tools: &[ForeignTool], lexical: &LexicalModel, catalog: &Catalog, queries: &[SparseVector]) -> Vec<Vec<f32>> {
     let mut documents = Vec::with_capacity(tools.len());
     for portion in tools.chunks(PORTION) {

@@ -1,4 +1,4 @@
-//! Asks language models, within a time: with a cache of their judgements, and without those that keep failing.
+//! Queries language models with a deadline, a cache and a circuit breaker.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -15,25 +15,25 @@ use crate::service::records::metrics::{JudgeOutcome, Meters, Stage};
 use crate::service::selection::breaker::Breaker;
 use crate::settings::LlmSettings;
 
-/// Judgements held in memory.
+/// Most cached judgements.
 const HELD: u64 = 10_000;
 const FRESH: Duration = Duration::from_hours(1);
-/// Accounts whose failures are remembered.
+/// Most accounts with a circuit breaker.
 const ACCOUNTS: u64 = 10_000;
 const IDLE: Duration = Duration::from_mins(10);
 
 pub struct Judges {
     judge: Arc<dyn Judge>,
     pub(in crate::service) settings: LlmSettings,
-    /// By account and by everything that was asked. Failures are not kept.
+    /// By account and complete question. Failures are not cached.
     judgements: Cache<Fingerprint, Arc<[Choice]>>,
     breakers: moka::sync::Cache<u64, Arc<Breaker>>,
-    /// Tells accounts apart without holding keys; another one in every process.
+    /// Hashes accounts, so that no key is stored. Random for each process.
     accounts: RandomState,
     meters: Arc<Meters>,
 }
 
-/// Why nobody's judgement is there.
+/// Why there is no judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     #[error("it failed several times in a row and is left out for a moment")]
@@ -55,13 +55,13 @@ impl Judges {
         }
     }
 
-    /// Tells how asking ends.
+    /// Records the outcomes in these metrics.
     #[must_use]
     pub fn with_meters(self, meters: Arc<Meters>) -> Self {
         Self { meters, ..self }
     }
 
-    /// Whether there is a model to ask on this account.
+    /// Whether this account has a model.
     #[must_use]
     pub fn knows(&self, advisor: &Advisor) -> bool {
         match advisor {
@@ -70,10 +70,10 @@ impl Judges {
         }
     }
 
-    /// The tools that a model chooses. Equal questions on one account at one time are asked once.
+    /// The tools that a model chooses. Equal concurrent questions on one account share one request.
     ///
     /// # Errors
-    /// [`AskError`], at the deadline at the latest.
+    /// [`AskError`], at the latest at the deadline.
     pub async fn ask(&self, advisor: &Advisor, question: &Question, deadline: Instant) -> Result<Arc<[Choice]>, AskError> {
         let account = self.account(advisor);
         let asked = format!("{account}\0{}\0{}", question.system(), question.user());
@@ -125,7 +125,7 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_millis(50);
 
-    /// Chooses the first tool where the task says so, hangs where it says so, and fails otherwise.
+    /// Chooses the first tool, hangs or fails, as the task says.
     #[derive(Default)]
     struct Obedient {
         asked: AtomicUsize,

@@ -1,7 +1,7 @@
-//! What was chosen for a message, until the tools for that message are listed.
+//! The selection for a message, until the tools for that message are listed.
 //!
-//! Open WebUI asks filters first and lists the tools of an MCP server afterwards, once for each message; so what the filter was
-//! answered is what the list shows. It is held in memory alone: whoever lists at another replica, or too late, gets the whole list.
+//! Open WebUI runs filters first, then lists the tools of an MCP server, once for each message. So the list shows what the filter
+//! got. It is held in memory only: a request to another replica, or a late one, gets the whole list.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use moka::sync::Cache;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
 
-/// Messages held. An answer to one may wait for a person's approval and list once more.
+/// Most messages. The answer to one may wait for a person's approval and then list again.
 const HELD: u64 = 10_000;
 const IDLE: Duration = Duration::from_hours(1);
 
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Message(PrincipalId, Box<str>),
-    /// Of a key that is trusted to call for users: who comes signed is known when the list is asked for, and not before.
+    /// Of a key that may assert users. The signed user is known only when the list is requested.
     TrustedMessage(Box<str>),
 }
 
@@ -30,7 +30,7 @@ impl Default for MessageSelections {
 }
 
 impl MessageSelections {
-    /// `names` are published names, in the order in which they are listed.
+    /// `names`: published names, in list order.
     pub fn remember(&self, principal: &Principal, message: &str, names: impl IntoIterator<Item = String>) {
         let names: Arc<[String]> = names.into_iter().collect();
         if principal.vouches {
@@ -39,7 +39,7 @@ impl MessageSelections {
         self.0.insert(Key::Message(principal.id.clone(), message.into()), names);
     }
 
-    /// `None` where nothing was chosen for this message. The names say nothing of what the caller may see.
+    /// `None` if there is no selection for this message. Does not check whether the caller may see these tools.
     #[must_use]
     pub fn of(&self, principal: &Principal, message: &str) -> Option<Arc<[String]>> {
         let own = self.0.get(&Key::Message(principal.id.clone(), message.into()));

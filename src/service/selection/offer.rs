@@ -1,4 +1,4 @@
-//! What is on offer for a message: ours, the meta-tools, and what belongs to others.
+//! The offer of a message: our tools, meta-tools and foreign tools.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,20 +16,19 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::selection::foreign::ForeignTool;
 use crate::service::selection::request::{Offered, SelectRequest};
 
-/// The functions on offer, sorted by whose they are. A tool of ours is its position in the catalog.
+/// The offered functions, sorted by owner. A tool of ours is its position in the catalog.
 #[derive(Default)]
 pub(super) struct Offer {
-    /// Ours, that the caller may see, each once.
+    /// Our tools that the caller may see, each once.
     pub(super) ours: Vec<u32>,
-    /// For each tool of the catalog whether it is among [`Offer::ours`].
+    /// Whether [`Offer::ours`] contains the tool, for each tool of the catalog.
     mask: Vec<bool>,
-    /// Meta-tools.
     pub(super) meta: Vec<&'static str>,
-    /// Not ours: kept.
+    /// Foreign functions to keep.
     pub(super) foreign: Vec<String>,
-    /// Not ours, but to be judged.
+    /// Foreign functions to judge.
     pub(super) judged: Vec<ForeignTool>,
-    /// Our connections that are switched on, with what each publishes; `None` for a path that is not known.
+    /// Our connections that are switched on, with what each publishes; `None` for an unknown path.
     pub(super) connections: Vec<(String, Option<Published>)>,
     pub(super) warnings: Vec<String>,
 }
@@ -44,7 +43,7 @@ pub(super) enum Published {
 }
 
 impl Published {
-    /// `classes` know what is in toolsets.
+    /// `classes` hold the toolsets' members.
     pub(super) fn holds(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
             Self::Everything => true,
@@ -54,7 +53,7 @@ impl Published {
         }
     }
 
-    /// Whether a tool can be searched for and run below the same address, published or not.
+    /// Whether a tool can be found and run at the same address, published or not.
     fn reaches(&self, tool: &Tool, classes: &Classes) -> bool {
         match self {
             Self::Everything | Self::Session(_) => true,
@@ -69,8 +68,8 @@ impl Published {
         }
     }
 
-    /// What is published under the path of a connection. Open WebUI users paste the service's address, with or without
-    /// a slash, or the address of a document.
+    /// What the path of a connection publishes. Open WebUI users enter the service's address, with or without a trailing slash,
+    /// or the address of a document.
     fn of(path: &str, catalog: &Catalog, visibility: &Visibility) -> Option<Self> {
         let path = path.trim().trim_end_matches('/');
         let path = path.strip_suffix("openapi.json").unwrap_or(path).trim_matches('/');
@@ -82,7 +81,7 @@ impl Published {
             let is_visible = catalog.visible(visibility).any(|tool| visibility.assigned.is_in(&name, tool));
             return is_visible.then_some(Self::Toolset(name));
         }
-        // The path of an address: a space in a server's name is `%20` in it.
+        // The path is percent-encoded: a space in a server's name is `%20`.
         let path = percent_decode_str(path).decode_utf8().ok()?;
         catalog.server(&path).filter(|server| visibility.shows(server)).map(|server| Self::Server(server.name.to_string()))
     }
@@ -114,33 +113,32 @@ impl Offer {
         offer
     }
 
-    /// What the connections publish, as far as it is known.
+    /// What the known connections publish.
     pub(super) fn published(&self) -> impl Iterator<Item = &Published> {
         self.connections.iter().filter_map(|(_, published)| published.as_ref())
     }
 
-    /// Whether a tool can only come from a connection of which nobody knows what it publishes.
+    /// Whether a tool can only come from a connection with an unknown path.
     pub(super) fn is_of_unknown(&self, tool: &Tool, classes: &Classes) -> bool {
         self.connections.iter().any(|(_, published)| published.is_none())
             && !self.published().any(|published| published.holds(tool, classes))
     }
 
-    /// Whether the tool at this position is on offer.
     pub(super) fn has(&self, position: u32) -> bool {
         self.mask.get(position as usize).copied().unwrap_or(false)
     }
 
-    /// The position of a tool that is on offer.
+    /// The position of an offered tool.
     pub(super) fn position(&self, id: &ToolId, catalog: &Catalog) -> Option<u32> {
         catalog.position(id).filter(|&position| self.has(position))
     }
 
-    /// Whether all that is on offer of a connection are the meta-tools, apart from what is always on.
+    /// Whether a connection publishes only the meta-tools, apart from tools that are always on.
     pub(super) fn has_meta_document(&self) -> bool {
         self.ours.is_empty() || self.meta.contains(&DESCRIBE_TOOLS)
     }
 
-    /// A tool that is not on offer, as what is on offer runs it all the same; `None` where nothing does.
+    /// Discloses a tool that is not offered itself but that an offered tool can run; `None` if none can.
     pub(super) fn disclose(&self, tool: &Tool, classes: &Classes) -> Option<Disclosed> {
         let carrier =
             || self.connections.iter().find(|(_, published)| published.as_ref().is_some_and(|published| published.reaches(tool, classes)));
@@ -148,7 +146,6 @@ impl Offer {
         Some(Disclosed { tool_id, function: Tool::function(&tool.operation_id, &tool.description, &tool.input) })
     }
 
-    /// The tools of ours.
     pub(super) fn tools<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = &'a Tool> {
         self.ours.iter().filter_map(|&position| catalog.tools().get(position as usize).map(AsRef::as_ref))
     }
@@ -167,8 +164,8 @@ impl Offer {
         }
     }
 
-    /// A name of the catalog is ours, and so is that of a former tool: where the caller may not use it, or nobody can any more, it
-    /// is dropped. A function of others that has such a name by chance goes with it; no other name does, however like ours it looks.
+    /// A name in the catalog is ours, and so is the name of a former tool. If it is gone or the caller may not use it, it is
+    /// dropped. A foreign function with such a name is dropped too; any other name is kept, however much it looks like ours.
     fn sort(&mut self, offered: &[Offered], narrow_foreign: bool, current: &CurrentCatalog, catalog: &Catalog, visibility: &Visibility) {
         let mut is_visible = vec![false; catalog.tools().len()];
         catalog.visible_positions(visibility).for_each(|position| is_visible[position as usize] = true);

@@ -1,8 +1,8 @@
-//! Lists of function names that callers sent, by their hash.
+//! Cached lists of function names, by hash.
 //!
-//! Open WebUI offers the same functions with nearly every message. A caller sends the names once, and their hash in their place
-//! from then on. Definitions are not remembered: a caller sends them each time. Nothing is stored. Where a hash is not known,
-//! after a restart or at another replica, the caller sends the names again.
+//! Open WebUI offers the same functions with nearly every message. A caller sends the names once, and afterwards only their hash.
+//! Definitions are not cached: a caller sends them each time. Nothing is stored. If a hash is unknown, after a restart or at
+//! another replica, the caller sends the names again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::domain::access::principal::Principal;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::selection::request::Offered;
 
-/// Bytes of all lists together.
+/// Total bytes of all lists.
 const HELD_BYTES: u64 = 32 * 1024 * 1024;
-/// Bytes of one list; a longer one is used and not remembered.
+/// Bytes of one list. A longer one is used but not cached.
 const LIST_BYTES: u32 = 4 * 1024 * 1024;
 const IDLE: Duration = Duration::from_hours(1);
 
 const PREFIX: &str = "sha256:";
 
-/// Lists belong to the key with which they came. Callers without a named key share theirs.
+/// Lists belong to the key that sent them. Callers without a named key share theirs.
 type Key = (Option<KeyId>, Fingerprint);
 
 pub struct Offers(Cache<Key, Arc<[Offered]>>);
@@ -40,7 +40,7 @@ pub enum OfferError {
     Unknown,
 }
 
-/// What is on offer by names and a hash.
+/// An offer, resolved from names or a hash.
 pub struct Known {
     pub offered: Arc<[Offered]>,
     /// Whether the hash alone is enough from now on.
@@ -55,10 +55,10 @@ impl Default for Offers {
 }
 
 impl Offers {
-    /// What is on offer, where a caller sent a hash, and with it names, definitions or nothing.
+    /// Resolves the offer of a caller that sent a hash, with names, definitions or nothing.
     ///
     /// # Errors
-    /// The text is no hash, or not that of the names; or there are no names, and none are known.
+    /// The text is not a hash or not that of the names; or no names were sent and none are cached.
     pub fn of(&self, principal: &Principal, offer: &str, sent: Arc<[Offered]>) -> Result<Known, OfferError> {
         let hash = offer.strip_prefix(PREFIX).filter(|hash| is_hash(hash)).ok_or(OfferError::Malformed)?;
         let names = || sent.iter().filter(|offered| offered.description.is_none());

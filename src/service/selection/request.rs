@@ -1,4 +1,4 @@
-//! What a selection is made for.
+//! The request for a selection.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,11 @@ use crate::domain::toolsets::session::Session;
 use crate::service::ports::Advisor;
 use crate::settings::Rerank;
 
-/// A turn of the conversation.
 #[derive(Clone, Debug, Default)]
 pub struct Turn {
     pub role: TurnRole,
     pub text: String,
-    /// Names of the functions that an assistant's turn called.
+    /// Names of the functions that the assistant's turn called.
     pub called: Vec<String>,
 }
 
@@ -23,20 +22,20 @@ pub struct Turn {
 pub enum TurnRole {
     User,
     Assistant,
-    /// System, tool, and what else there may be.
+    /// System, tool, and any other role.
     #[default]
     Other,
 }
 
-/// A function on offer: a name, or a whole definition.
+/// An offered function: a name, or a complete definition.
 #[derive(Clone, Debug)]
 pub struct Offered {
     pub name: String,
-    /// `Some` if it came as a definition.
+    /// `Some` if it was sent as a definition.
     pub description: Option<String>,
 }
 
-/// What to choose for, and from what.
+/// The message and the offer.
 #[derive(Clone, Debug, Default)]
 pub struct SelectRequest {
     /// Oldest first.
@@ -45,9 +44,9 @@ pub struct SelectRequest {
     pub connections: IndexMap<String, String>,
     pub tool_ids: Option<Vec<String>>,
     pub offered: Option<Arc<[Offered]>>,
-    /// Published names that the model found. With them the chat's tools that are not on offer are disclosed; `None`: nothing is.
+    /// Published names that the model found. If set, the chat's tools that are not offered are disclosed; `None`: none are.
     pub disclose: Option<Vec<String>>,
-    /// Published names that stay on offer, as far as the caller may use them.
+    /// Published names to keep, if the caller may use them.
     pub keep: Vec<String>,
     /// Whether foreign definitions are judged too.
     pub narrow_foreign: bool,
@@ -60,7 +59,7 @@ pub struct SelectRequest {
     pub rerank: Option<Rerank>,
     /// Language models on the user's own account.
     pub advisors: Vec<Advisor>,
-    /// The caller's sessions among the connections, by the path of each.
+    /// The caller's sessions among the connections, by path.
     pub sessions: HashMap<String, Arc<Session>>,
 }
 

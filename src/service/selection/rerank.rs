@@ -1,4 +1,4 @@
-//! A language model's choice among the best ranked tools of a message.
+//! Reranking: a language model chooses among the best ranked tools of a message.
 
 use tokio::time::Instant;
 
@@ -11,22 +11,21 @@ use crate::service::selection::judges::Judges;
 use crate::service::selection::retrieve::Ranking;
 use crate::settings::Rerank;
 
-/// What is to be judged. Everything in the ranking is on offer to the caller.
+/// The input. Everything in the ranking is offered to the caller.
 pub(super) struct Reranking<'a> {
     pub(super) mode: Rerank,
-    /// Accounts of the person who asks.
+    /// The user's own accounts.
     pub(super) advisors: &'a [Advisor],
     pub(super) ranking: &'a Ranking,
     pub(super) catalog: &'a Catalog,
-    /// Foreign tools that are judged too; they are ranked behind the catalog's positions.
+    /// Foreign tools to judge as well; their keys follow the catalog's positions.
     pub(super) foreign: &'a [ForeignTool],
-    /// Most tools that are wanted.
+    /// The most tools wanted.
     pub(super) limit: usize,
 }
 
-/// What came of it.
 pub(super) enum Reranked {
-    /// The ranking stands: it is clear, or there is nobody to ask.
+    /// The ranking stands: it is clear, or no model is available.
     NotAsked,
     /// The model's tools in its order.
     Chosen(Vec<Ranked<u32>>),
@@ -35,7 +34,7 @@ pub(super) enum Reranked {
 }
 
 impl Judges {
-    /// Asks one model, if there is one and the ranking calls for it.
+    /// Queries one model, if there is one and the ranking is ambiguous.
     pub(super) async fn rerank(&self, reranking: Reranking<'_>) -> Reranked {
         let Reranking { mode, advisors, ranking, catalog, foreign, limit } = reranking;
         let wanted = match mode {

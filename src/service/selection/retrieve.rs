@@ -1,7 +1,7 @@
-//! Ranks tools for a message: embed, ask the index, fuse.
+//! Ranks tools for a message: embeds it, searches the index, fuses the lists.
 //!
-//! A part that is down costs a warning and quality, never the answer: without vectors the ranking is lexical, without
-//! the index it is empty.
+//! An outage costs a warning and quality, but never the response: without vectors the ranking is lexical, without the index it is
+//! empty.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,42 +23,42 @@ use crate::service::ports::{
 use crate::service::records::metrics::{Meters, Stage};
 use crate::service::selection::foreign::{Foreign, ForeignTool, ForeignVectors, Known};
 
-/// A ranked list with the evidence that the cut and the gate go by. Keys below the number of tools in the catalog are
-/// positions in it; the others are foreign tools in their order.
+/// A ranked list with the evidence for cut and gate. Keys below the number of tools in the catalog are positions in it; the
+/// others are foreign tools in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
     pub ranked: Vec<Ranked<u32>>,
-    /// The message as it was searched for: without its pastes.
+    /// The message as searched: without pasted text.
     pub message: String,
-    /// The message with the turns before it, where it leans on them.
+    /// The message with earlier turns, if it depends on them.
     pub in_context: Option<String>,
-    /// The vector of that.
+    /// The vector of `in_context`.
     pub context_vector: Option<Arc<[f32]>>,
-    /// What the assistant's turn before the message left open.
+    /// What the assistant's last turn left open.
     pub left_open: LeftOpen,
-    /// The message as a vector.
+    /// The vector of the message.
     pub vector: Option<Arc<[f32]>>,
-    /// The share of the five first that are of the first one's server.
+    /// The share of the top five tools that belong to the first one's server.
     pub agreement: f32,
-    /// Foreign tools that were not judged, by their places: they are kept.
+    /// Foreign tools that were not judged, by position: they are kept.
     pub not_judged: Vec<usize>,
     /// Whether the message has several sentences or clauses.
     pub has_parts: bool,
-    /// For each server of the catalog whether it does not answer.
+    /// Whether each server of the catalog is down.
     down: Vec<bool>,
-    /// Whether tools are missing that are found by their meaning alone: not all of them, or not the message, could be compared so.
+    /// Whether semantic results are incomplete: some tools, or the message, have no vector.
     pub is_partial: bool,
     pub warnings: Vec<String>,
 }
 
 impl Ranking {
-    /// Whether a server, by its place in the catalog, does not answer.
+    /// Whether a server, by its position in the catalog, is down.
     #[must_use]
     pub fn is_down(&self, server: u32) -> bool {
         self.down.get(server as usize).copied().unwrap_or(false)
     }
 
-    /// The evidence of all texts that were searched for.
+    /// The evidence of all searched texts.
     fn with_evidence<T>(&self, tools: usize, judge: impl FnOnce(&GateEvidence<'_>) -> T) -> T {
         let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense));
         judge(&GateEvidence {
@@ -72,7 +72,7 @@ impl Ranking {
         })
     }
 
-    /// The evidence of the message alone, and of the message in its context.
+    /// The evidence of the message alone and in context.
     fn with_turn<T>(&self, tools: usize, judge: impl FnOnce(&TurnEvidence<'_>) -> T) -> T {
         let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense_alone));
         self.with_evidence(tools, |all| {
@@ -89,7 +89,7 @@ impl Ranking {
     }
 }
 
-/// The five largest, descending.
+/// The five largest, in descending order.
 fn best_five(cosines: impl Iterator<Item = f32>) -> Vec<f32> {
     let mut cosines: Vec<f32> = cosines.collect();
     cosines.sort_unstable_by(|one, other| other.total_cmp(one));
@@ -105,14 +105,14 @@ pub struct Retrieve {
     gate: ArcSwap<Gate>,
     foreign: ForeignVectors,
     meters: Arc<Meters>,
-    /// Where the tools run; `None` where none is ever run.
+    /// The connections, to see which servers are down; `None` if no tool is ever run.
     servers: Option<Arc<dyn ToolServers>>,
 }
 
-/// What several queries bring together.
+/// The merged results of several queries.
 #[derive(Clone, Debug, Default)]
 pub struct Merged {
-    /// Positions in the catalog with their fused scores, best first: all that the caller sees.
+    /// Positions in the catalog with their fused scores, best first: all tools that the caller sees.
     pub ranked: Vec<(u32, f32)>,
     pub warnings: Vec<String>,
 }
@@ -133,20 +133,20 @@ impl Retrieve {
         }
     }
 
-    /// Tells how long its parts take.
+    /// Records latencies in these metrics.
     #[must_use]
     pub fn with_meters(self, meters: Arc<Meters>) -> Self {
         Self { meters, ..self }
     }
 
-    /// Ranks tools of servers lower that do not answer.
+    /// Ranks tools of servers that are down lower.
     #[must_use]
     pub fn with_servers(self, servers: Arc<dyn ToolServers>) -> Self {
         Self { servers: Some(servers), ..self }
     }
 
-    /// With other parts than the usual ones, for measuring what each contributes. The index must have been filled with
-    /// the same lexical model. The weight of the dense half is a setting, and stays one.
+    /// Replaces parts, to measure the contribution of each. The index must use the same lexical model. The weight of the dense
+    /// half remains a setting.
     #[must_use]
     pub fn with_parts(mut self, lexical: LexicalModel, fusion: FusionParameters) -> Self {
         self.lexical = lexical;
@@ -159,8 +159,8 @@ impl Retrieve {
         self.embedder.model()
     }
 
-    /// Teaches the gate the embedder's view of its examples, unless it was trained for this model. Their vectors are kept in
-    /// the store like those of tools.
+    /// Trains the gate on the embedder's vectors of its examples, unless it was trained for this model already. These vectors are
+    /// cached in the store like those of tools.
     pub async fn teach_gate(&self, store: &dyn ComputedStore) {
         if !self.gate.load().wants_examples() {
             return;
@@ -184,7 +184,7 @@ impl Retrieve {
                     known.extend(vectors);
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, "messages that need no tool are told by their words alone");
+                    tracing::warn!(error = %error, "messages that need no tool are recognised by their words alone");
                     return;
                 }
             }
@@ -200,7 +200,7 @@ impl Retrieve {
     #[must_use]
     pub fn needs_tool(&self, ranking: &Ranking, tools: usize) -> bool {
         let gate = self.gate.load();
-        // Cosines say nothing of tools that have none yet. Without any, the verdict below is by words anyway.
+        // Cosines say nothing about tools without vectors. If there are no vectors at all, the decision below uses words anyway.
         let by_words =
             |alone: &GateEvidence<'_>| gate.judge(&GateEvidence { vector: None, best_dense: None, best_five: &[], ..*alone }).needs_tool;
         if ranking.is_partial && ranking.vector.is_some() && ranking.with_turn(tools, |turn| by_words(&turn.alone)) {
@@ -213,19 +213,19 @@ impl Retrieve {
         verdict.needs_tool
     }
 
-    /// What the gate's trained half goes by: for training it.
+    /// The features of the gate's trained half, for its training.
     #[must_use]
     pub fn signals(&self, ranking: &Ranking, tools: usize) -> Signals {
         ranking.with_evidence(tools, |evidence| self.gate.load().signals(evidence))
     }
 
-    /// The same of a message that leans on the turns before it: alone, in context, and of the turns.
+    /// The same for a message that depends on earlier turns: alone, in context, and of the turns.
     #[must_use]
     pub fn turn_signals(&self, ranking: &Ranking, tools: usize) -> [serde_json::Value; 3] {
         ranking.with_turn(tools, |evidence| self.gate.load().turn_signals(evidence))
     }
 
-    /// Ranks what the caller sees, and the foreign tools with it, for one message.
+    /// Ranks the tools that the caller sees, and the foreign tools, for one message.
     pub async fn rank(&self, plan: &QueryPlan, view: &View, list: Option<usize>, foreign: &[ForeignTool]) -> Ranking {
         let View { catalog, visibility, settings } = view;
         let texts: Vec<&str> = plan.texts().iter().map(String::as_str).collect();
@@ -251,7 +251,7 @@ impl Retrieve {
             texts.iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: sparse(text) }).collect();
         let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion };
         let limit = list.unwrap_or(settings.candidates);
-        // Messages of one part gain nothing by their servers.
+        // Server scores do not help messages with a single part.
         let has_parts = texts.len() > 2;
         let started = Instant::now();
         let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit, servers: has_parts }).await {
@@ -273,7 +273,7 @@ impl Retrieve {
         let is_partial = vectors.is_empty() || !found.coverage.is_complete();
         let mut candidates = Candidates::new(texts.len(), plan.parts());
         for IndexCandidate { tool, dense, lexical } in &found.candidates {
-            // The index may be a moment behind the catalog and the policy.
+            // The index may lag behind the catalog and the policy.
             let Some(key) = catalog.position(tool).filter(|&key| visibility.allows(&catalog.tools()[key as usize])) else { continue };
             for (text, cosine) in dense.iter().enumerate() {
                 if let Some(cosine) = cosine.filter(|_| !is_poor) {
@@ -288,7 +288,7 @@ impl Retrieve {
         let servers = server_priors(&found.servers, catalog);
         candidates.set_prior(|key| catalog.server_of(key).and_then(|server| servers.get(server as usize)).copied().unwrap_or(0.0));
         let mut ranked = candidates.fuse(&fusion);
-        // The gate judges what there is, whether it answers or not.
+        // The gate counts all tools, whether their servers are up or down.
         let agreement = agreement(&ranked, catalog);
         let down = self.down(catalog);
         if down.contains(&true) {
@@ -311,7 +311,7 @@ impl Retrieve {
         }
     }
 
-    /// For each server of the catalog whether it does not answer.
+    /// Whether each server of the catalog is down.
     fn down(&self, catalog: &Catalog) -> Vec<bool> {
         let mut down = vec![false; catalog.servers().len()];
         for server in self.servers.iter().flat_map(|servers| servers.down()) {
@@ -322,7 +322,7 @@ impl Retrieve {
         down
     }
 
-    /// Whether all of these tools, and messages, can be compared by meaning now.
+    /// Whether all of these tools, and messages, have vectors now.
     #[must_use]
     pub fn is_complete(&self, catalog: &Catalog) -> bool {
         let state = self.index.state();
@@ -330,17 +330,17 @@ impl Retrieve {
         state.documents == tools && state.embedded == tools && self.embedder.fault().is_none()
     }
 
-    /// What to say of tools whose servers do not answer: they stay, because a server may be back when a tool is called.
+    /// Warnings for tools whose servers are down. Such tools stay, because a server may be back when one is called.
     pub(in crate::service) fn down_warnings<'a>(&self, tools: impl Iterator<Item = &'a ToolId>) -> Vec<String> {
         let down: BTreeSet<ServerName> = self.servers.iter().flat_map(|servers| servers.down()).collect();
         if down.is_empty() {
             return Vec::new();
         }
         let shown: BTreeSet<&ServerName> = tools.map(|tool| &tool.server).filter(|server| down.contains(*server)).collect();
-        shown.into_iter().map(|server| format!("{server} does not answer at the moment; its tools are offered all the same")).collect()
+        shown.into_iter().map(|server| format!("{server} is down; its tools are still offered")).collect()
     }
 
-    /// Returns the places of those that were not judged.
+    /// Returns the positions of those that were not judged.
     async fn add_foreign(
         &self,
         candidates: &mut Candidates<u32>,
@@ -375,15 +375,16 @@ impl Retrieve {
         not_judged
     }
 
-    /// The best tools for several queries, merged, best first, with readable scores: exactly `limit` when the caller
-    /// sees that many. No gate, no cut.
+    /// The best tools for several queries, merged, best first, with readable scores: exactly `limit` if the caller sees that
+    /// many. No gate, no cut.
     pub async fn search(&self, queries: &[String], view: &View, limit: usize) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
         let Merged { ranked, warnings, .. } = self.merged(queries, view, limit).await;
         let tool = |(key, fused): (u32, f32)| Some((Arc::clone(view.catalog.tools().get(key as usize)?), readable_score(fused)));
         (ranked.into_iter().take(limit).filter_map(tool).collect(), warnings)
     }
 
-    /// All that the caller sees, in the order in which it fits the queries; `list` is how many of each query matter at least.
+    /// All tools that the caller sees, in the order of their match with the queries. `list`: the minimum number of results for
+    /// each query.
     pub async fn merged(&self, queries: &[String], view: &View, list: usize) -> Merged {
         let View { catalog, visibility, settings } = view;
         let mut merged = Merged::default();
@@ -398,7 +399,7 @@ impl Retrieve {
         }
         merged.warnings.sort_unstable();
         merged.warnings.dedup();
-        // Tools that no list brought, which happens while they are not embedded yet, come last.
+        // Tools in none of the lists come last. This happens while they have no vectors.
         for (key, tool) in (0..).zip(catalog.tools()) {
             if visibility.allows(tool) {
                 best.entry(key).or_insert(f32::NEG_INFINITY);
@@ -412,7 +413,7 @@ impl Retrieve {
     }
 }
 
-/// What to say where not all tools are compared by meaning.
+/// The warning if some tools have no vectors.
 fn of_coverage(coverage: Coverage) -> Option<String> {
     let Coverage { tools, embedded } = coverage;
     if coverage.is_complete() {
@@ -424,12 +425,12 @@ fn of_coverage(coverage: Coverage) -> Option<String> {
     }
 }
 
-/// How far the message is about each server of the catalog; 0 for those of which nothing is known.
+/// How well the message matches each server of the catalog; 0 if nothing is known about it.
 fn server_priors(scores: &[IndexServerScore], catalog: &Catalog) -> Vec<f32> {
     let mut priors = vec![0.0; catalog.servers().len()];
     let cosines: Vec<f32> = scores.iter().map(|score| score.dense).collect();
     for (score, prior) in scores.iter().zip(z_scores(&cosines)) {
-        // The index may be a moment behind the catalog.
+        // The index may lag behind the catalog.
         if let Some(place) = catalog.server_position(score.server.as_str()) {
             priors[place] = prior;
         }
@@ -437,7 +438,7 @@ fn server_priors(scores: &[IndexServerScore], catalog: &Catalog) -> Vec<f32> {
     priors
 }
 
-/// The share of the five first that are of the first one's server; a foreign tool is of none.
+/// The share of the top five tools that belong to the first one's server. A foreign tool belongs to none.
 fn agreement(ranked: &[Ranked<u32>], catalog: &Catalog) -> f32 {
     let first = &ranked[..ranked.len().min(5)];
     let Some(best) = first.first().and_then(|ranked| catalog.server_of(ranked.key)) else { return 0.0 };

@@ -1,4 +1,4 @@
-//! Selection: which of the functions on offer stay on offer for this message.
+//! Selection: which of the offered functions stay for this message.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -53,13 +53,13 @@ impl Select {
         self.current.snapshot()
     }
 
-    /// Whether what is chosen from these tools now is final.
+    /// Whether a selection among these tools is final.
     #[must_use]
     pub fn is_complete(&self, catalog: &Catalog) -> bool {
         self.choose.retrieve.is_complete(catalog)
     }
 
-    /// Chooses for the last message of the user. Always answers: what is down costs a warning.
+    /// Selects for the user's last message. Always returns a selection: an outage costs only a warning.
     pub async fn select(&self, request: SelectRequest, principal: &Principal) -> Selection {
         let started = Instant::now();
         let view = self.current.view(principal);
@@ -82,7 +82,7 @@ impl Select {
         if is_static {
             answer.add_all();
         }
-        // When nothing else is on offer, what runs tools is needed too; and where tools are loaded, for those not bound yet.
+        // If nothing else is offered, the tools that run others are needed; if tools are loaded, for those not bound yet.
         if offer.ours.is_empty() || is_static || offer.meta.contains(&LOAD_TOOLSET) {
             answer.add_running();
         }
@@ -116,7 +116,7 @@ impl Select {
         }
     }
 
-    /// The chat's set after this message. Without a chat's id it is what the messages show as called, and what is new.
+    /// Updates the chat's set. Without a chat id, the set consists of the tools called in the messages and the new ones.
     async fn update_chat(&self, message: &Message<'_>, chosen: &Chosen, found: &[ToolId]) -> (ChatSet, Vec<String>) {
         let Message { request, principal, view, called, .. } = *message;
         let ids = |positions: &[u32]| -> Vec<ToolId> {
@@ -134,7 +134,7 @@ impl Select {
         let wanted = Wanted { offered: &new, one_of: &one_of, all_of: &all_of };
         let updated = self.chats.take(&key, &wanted, called, budget).await;
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
-        // What the caller may not see any more goes without a word.
+        // Tools that the caller may no longer see are dropped silently.
         let names: Vec<String> = updated.dropped.iter().filter(|tool| view.tool(tool).is_some()).map(ToString::to_string).collect();
         if !names.is_empty() {
             warnings.push(format!("over the chat's budget of {budget}, no longer offered: {}", names.join(", ")));
@@ -173,18 +173,18 @@ impl Select {
     }
 }
 
-/// What the conversation has called, in its order, which is the order in which tools stay on offer.
+/// The tools that the conversation called, in call order, which is the order in which they stay.
 fn called(request: &SelectRequest, offer: &Offer, view: &View) -> Vec<ToolId> {
     let names = request.turns.iter().flat_map(|turn| turn.called.iter().map(String::as_str));
     let called = names.filter_map(|name| match name {
-        // After a search it is needed to run what was found, and has its place here from now on.
+        // After a search, it is needed to run what was found; from now on it has its place here.
         FIND_TOOLS if offer.meta.contains(&RUN_TOOL) => Some(run_tool()),
         name => view.operation(name).map(|tool| tool.id.clone()),
     });
     called.collect()
 }
 
-/// What the model found that is not on offer, and that the caller can run through what is.
+/// Tools that the model found, that are not offered, and that the caller can run through an offered one.
 fn found(message: &Message<'_>) -> Vec<ToolId> {
     let Message { request, view, offer, .. } = *message;
     let named = request.disclose.iter().flatten().filter_map(|name| view.operation(name));

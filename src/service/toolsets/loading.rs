@@ -1,7 +1,7 @@
-//! Loads toolsets and takes them back: for a session, for a chat, or for an MCP client that has a session with us.
+//! Loads and unloads toolsets: for a session, a chat, or a client's MCP session.
 //!
-//! What is loaded is bound: listed where its holder lists tools. It permits nothing, and what a caller may not see is not there to
-//! be loaded. Without a holder nothing can be loaded, because nobody would find it again.
+//! Loaded tools are bound: the holder's tool list contains them. Loading permits nothing, and tools that a caller may not see
+//! can't be loaded. Without a holder nothing can be loaded, because no later request could find it.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::service::selection::pinned::pinned;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// All that is wrong with the names.
+    /// All problems with the names.
     #[error("{0}")]
     Unknown(String),
     #[error(
@@ -36,7 +36,7 @@ pub enum LoadError {
          load, use the address of a session (POST /v1/sessions {{\"mode\": \"dynamic\"}}) or send X-OpenWebUI-Chat-Id"
     )]
     Nowhere,
-    #[error("`{0}` is part of what was there from the beginning, and stays")]
+    #[error("`{0}` was there from the beginning and can't be unloaded")]
     Initial(String),
     #[error("`{0}` is not loaded{1}")]
     NotLoaded(String, String),
@@ -46,11 +46,11 @@ pub enum LoadError {
     Store(#[from] StoreError),
 }
 
-/// What an MCP client has loaded into its session with us; it ends with that.
+/// The groups that an MCP client has loaded into its session. They end with it.
 #[derive(Clone, Debug, Default)]
 pub struct ClientLoads(Arc<Mutex<Vec<Group>>>);
 
-/// Who asks, and where.
+/// The caller and its place.
 #[derive(Clone, Copy)]
 pub struct Here<'a> {
     pub caller: &'a Caller,
@@ -58,7 +58,7 @@ pub struct Here<'a> {
     pub client: Option<&'a ClientLoads>,
 }
 
-/// To whom belongs what is loaded.
+/// The owner of loaded groups.
 enum Holder<'a> {
     Session(&'a Arc<Session>),
     Client(&'a ClientLoads),
@@ -66,7 +66,7 @@ enum Holder<'a> {
 }
 
 impl<'a> Here<'a> {
-    /// Of a request over HTTP, where clients have no session with us.
+    /// For an HTTP request, where clients have no MCP session.
     #[must_use]
     pub fn new(caller: &'a Caller, place: &'a Place) -> Self {
         Self { caller, place, client: None }
@@ -76,14 +76,14 @@ impl<'a> Here<'a> {
         if let Place::Session(session) = self.place {
             return Some(Holder::Session(session));
         }
-        // Chat applications connect anew for every message: their chat lasts longer than their session.
+        // Chat applications reconnect for every message: their chat outlasts their session.
         if let Some(chat) = self.caller.chat.clone() {
             return Some(Holder::Chat(ChatKey { principal: self.caller.principal.id.clone(), chat }));
         }
         self.client.map(Holder::Client)
     }
 
-    /// Whether a group is part of what the holder began with.
+    /// Whether the holder began with this group.
     fn is_initial(&self, group: &Group) -> bool {
         match self.place {
             Place::Session(session) => session.contents.name(group),
@@ -92,7 +92,7 @@ impl<'a> Here<'a> {
     }
 }
 
-/// What was loaded, for the model.
+/// The result of loading, for the model.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadAnswer {
     /// Names of groups.
@@ -101,45 +101,45 @@ pub struct LoadAnswer {
     pub already_loaded: Vec<String>,
     /// Published names of their tools.
     pub tools: Vec<String>,
-    /// How many tools are bound now, beside the meta-tools.
+    /// How many tools are bound now, besides the meta-tools.
     pub bound: usize,
     pub next: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// What was taken back, for the model.
+/// The result of unloading, for the model.
 #[derive(Clone, Debug, Serialize)]
 pub struct UnloadAnswer {
     pub unloaded: String,
-    /// Published names of the tools that are bound no longer.
+    /// Published names of the tools that are no longer bound.
     pub tools: Vec<String>,
     pub bound: usize,
     pub next: String,
 }
 
-/// Something that can be loaded.
+/// A group that can be loaded.
 #[derive(Clone, Debug, Serialize)]
 pub struct AvailableToolset {
     pub name: String,
     pub kind: GroupKind,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// How many tools of it the caller sees.
+    /// How many of its tools the caller sees.
     pub tools: usize,
-    /// What their definitions cost, in cl100k tokens.
+    /// cl100k tokens of their definitions.
     pub tokens: u64,
     pub loaded: bool,
-    /// Whether it was there from the beginning, and can't be unloaded.
+    /// Whether it was bound from the beginning, and can't be unloaded.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub initial: bool,
 }
 
-/// What can be loaded, for the model.
+/// The groups that can be loaded, for the model.
 #[derive(Clone, Debug, Serialize)]
 pub struct Available {
     pub toolsets: Vec<AvailableToolset>,
-    /// How many tools are bound, beside the meta-tools.
+    /// How many tools are bound, besides the meta-tools.
     pub bound: usize,
     pub next: String,
 }
@@ -152,12 +152,12 @@ pub struct Loading {
 }
 
 impl Loading {
-    /// Notes how many tools a conversation was given.
+    /// Records how many tools a conversation's list contained.
     pub fn note_listed(&self, caller: &Caller, bound: usize) {
         self.recorder.of_conversation(caller, SelectionEventKind::Listed { bound: bound as u64 });
     }
 
-    /// Tools that are published here in a mode beside what the place shows.
+    /// Tools published here in this mode, besides those that the place shows.
     pub async fn bound(&self, here: Here<'_>, mode: Mode) -> Bound {
         let is_session = matches!(here.place, Place::Session(_));
         if mode != Mode::Dynamic && !(mode == Mode::Full && is_session) {
@@ -166,7 +166,7 @@ impl Loading {
         Self::bound_with(&self.readable(here).await, &self.view(here), mode).into()
     }
 
-    /// The same, where it is known what is loaded: pinned tools first, in mode dynamic.
+    /// The same for known groups. In mode dynamic, pinned tools come first.
     fn bound_with(loaded: &Loaded, view: &View, mode: Mode) -> Vec<OperationId> {
         let View { catalog, visibility, settings } = view;
         let mut names: Vec<OperationId> = Vec::new();
@@ -178,7 +178,7 @@ impl Loading {
         names
     }
 
-    /// The names of what is bound for the holder that is here, if there is one.
+    /// The names of the holder's bound tools; `None` without a holder.
     pub async fn now(&self, here: Here<'_>) -> Option<HashSet<OperationId>> {
         here.holder()?;
         Some(Self::names_with(&self.readable(here).await, &self.view(here), here.place))
@@ -190,10 +190,10 @@ impl Loading {
         listed.into_iter().map(|tool| tool.operation_id.clone()).collect()
     }
 
-    /// A session as one that began with all that is loaded into it now.
+    /// The session, as if it had begun with its loaded groups.
     ///
     /// # Errors
-    /// That of the store.
+    /// [`StoreError`]
     pub async fn extended(&self, session: Arc<Session>) -> Result<Arc<Session>, StoreError> {
         let groups = self.store.session_groups(&session.id).await?;
         if groups.is_empty() {
@@ -218,7 +218,7 @@ impl Loading {
         Ok(Arc::new(extended))
     }
 
-    /// What can be loaded, and what of it is.
+    /// The groups that can be loaded, with their state.
     pub async fn available(&self, here: Here<'_>) -> Available {
         let View { catalog, visibility, .. } = self.view(here);
         let bound = self.now(here).await.unwrap_or_default();
@@ -291,7 +291,7 @@ impl Loading {
         Ok(LoadAnswer { loaded: names(&new), already_loaded: names(&known), tools, bound, next, warnings })
     }
 
-    /// Takes a group back that was loaded.
+    /// Unloads a group.
     ///
     /// # Errors
     /// [`LoadError`]
@@ -300,7 +300,7 @@ impl Loading {
         let View { catalog, visibility, .. } = &view;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
         let loaded = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
-        // What is gone from the catalog meanwhile can be unloaded all the same.
+        // A group can be unloaded even if it is gone from the catalog.
         let held = loaded.groups.iter().find(|group| group.name().eq_ignore_ascii_case(name.trim())).cloned();
         let group = match held {
             Some(group) => group,
@@ -338,7 +338,7 @@ impl Loading {
         })
     }
 
-    /// What is loaded for the holder that is here; `None` where that is not known.
+    /// The holder's groups; `None` if they are unknown.
     async fn loaded(&self, here: Here<'_>) -> Result<Option<Loaded>, StoreError> {
         Ok(match here.holder() {
             None => Some(Loaded::default()),
@@ -351,9 +351,10 @@ impl Loading {
         })
     }
 
-    /// The same, as far as it can be read: for lists, which are better short than missing.
+    /// The same, but an unreadable state counts as empty: a short list is better than none.
     async fn readable(&self, here: Here<'_>) -> Loaded {
-        let loaded = self.loaded(here).await.inspect_err(|error| tracing::warn!(%error, "what is loaded is not listed"));
+        let loaded =
+            self.loaded(here).await.inspect_err(|error| tracing::warn!(%error, "loaded tools could not be read and are not listed"));
         loaded.ok().flatten().unwrap_or_default()
     }
 
@@ -365,7 +366,7 @@ impl Loading {
         let mut warnings: Vec<String> = updated.warning.into_iter().collect();
         if tools.len() > budget {
             warnings.push(format!(
-                "a chat keeps {budget} tools, and these are {}: with the next message those go that were not called",
+                "a chat keeps {budget} tools, and these are {}: the next message drops those that were not called",
                 tools.len()
             ));
         }
@@ -382,7 +383,7 @@ impl Loading {
     }
 }
 
-/// The groups of these names, each once. What is hidden is told as what does not exist.
+/// The groups with these names, each once. Hidden ones get the same error as unknown ones.
 fn read(names: &[String], with_tags: bool, catalog: &Catalog, visibility: &Visibility) -> Result<Vec<Group>, LoadError> {
     let known = Groups::visible(catalog, visibility);
     let (mut groups, mut problems) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
-//! Sessions: made, found again for every request to their address, and ended.
+//! Sessions: created, looked up for every request to their address, and ended.
 //!
-//! They lie in the store, so that they survive a restart and every process on the same store knows them; memory in front of it
-//! is short, because another process may end one.
+//! The store holds them, so they survive a restart and are shared by all replicas. The cache in front of it is short-lived,
+//! because another replica may end a session.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,19 +29,18 @@ use crate::service::selection::select::Select;
 use crate::service::supervision::Supervised;
 use crate::settings::SessionSettings;
 
-/// Sessions held in memory.
+/// Most cached sessions.
 const HELD: u64 = 10_000;
-/// How long one that another process has ended may still be there.
+/// How long a session ended by another replica may stay in the cache.
 const REMEMBERED: Duration = Duration::from_secs(5);
-/// How exactly the last use of a session is known.
+/// Precision of a session's last use.
 const USED: Duration = Duration::from_mins(1);
-/// Sessions whose tools may be chosen once more. Of a later one they stay what they are.
+/// Most sessions whose tools can be selected again. Later ones keep their first selection.
 const MOST_PARTIAL: u64 = 1_000;
-/// Uses that wait to be written down.
+/// Most queued uses.
 const QUEUE: usize = 256;
 
-/// What shall be published: all that is named, and of a task what is chosen for it, out of the named toolsets and servers where
-/// there are any.
+/// What to publish: everything named, plus a selection for the task, limited to the named toolsets and servers if there are any.
 #[derive(Clone, Debug, Default)]
 pub struct NewSession {
     pub toolsets: Vec<String>,
@@ -49,9 +48,9 @@ pub struct NewSession {
     /// Published names, or `server/tool`.
     pub tools: Vec<String>,
     pub task: Option<String>,
-    /// Most tools that are chosen for the task.
+    /// The most tools selected for the task.
     pub limit: Option<usize>,
-    /// Of its documents. One in which tools are loaded may begin with none.
+    /// Mode of its documents. In `dynamic`, where tools are loaded, the session may begin without tools.
     pub mode: Mode,
     pub ttl: Option<Duration>,
 }
@@ -60,16 +59,16 @@ pub struct NewSession {
 pub enum SessionError {
     #[error("{0}")]
     Invalid(String),
-    #[error("there are as many sessions as there may be (sessions.total)")]
+    #[error("the maximum number of sessions is reached (sessions.total)")]
     Full,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A session that was just made.
+/// A new session.
 pub struct Made {
     pub session: Arc<Session>,
-    /// What is published, what was chosen for the task first and best first.
+    /// The published tools; those selected for the task first, best first.
     pub tools: Vec<Selected>,
     pub warnings: Vec<String>,
 }
@@ -80,14 +79,14 @@ pub struct Sessions {
     store: Arc<dyn SessionStore>,
     settings: SessionSettings,
     held: Cache<SessionId, Arc<Session>>,
-    /// Those whose use was noted lately.
+    /// Sessions whose use was recorded recently.
     noted: Cache<SessionId, ()>,
     used: mpsc::Sender<(SessionId, SystemTime)>,
-    /// Those whose tools were chosen before all tools were embedded.
+    /// Sessions whose tools were selected before all tools had vectors.
     partial: Cache<SessionId, Arc<Partial>>,
 }
 
-/// What a session was made from, until its tools are chosen once more.
+/// The request of such a session, for the second selection.
 struct Partial {
     task: String,
     limit: Option<usize>,
@@ -96,7 +95,7 @@ struct Partial {
 }
 
 impl Sessions {
-    /// Starts noting which sessions are used, until `stop`.
+    /// Starts to record the use of sessions, until `stop`.
     #[must_use]
     pub fn start(
         current: Arc<CurrentCatalog>,
@@ -113,7 +112,7 @@ impl Sessions {
         (Self { current, select, store, settings, held, noted, used, partial }, noting)
     }
 
-    /// Makes a session for this caller.
+    /// Creates a session for this caller.
     ///
     /// # Errors
     /// [`SessionError`]
@@ -124,8 +123,7 @@ impl Sessions {
         }
         let task = new.task.as_deref().map(str::trim).filter(|task| !task.is_empty());
         if new.mode != Mode::Dynamic && task.is_none() && new.toolsets.is_empty() && new.servers.is_empty() && new.tools.is_empty() {
-            let detail =
-                "say what the session shall publish: toolsets, servers, tools or task; in mode `dynamic` it may begin with nothing";
+            let detail = "name what the session publishes: toolsets, servers, tools or a task; only in mode `dynamic` it may begin empty";
             return Err(SessionError::Invalid(detail.to_owned()));
         }
         let View { catalog, visibility, .. } = self.current.view(owner);
@@ -150,10 +148,7 @@ impl Sessions {
             SessionSaved::Saved { gone } => {
                 if !gone.is_empty() {
                     let most = self.settings.per_caller;
-                    warnings.push(format!(
-                        "you have {most} sessions, as many as one caller may: {} that was not used for longest ended",
-                        gone.len()
-                    ));
+                    warnings.push(format!("you have {most} sessions, the maximum of a caller: {} least recently used ended", gone.len()));
                 }
                 for id in gone {
                     self.held.invalidate(&id).await;
@@ -174,10 +169,10 @@ impl Sessions {
         Ok(Made { session, tools, warnings })
     }
 
-    /// The session of this id, if it is this caller's and its time is not over. Notes that it is used.
+    /// The session with this id, if it belongs to this caller and has not expired. Records its use.
     ///
     /// # Errors
-    /// That of the store.
+    /// [`StoreError`]
     pub async fn find(&self, id: &str, caller: &Principal) -> Result<Option<Arc<Session>>, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(None) };
         let session = if let Some(session) = self.held.get(&id).await {
@@ -193,13 +188,13 @@ impl Sessions {
         }
         if self.noted.get(&id).await.is_none() {
             self.noted.insert(id.clone(), ()).await;
-            // Where the queue is full, a use goes unnoticed.
+            // If the queue is full, the use is not recorded.
             let _ = self.used.try_send((id, now));
         }
         self.chosen_again(session, caller).await.map(Some)
     }
 
-    /// The session with the tools that it gets once all tools are embedded; until then, and from then on, as it is.
+    /// The session, with tools selected again once all tools have vectors. Before that, and ever after, unchanged.
     async fn chosen_again(&self, session: Arc<Session>, owner: &Principal) -> Result<Arc<Session>, StoreError> {
         let Some(partial) = self.partial.get(&session.id).await else { return Ok(session) };
         let catalog = self.current.snapshot();
@@ -223,26 +218,26 @@ impl Sessions {
         Ok(session)
     }
 
-    /// All of this caller, oldest first.
+    /// This caller's sessions, oldest first.
     ///
     /// # Errors
-    /// That of the store.
+    /// [`StoreError`]
     pub async fn of(&self, caller: &Principal) -> Result<Vec<Session>, StoreError> {
         self.store.sessions(Some(&caller.id), SystemTime::now()).await
     }
 
-    /// Those of all callers, or of one, oldest first.
+    /// The sessions of all callers, or of one, oldest first.
     ///
     /// # Errors
-    /// That of the store.
+    /// [`StoreError`]
     pub async fn all(&self, owner: Option<&PrincipalId>) -> Result<Vec<Session>, StoreError> {
         self.store.sessions(owner, SystemTime::now()).await
     }
 
-    /// Ends a session of this caller; returns whether there was one.
+    /// Ends a session of this caller. Returns whether there was one.
     ///
     /// # Errors
-    /// That of the store.
+    /// [`StoreError`]
     pub async fn end(&self, id: &str, caller: &Principal) -> Result<bool, StoreError> {
         match self.find(id, caller).await? {
             Some(session) => self.end_any(session.id.as_str()).await,
@@ -250,19 +245,19 @@ impl Sessions {
         }
     }
 
-    /// Whose a session is; `None` where there is none of this id.
+    /// The owner of a session; `None`: there is no session with this id.
     ///
     /// # Errors
-    /// That of the store.
+    /// [`StoreError`]
     pub async fn owner(&self, id: &str) -> Result<Option<PrincipalId>, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(None) };
         Ok(self.store.session(&id).await?.filter(|session| session.expires_at > SystemTime::now()).map(|session| session.owner))
     }
 
-    /// Ends a session, whoever's it is; returns whether there was one.
+    /// Ends any caller's session. Returns whether there was one.
     ///
     /// # Errors
-    /// That of the store.
+    /// [`StoreError`]
     pub async fn end_any(&self, id: &str) -> Result<bool, StoreError> {
         let Some(id) = SessionId::read(id) else { return Ok(false) };
         let removed = self.store.remove_session(&id).await?;
@@ -270,7 +265,7 @@ impl Sessions {
         Ok(removed)
     }
 
-    /// Takes out of memory what is gone from the store with its owner.
+    /// Drops an owner's sessions from the cache, after the store has deleted them.
     pub fn forget(&self, owner: &PrincipalId) {
         let owner = owner.clone();
         if self.held.invalidate_entries_if(move |_, session| session.owner == owner).is_err() {
@@ -278,7 +273,7 @@ impl Sessions {
         }
     }
 
-    /// The tools for a task, best first, by the same retrieval and the same cut as those for a message.
+    /// The tools for a task, best first, by the same retrieval and cut as for a message.
     async fn choose(
         &self,
         task: &str,
@@ -299,17 +294,16 @@ impl Sessions {
     }
 }
 
-/// The tools for a task.
 struct Choice {
     /// Best first.
     tools: Vec<Selected>,
     warnings: Vec<String>,
-    /// Whether more may fit once all tools are embedded.
+    /// Whether more tools may match once all have vectors.
     is_partial: bool,
 }
 
 impl Choice {
-    /// What is published is the choice: the toolsets and servers were what it was made from, but for what is always on.
+    /// The session publishes only this choice, plus the tools that are always on: the toolsets and servers only limited it.
     fn contents(&self, within: &SessionContents, catalog: &Catalog, visibility: &Visibility) -> SessionContents {
         let mut tools = within.tools.clone();
         let always = within.toolsets.iter().filter_map(|name| visibility.assigned.toolset(name)).flat_map(|members| &members.always);
@@ -323,7 +317,7 @@ fn published<'a>(session: &'a Session, catalog: &'a Catalog, visibility: &'a Vis
     catalog.visible(visibility).filter(|tool| session.contents.contain(tool, &visibility.assigned))
 }
 
-/// What is named, as far as the caller sees something of it. What is hidden is told as what does not exist.
+/// The named items that the caller sees at least a part of. Hidden ones get the same error as unknown ones.
 fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<SessionContents, String> {
     let visible: Vec<&Arc<Tool>> = catalog.visible(visibility).collect();
     let mut problems = Vec::new();
@@ -362,7 +356,7 @@ fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<
     if problems.is_empty() { Ok(contents) } else { Err(problems.join("; ")) }
 }
 
-/// As exact as the store keeps it, so that what comes back is the same.
+/// The store's precision, so that a value is the same after a read.
 fn to_the_millisecond(time: SystemTime) -> SystemTime {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     UNIX_EPOCH + Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or_default())
@@ -376,7 +370,7 @@ async fn note_uses(store: Arc<dyn SessionStore>, mut queue: mpsc::Receiver<(Sess
 async fn note(store: &dyn SessionStore, queue: &mut mpsc::Receiver<(SessionId, SystemTime)>, stop: &CancellationToken) {
     while let Some((id, at)) = write_behind::next(queue, stop).await {
         if let Err(error) = store.touch_session(&id, at).await {
-            tracing::warn!(error = %error, "the use of a session was not noted");
+            tracing::warn!(error = %error, "the use of a session was not recorded");
         }
     }
 }

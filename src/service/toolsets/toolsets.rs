@@ -1,6 +1,6 @@
-//! Toolsets as administrators and callers see them: those of the settings, and those given over the API.
+//! Toolsets for administrators and callers: those of the settings, and those created over the API.
 //!
-//! A change is in the store before it is acknowledged, and in force for every request that begins after that.
+//! A change is stored before it is acknowledged, and applies to every later request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{StoreError, ToolsetStore};
 use crate::settings::{LiveSettings, ToolsetSettings};
 
-/// Toolsets that can be given over the API.
+/// The most toolsets that the API can create.
 pub const MAX_TOOLSETS: usize = 500;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ToolsetError {
     #[error("there is no toolset `{0}`")]
     NotFound(String),
-    #[error("the toolset `{0}` stands in the settings: change it there")]
+    #[error("the toolset `{0}` is defined in the settings: change it there")]
     OfSettings(ToolsetName),
     #[error("{0}")]
     Invalid(String),
@@ -41,20 +41,20 @@ pub struct ToolsetView {
     pub definition: Definition,
     /// `settings` or `api`.
     pub source: &'static str,
-    /// The published names of the tools that are in it now, whoever may see them.
+    /// Published names of its current tools, whoever may see them.
     pub members: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// A toolset, for somebody who sees a tool of it.
+/// A toolset, for a caller who sees at least one of its tools.
 #[derive(Clone, Debug, Serialize)]
 pub struct VisibleToolset {
     pub name: ToolsetName,
     pub description: String,
     /// How many of its tools the caller sees.
     pub tools: usize,
-    /// What their definitions cost, in cl100k tokens.
+    /// cl100k tokens of their definitions.
     pub tokens: u64,
 }
 
@@ -62,7 +62,7 @@ pub struct Toolsets {
     current: Arc<CurrentCatalog>,
     store: Arc<dyn ToolsetStore>,
     parts: RwLock<Parts>,
-    /// One change at a time.
+    /// Serializes changes.
     changing: tokio::sync::Mutex<()>,
 }
 
@@ -72,10 +72,10 @@ struct Parts {
 }
 
 impl Toolsets {
-    /// Puts the toolsets in force.
+    /// Loads the toolsets and applies them.
     ///
     /// # Errors
-    /// Keys may be kept to toolsets that can't be read: that of the store.
+    /// [`StoreError`]: keys may be limited to toolsets that can't be read.
     pub async fn start(current: Arc<CurrentCatalog>, store: Arc<dyn ToolsetStore>, live: &LiveSettings) -> Result<Self, StoreError> {
         let given = store.toolsets().await?.into_iter().map(|toolset| (toolset.name, toolset.definition)).collect();
         let parts = Parts { settings: live.toolsets.clone(), given };
@@ -84,7 +84,7 @@ impl Toolsets {
         Ok(Self { current, store, parts: RwLock::new(parts), changing: tokio::sync::Mutex::default() })
     }
 
-    /// Takes over changed settings.
+    /// Applies changed settings.
     pub fn configure(&self, live: &LiveSettings) {
         let mut parts = self.parts.write();
         parts.settings = live.toolsets.clone();
@@ -92,7 +92,7 @@ impl Toolsets {
         self.current.set_toolsets(parts.ready());
     }
 
-    /// All of them, by name.
+    /// All toolsets, by name.
     #[must_use]
     pub fn list(&self) -> Vec<ToolsetView> {
         let mut views: Vec<ToolsetView> = self.current.toolsets().iter().map(|(name, definition)| self.view(name, definition)).collect();
@@ -100,8 +100,6 @@ impl Toolsets {
         views
     }
 
-    /// One of them.
-    ///
     /// # Errors
     /// [`ToolsetError::NotFound`]
     pub fn get(&self, name: &str) -> Result<ToolsetView, ToolsetError> {
@@ -110,7 +108,7 @@ impl Toolsets {
         toolsets.get(&name).map(|definition| self.view(&name, definition)).ok_or_else(|| ToolsetError::NotFound(name.to_string()))
     }
 
-    /// Adds a toolset, or replaces the one of this name. Returns whether it is new.
+    /// Creates a toolset, or replaces the one with this name. Returns whether it is new.
     ///
     /// # Errors
     /// [`ToolsetError`]; then nothing has changed.
@@ -123,7 +121,7 @@ impl Toolsets {
                 return Err(ToolsetError::OfSettings(name));
             }
             if parts.given.len() >= MAX_TOOLSETS && !parts.given.contains_key(&name) {
-                return Err(ToolsetError::Invalid(format!("there can be {MAX_TOOLSETS} toolsets at most: delete one first")));
+                return Err(ToolsetError::Invalid(format!("at most {MAX_TOOLSETS} toolsets are possible: delete one first")));
             }
         }
         self.store.save_toolset(&name, &definition).await?;
@@ -136,8 +134,6 @@ impl Toolsets {
         Ok((self.view(&name, &definition), is_new))
     }
 
-    /// Removes a toolset.
-    ///
     /// # Errors
     /// [`ToolsetError`]; then nothing has changed.
     pub async fn remove(&self, name: &str) -> Result<(), ToolsetError> {
@@ -155,7 +151,7 @@ impl Toolsets {
         Ok(())
     }
 
-    /// Those in which a caller sees a tool.
+    /// The toolsets with at least one tool that the caller sees.
     #[must_use]
     pub fn visible(&self, principal: &Principal) -> Vec<VisibleToolset> {
         let View { catalog, visibility, .. } = self.current.view(principal);
@@ -172,10 +168,10 @@ impl Toolsets {
         visible
     }
 
-    /// Checks that there are toolsets of these names, whoever may see them.
+    /// Checks that toolsets with these names exist, whoever may see them.
     ///
     /// # Errors
-    /// [`ToolsetError::Invalid`], with all that are not there and what was probably meant.
+    /// [`ToolsetError::Invalid`], with all unknown names and suggestions.
     pub fn check_names<'a>(&self, names: impl IntoIterator<Item = &'a ToolsetName>) -> Result<(), ToolsetError> {
         let toolsets = self.current.toolsets();
         let unknown = names.into_iter().filter(|name| toolsets.get(name).is_none());
@@ -214,7 +210,7 @@ impl Parts {
         self.settings.defined.iter().any(|toolset| toolset.name == *name)
     }
 
-    /// The settings' own come first, and win.
+    /// The settings' toolsets come first and take precedence.
     fn ready(&self) -> ReadyToolsets {
         let given = self.given.iter().map(|(name, definition)| Toolset { name: name.clone(), definition: definition.clone() });
         ReadyToolsets::new(self.settings.defined.iter().cloned().chain(given), self.settings.published.clone())
@@ -222,7 +218,7 @@ impl Parts {
 
     fn warn(&self) {
         for name in self.given.keys().filter(|name| self.is_of_settings(name)) {
-            tracing::warn!(toolset = %name, "the toolset stands in the settings and was given over the API: the settings hold");
+            tracing::warn!(toolset = %name, "the toolset is defined in the settings and over the API: the settings take precedence");
         }
     }
 }

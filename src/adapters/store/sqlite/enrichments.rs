@@ -1,4 +1,4 @@
-//! What models and admins write about tools.
+//! Enrichments of models and admins.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -43,11 +43,11 @@ impl EnrichmentStore for SqliteStore {
             }
             Ok(found)
         };
-        self.read("read what is written about tools", work).await
+        self.read("read enrichments", work).await
     }
 
     async fn save_enrichment(&self, tool: &Fingerprint, written: &Written) -> Result<(), StoreError> {
-        // What an admin writes exists nowhere else.
+        // An admin's text exists nowhere else.
         let durability = if written.author == Author::Admin { Durability::Disk } else { Durability::Process };
         let save = async |writer: &mut SqliteConnection| {
             let now = to_millis(SystemTime::now());
@@ -66,13 +66,13 @@ impl EnrichmentStore for SqliteStore {
             .await
             .map(drop)
         };
-        self.transact(durability, "save what is written about a tool", save).await
+        self.transact(durability, "save an enrichment", save).await
     }
 
     async fn remove_enrichment(&self, tool: &Fingerprint, author: &Author) -> Result<bool, StoreError> {
         let query = sqlx::query("DELETE FROM enrichment WHERE tool_hash = ? AND model = ?");
         let query = query.bind(tool.as_bytes().as_slice()).bind(name(author));
-        self.durable("remove what is written about a tool", async |writer| Ok(query.execute(writer).await?.rows_affected() > 0)).await
+        self.durable("remove an enrichment", async |writer| Ok(query.execute(writer).await?.rows_affected() > 0)).await
     }
 
     /// Skips marks within the last day, as for vectors.
@@ -89,7 +89,7 @@ impl EnrichmentStore for SqliteStore {
             let delete = sqlx::query("DELETE FROM enrichment WHERE used_at < ?").bind(to_millis(since));
             Ok(delete.execute(writer).await?.rows_affected())
         };
-        self.write("forget what is written about tools that are gone", forget).await
+        self.write("remove unused enrichments", forget).await
     }
 }
 
@@ -104,7 +104,7 @@ fn name(author: &Author) -> &str {
 fn decode(row: Row) -> Option<(Fingerprint, Written)> {
     let tool = fingerprint_from_bytes(&row.tool_hash)?;
     let queries = serde_json::from_str(&row.queries).inspect_err(|error| {
-        tracing::warn!(%error, "something written about a tool can't be read and is left out");
+        tracing::warn!(%error, "an enrichment can't be read and is left out");
     });
     let author = if row.model == ADMIN { Author::Admin } else { Author::Model(row.model) };
     Some((tool, Written { author, enrichment: Enrichment { context: row.context, queries: queries.ok()? } }))

@@ -1,4 +1,4 @@
-//! What SQLite's error codes mean to somebody who runs the service.
+//! SQLite's error codes, for operators of the service.
 
 use std::error::Error;
 use std::io;
@@ -11,16 +11,16 @@ const SQLITE_BUSY: i32 = 5;
 const SQLITE_CORRUPT: i32 = 11;
 const SQLITE_NOTADB: i32 = 26;
 
-/// Why the file could not be opened, and what to do.
+/// Why the file could not be opened, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("{} can't be created or opened: check that the folder exists and may be written", path.display())]
     Create { path: PathBuf, source: io::Error },
     #[error(
         "{0} is damaged or not a database. Stop the service and restore a backup (`toolsieve backup` makes one), or save what can be \
-         read: sqlite3 {0} .recover | sqlite3 {0}.new, then put {0}.new in its place and remove {0}-wal and {0}-shm. To begin anew \
-         instead, move {0}, {0}-wal and {0}-shm away, and `installation` in the same folder: tools, documents and vectors come \
-         again by themselves, but named keys, rules, toolsets, approvals, what was written about tools, users' secrets, sessions, \
+         read: sqlite3 {0} .recover | sqlite3 {0}.new, then put {0}.new in its place and remove {0}-wal and {0}-shm. To start over \
+         instead, move {0}, {0}-wal and {0}-shm away, and `installation` in the same folder: tools, documents and vectors are \
+         rebuilt, but named keys, rules, toolsets, approvals, tool overrides, enrichments, users' secrets, sessions, \
          chats, usage and the audit log are lost",
         path.display()
     )]
@@ -32,22 +32,22 @@ pub enum OpenError {
     )]
     Newer { path: PathBuf, migration: i64 },
     #[error(
-        "{} has another form of migration {migration} than this version, so a development build made it: use \
+        "{} has another version of migration {migration}, so a development build created it: use \
          another data folder",
         path.display()
     )]
     Changed { path: PathBuf, migration: i64 },
     #[error("{} is a database of another program: use another data folder", path.display())]
     Foreign { path: PathBuf },
-    #[error("{} is kept busy by another process: end that process and start again", path.display())]
+    #[error("{} is locked by another process: end that process and start again", path.display())]
     Busy { path: PathBuf, source: sqlx::Error },
     #[error("{} could not be opened: {source}", path.display())]
     Failed { path: PathBuf, source: sqlx::Error },
-    #[error("the tables of {} could not be brought to this version", path.display())]
+    #[error("the tables of {} could not be migrated to this version", path.display())]
     Migrate { path: PathBuf, source: MigrateError },
 }
 
-/// What was written now would be lost at the next start.
+/// Further writes would be lost at the next start.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} was removed or replaced while the service runs: nothing is written any more; put the file back or restore a backup, and start \
@@ -79,7 +79,7 @@ impl OpenError {
     }
 }
 
-/// An error of a file that is open. Damage is found when the damaged page is read, so it needs its remedy here too.
+/// An error of an open file. Damage shows only when the damaged page is read, so this error includes the remedy too.
 pub(super) fn during_use(path: &Path, source: sqlx::Error) -> Box<dyn Error + Send + Sync> {
     match primary_code(&source) {
         Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Box::new(OpenError::of(path, source)),

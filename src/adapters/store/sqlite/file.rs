@@ -1,4 +1,4 @@
-//! The file itself: made so that nobody else reads it, copied while it is in use, and looked for before each write.
+//! The database file: created privately, backed up while in use, and checked for removal before each write.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,12 +8,11 @@ use sqlx::ConnectOptions;
 use sqlx::Connection;
 use sqlx::sqlite::SqliteConnectOptions;
 
-/// Why there is no copy.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     #[error("there is no database {}", .0.display())]
     NoDatabase(PathBuf),
-    #[error("{} is there already: name a new file", .0.display())]
+    #[error("{} already exists: choose another file", .0.display())]
     Exists(PathBuf),
     #[error("{} can't be written", path.display())]
     Write { path: PathBuf, source: io::Error },
@@ -21,8 +20,8 @@ pub enum BackupError {
     Copy { from: PathBuf, to: PathBuf, source: sqlx::Error },
 }
 
-/// Copies a database, as it is at one moment, into a new file that only its owner can read. It may be in use meanwhile, also by
-/// another process. The copy is on the disk when this returns.
+/// Copies a consistent snapshot of a database into a new file that only its owner can read. Other processes may use the database
+/// meanwhile. The copy is on disk when this returns.
 ///
 /// # Errors
 /// [`BackupError`]; then there is no new file.
@@ -38,7 +37,7 @@ pub async fn back_up(from: &Path, to: &Path) -> Result<(), BackupError> {
     let copied = copy(from, to).await.map_err(|source| BackupError::Copy { from: from.to_owned(), to: to.to_owned(), source });
     let kept = copied.and_then(|()| flush(to).map_err(unwritable));
     if kept.is_err() {
-        // What failed halfway must not be taken for a copy.
+        // An incomplete file must not pass for a backup.
         let _ = fs::remove_file(to);
     }
     kept
@@ -57,8 +56,8 @@ fn flush(path: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Creates the file so that SQLite need not, which would leave the access rights to the umask. Its log files get
-/// the rights of the file from SQLite.
+/// Creates the file before SQLite does, which would leave its permissions to the umask. SQLite gives its log files the same
+/// permissions.
 pub(super) fn create_private(path: &Path) -> io::Result<()> {
     match private().create_new(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !path.is_dir() => Ok(()),
@@ -74,7 +73,7 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Which file a name stood for.
+/// Identifies an opened file, whatever its name refers to later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity(u64, u64);
 
@@ -87,7 +86,7 @@ impl Identity {
         Ok(Self(metadata.dev(), metadata.ino()))
     }
 
-    /// Elsewhere an open file can't be removed.
+    /// Other systems don't allow removing an open file.
     #[cfg(not(unix))]
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         fs::metadata(path).map(|_| Self(0, 0))

@@ -51,7 +51,7 @@ impl KeyStore for SqliteStore {
 
     async fn touch_api_key(&self, id: &KeyId, at: SystemTime) -> Result<(), StoreError> {
         let query = sqlx::query("UPDATE api_key SET last_used_at = ? WHERE id = ?").bind(to_millis(at)).bind(id.as_str());
-        self.write("note the use of an API key", async |writer| query.execute(writer).await.map(drop)).await
+        self.write("record the use of an API key", async |writer| query.execute(writer).await.map(drop)).await
     }
 
     async fn forget_keys_ended_before(&self, time: SystemTime) -> Result<Vec<KeyId>, StoreError> {
@@ -68,7 +68,7 @@ impl KeyStore for SqliteStore {
                 .fetch_all(writer)
                 .await
         };
-        let gone: Vec<String> = self.write("forget keys that ended", forget).await?;
+        let gone: Vec<String> = self.write("remove ended keys", forget).await?;
         Ok(gone.into_iter().map(KeyId::new).collect())
     }
 }

@@ -9,7 +9,7 @@ use super::SqliteStore;
 use crate::adapters::store::encoding::{signed, to_millis};
 use crate::service::ports::{PolicyStore, StoreError, StoredPolicy};
 
-/// Versions that are kept for looking back.
+/// Former versions that are kept.
 const KEPT: i64 = 100;
 
 #[async_trait]

@@ -58,7 +58,7 @@ impl SessionStore for SqliteStore {
 
     async fn touch_session(&self, id: &SessionId, at: SystemTime) -> Result<(), StoreError> {
         let query = sqlx::query("UPDATE session SET used_at = ? WHERE id = ?").bind(to_millis(at)).bind(id.as_str());
-        self.write("note the use of a session", async |writer| query.execute(writer).await.map(drop)).await
+        self.write("record the use of a session", async |writer| query.execute(writer).await.map(drop)).await
     }
 
     async fn session_groups(&self, id: &SessionId) -> Result<Vec<Group>, StoreError> {
@@ -66,7 +66,7 @@ impl SessionStore for SqliteStore {
         let group = |(kind, name): (String, String)| {
             Ok(Group::new(GroupKind::of_name(&kind).ok_or_else(|| odd("an unknown kind of group"))?, &name))
         };
-        self.read_all("read what is loaded into a session", query.fetch_all(&self.readers), group).await
+        self.read_all("read the groups of a session", query.fetch_all(&self.readers), group).await
     }
 
     /// One row per group, so that concurrent processes do not overwrite each other. An ended session gets none.
@@ -85,7 +85,7 @@ impl SessionStore for SqliteStore {
             }
             Ok(())
         };
-        self.durable("save what is loaded into a session", load).await
+        self.durable("save the groups of a session", load).await
     }
 
     async fn unload_session_group(&self, id: &SessionId, group: &Group) -> Result<bool, StoreError> {
@@ -102,7 +102,7 @@ impl SessionStore for SqliteStore {
     }
 
     async fn forget_sessions_before(&self, time: SystemTime) -> Result<u64, StoreError> {
-        self.write("forget sessions that are over", async |writer| delete_before(writer, time).await).await
+        self.write("remove expired sessions", async |writer| delete_before(writer, time).await).await
     }
 }
 

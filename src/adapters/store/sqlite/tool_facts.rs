@@ -1,4 +1,4 @@
-//! What admins wrote about tools.
+//! Tool overrides of admins.
 
 use std::time::SystemTime;
 
@@ -19,7 +19,7 @@ impl ToolFactStore for SqliteStore {
             let facts = facts.as_deref().map(from_json).transpose()?;
             Ok(StoredToolFacts { tool: ToolId::new(server.as_str(), tool), version: version.unsigned_abs(), facts })
         };
-        self.read_all("read what is written about tools", query.fetch_all(&self.readers), read).await
+        self.read_all("read tool overrides", query.fetch_all(&self.readers), read).await
     }
 
     /// One statement compares and writes, so of two concurrent changes to one version the second is refused.
@@ -43,14 +43,14 @@ impl ToolFactStore for SqliteStore {
             .await?;
             Ok(version.map(i64::unsigned_abs))
         };
-        self.durable("save what is written about a tool", save).await
+        self.durable("save a tool override", save).await
     }
 
     async fn forget_tool_facts_before(&self, time: SystemTime) -> Result<Vec<ToolId>, StoreError> {
         let query = sqlx::query_as("DELETE FROM tool_facts WHERE facts IS NULL AND changed_at < ? RETURNING server, tool");
         let query = query.bind(to_millis(time));
         let gone: Vec<(String, String)> =
-            self.write("forget what was taken back about tools", async |writer| query.fetch_all(writer).await).await?;
+            self.write("remove withdrawn tool overrides", async |writer| query.fetch_all(writer).await).await?;
         Ok(gone.into_iter().map(|(server, tool)| ToolId::new(server.as_str(), tool)).collect())
     }
 }

@@ -1,7 +1,7 @@
-//! The transaction of a write, and the only way to write.
+//! Write transactions. All writes use them.
 //!
-//! The commit belongs to the write. A statement with `RETURNING` brings its row before it is committed, so the row alone
-//! proves nothing: with a full disk or a failing flush it came, and the commit failed.
+//! The commit is part of the write. A statement with `RETURNING` returns its row before the commit. So the row alone proves
+//! nothing: with a full disk or a failed flush, the commit fails after the row was returned.
 
 use std::ops::{Deref, DerefMut};
 
@@ -9,17 +9,17 @@ use sqlx::pool::PoolConnection;
 use sqlx::sqlite::SqlitePool;
 use sqlx::{AssertSqlSafe, Sqlite, SqliteConnection, raw_sql};
 
-/// When a write counts as done.
+/// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Durability {
-    /// When the operating system has it: survives a killed process.
+    /// After the operating system has it: survives a killed process.
     Process,
-    /// When the disk has it: survives a power cut.
+    /// After the disk has it: survives a power cut.
     Disk,
 }
 
-/// A transaction that has the right to write from its start, so that it can't fail half way because another process
-/// began to write. Dropped before its end, it takes everything back.
+/// A transaction that holds the write lock from its start, so that another writer can't make it fail halfway. Rolls back if
+/// dropped before its end.
 pub(super) struct Write {
     connection: PoolConnection<Sqlite>,
     is_over: bool,
@@ -46,9 +46,9 @@ impl Write {
         committed
     }
 
-    /// What failed to be flushed lies in the log as if it were committed, and a process that is killed now would find it
-    /// there at its next start. So another write takes its place in the log, and the log is moved into the file: after a
-    /// failed flush nobody knows which of its pages the disk has.
+    /// After a failed flush the log contains the transaction as if it were committed, and after a kill the next start would apply
+    /// it. So another write overwrites it in the log, and the log is moved into the file, because it is unknown which of its
+    /// pages are on disk.
     async fn take_back(&mut self) {
         for statements in
             ["ROLLBACK", "PRAGMA synchronous = NORMAL; UPDATE installation SET refused = refused + 1", "PRAGMA wal_checkpoint(TRUNCATE)"]
@@ -78,8 +78,7 @@ impl DerefMut for Write {
     }
 }
 
-/// Closing takes back what was not committed, whatever state SQLite left the transaction in: some errors end it, others
-/// leave it open.
+/// Closing the connection rolls back, whatever state SQLite left the transaction in: some errors end it, others do not.
 impl Drop for Write {
     fn drop(&mut self) {
         if !self.is_over {

@@ -1,4 +1,4 @@
-//! The file as a whole.
+//! Maintenance of the whole file.
 
 use async_trait::async_trait;
 use sqlx::AssertSqlSafe;
@@ -10,12 +10,12 @@ use crate::service::ports::{StoreError, UpkeepStore};
 /// Pages returned per transaction (4 MiB), and transactions per call.
 const SHRINK_PAGES: u32 = 1_000;
 const SHRINK_ROUNDS: usize = 256;
-/// The largest file that is rewritten at the start so that it can shrink: that takes half a second.
+/// The largest file that is rewritten at start to make it shrinkable, which takes half a second.
 const REWRITTEN_BYTES: u64 = 256 << 20;
 
 #[async_trait]
 impl UpkeepStore for SqliteStore {
-    /// Anything but a UUID becomes the nil UUID, which no folder names.
+    /// A value other than a UUID becomes the nil UUID, which no folder has.
     async fn installation(&self) -> Result<Option<Uuid>, StoreError> {
         let query = sqlx::query_scalar("SELECT id FROM installation");
         let id: Option<String> = self.read("read which installation it belongs to", query.fetch_one(&self.readers)).await?;
@@ -47,8 +47,8 @@ impl UpkeepStore for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Rewrites a file of an older version so that it can shrink, if that is quick and there is room. Nobody can write meanwhile, so
-    /// this runs before the service.
+    /// Rewrites a file of an older version so that it can shrink, if this is quick and there is enough space. Writers are blocked
+    /// meanwhile, so this runs before the service starts.
     pub async fn make_shrinkable(&self) {
         let rewrite = async {
             let mode: i64 = sqlx::query_scalar("PRAGMA auto_vacuum").fetch_one(&self.writer).await?;
@@ -64,7 +64,7 @@ impl SqliteStore {
                 "{0} does not shrink: to make it one that does, stop the service and run: sqlite3 {0} 'PRAGMA auto_vacuum = 2; VACUUM'",
                 self.path.display()
             ),
-            Err::<_, sqlx::Error>(error) => tracing::warn!(%error, "the database keeps room that it does not need"),
+            Err::<_, sqlx::Error>(error) => tracing::warn!(%error, "the database did not return unused space"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a server is given of a caller in a call.
+//! The credentials that a server gets in a caller's call.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::service::ports::{Credentials, StoreError};
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     #[error(
-        "`{0}` is called in the name of a user, and this request names none: let Open WebUI say for whom it calls \
+        "`{0}` is called on behalf of a user, and this request names none: let Open WebUI forward its users \
          (ENABLE_FORWARD_USER_INFO_HEADERS=True there, a key that is trusted here)"
     )]
     NoUser(ServerName),
     #[error(
-        "`{0}` takes secrets of a user or of a named key, and this request is of neither: send a key made with `toolsieve keys create`, or \
-         let a trusted key say for which user it calls"
+        "`{0}` needs secrets of a user or a named key, and this request belongs to neither: send a key created with \
+         `toolsieve keys create`, or name the user with a trusted key"
     )]
     Nobody(ServerName),
-    #[error("`{0}` takes secrets of its users, and the service has no key to keep them: an administrator sets `secrets.key`")]
+    #[error("`{0}` needs secrets of its users, and the service has no key to seal them: an administrator must set `secrets.key`")]
     NoKey(ServerName),
     #[error("`{server}` can't be called for you: {}", said(.server, .problems))]
     Unfilled { server: ServerName, problems: Vec<CredentialProblem> },
@@ -40,24 +40,24 @@ pub enum CredentialProblem {
     Open(SecretName, OpenError),
 }
 
-/// What is wrong, and what to do about it.
+/// The problems and their remedies.
 fn said(server: &ServerName, problems: &[CredentialProblem]) -> String {
     let mut texts: Vec<String> = Vec::new();
     for problem in problems {
         let text = match problem {
             CredentialProblem::Fill(error @ FillError::NoSecret(name)) => {
-                format!("{error}; give it with PUT /v1/secrets/{server}/{name} and the body {{\"value\": \"…\"}}")
+                format!("{error}; set it with PUT /v1/secrets/{server}/{name} and the body {{\"value\": \"…\"}}")
             }
             CredentialProblem::Fill(error @ FillError::Secret(name)) => {
-                format!("{error}; give another one with PUT /v1/secrets/{server}/{name}")
+                format!("{error}; set another one with PUT /v1/secrets/{server}/{name}")
             }
             CredentialProblem::Fill(error @ (FillError::NoEmail | FillError::NoName)) => {
-                format!("{error}; the request has to say it (X-OpenWebUI-User-Email, X-OpenWebUI-User-Name, or the signed user)")
+                format!("{error}; the request must contain it (X-OpenWebUI-User-Email, X-OpenWebUI-User-Name, or the signed user)")
             }
             CredentialProblem::Fill(error) => error.to_string(),
             CredentialProblem::Open(name, error) => format!(
-                "the secret `{name}` can't be read: {error}; give it again with PUT /v1/secrets/{server}/{name}, or let an administrator \
-                 look at secrets.former_keys"
+                "the secret `{name}` can't be read: {error}; set it again with PUT /v1/secrets/{server}/{name}, or ask an administrator \
+                 to check secrets.former_keys"
             ),
         };
         if !texts.contains(&text) {
@@ -68,7 +68,7 @@ fn said(server: &ServerName, problems: &[CredentialProblem]) -> String {
 }
 
 impl Secrets {
-    /// `None` where the server is given nothing of its callers.
+    /// `None` if the server gets nothing from its callers.
     ///
     /// # Errors
     /// [`CredentialError`]
@@ -93,7 +93,7 @@ impl Secrets {
         if problems.is_empty() {
             return Ok(Some(Arc::new(Credentials::new(values, read_at))));
         }
-        // What can't be read is not also missing.
+        // An unreadable secret does not count as missing too.
         let unreadable: Vec<SecretName> = problems
             .iter()
             .filter_map(|problem| if let CredentialProblem::Open(name, _) = problem { Some(name.clone()) } else { None })

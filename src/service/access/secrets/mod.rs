@@ -1,7 +1,7 @@
-//! Secrets that callers keep here for MCP servers: given, told of, removed, and handed to the server in a call.
+//! Callers' secrets for MCP servers: stored, listed, removed, and passed to the server in a call.
 //!
-//! A value goes in and never comes out again but to its server. A change is in the store before it is acknowledged, and
-//! connections that were made with the former value get no new call from then on.
+//! A value is only ever returned to its server. A change is stored before it is acknowledged; from then on, connections with the
+//! former value get no new calls.
 
 mod credentials;
 
@@ -22,26 +22,26 @@ use crate::domain::text::similar::nearest_of_family;
 use crate::service::ports::{Parting, SecretStore, StoreError, ToolServers};
 use crate::settings::{LiveSettings, PerUserSettings, TransportSettings};
 
-/// Longest secret in bytes. Keys of certificates are among the longest.
+/// Longest secret, in bytes. Certificate keys are among the longest.
 pub const MAX_BYTES: usize = 16 << 10;
 
-/// What a secret is to its owner.
+/// The state of a secret, for its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretState {
     Set,
-    /// A server takes it, and it was not given.
+    /// A server takes it, but it is not stored.
     Missing,
-    /// The service has not the key any more that it was sealed with, or it is damaged.
+    /// It is damaged, or the service no longer has the key that sealed it.
     Unreadable,
 }
 
-/// A secret as its owner is told of it.
+/// A secret, without its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownSecret {
     pub server: ServerName,
     pub name: SecretName,
     pub state: SecretState,
-    /// Whether the server, as it is configured, takes it.
+    /// Whether the current configuration of the server takes it.
     pub is_taken: bool,
     pub updated_at: Option<SystemTime>,
 }
@@ -49,13 +49,13 @@ pub struct KnownSecret {
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     #[error(
-        "the service has no key to seal secrets with: an administrator sets `secrets.key` or TOOLSIEVE_SECRETS_KEY to what \
+        "the service has no key to seal secrets with: an administrator must set `secrets.key` or TOOLSIEVE_SECRETS_KEY to what \
          `toolsieve secrets new-key` prints"
     )]
     NoKey,
     #[error(
-        "secrets belong to a user or to a named key, and this request is of neither: send a key made with `toolsieve keys create`, or let \
-         a trusted key say for which user it calls"
+        "secrets belong to a user or a named key, and this request belongs to neither: send a key created with `toolsieve keys create`, or \
+         name the user with a trusted key"
     )]
     Nobody,
     #[error("there is no such server or secret")]
@@ -68,7 +68,7 @@ pub enum SecretError {
     Store(#[from] StoreError),
 }
 
-/// What a configured server takes of callers.
+/// The secrets that a configured server takes.
 struct Taken {
     settings: PerUserSettings,
     secrets: BTreeSet<SecretName>,
@@ -78,7 +78,7 @@ struct Taken {
 pub struct Secrets {
     store: Arc<dyn SecretStore>,
     servers: Arc<dyn ToolServers>,
-    /// `None`: nobody can keep secrets.
+    /// `None`: secrets can't be stored.
     keys: Option<SecretKeys>,
     taken: ArcSwap<HashMap<ServerName, Arc<Taken>>>,
 }
@@ -91,7 +91,7 @@ impl Secrets {
         secrets
     }
 
-    /// What servers take from now on.
+    /// Applies changed settings.
     pub fn configure(&self, live: &LiveSettings) {
         let taken = live.servers.iter().map(|server| {
             let is_process = matches!(server.transport, TransportSettings::Stdio { .. });
@@ -102,7 +102,7 @@ impl Secrets {
         self.taken.store(Arc::new(taken.collect()));
     }
 
-    /// The caller's own, and those that servers take which they may know of.
+    /// The caller's secrets, and those that the servers visible to it take.
     ///
     /// # Errors
     /// [`SecretError`]
@@ -133,7 +133,7 @@ impl Secrets {
         Ok(known.into_values().collect())
     }
 
-    /// Keeps a value, in the place of a former one.
+    /// Stores a value, replacing a former one.
     ///
     /// # Errors
     /// [`SecretError`]
@@ -144,10 +144,8 @@ impl Secrets {
         let name = taken.name(server, name)?;
         if !template::fits(value, taken.place) {
             return Err(SecretError::Invalid(match taken.place {
-                Place::Header => {
-                    "the server gets it in a header, which carries ASCII alone, in one line and without spaces around it".to_owned()
-                }
-                Place::Variable => "the server gets it in a variable of its process, which carries no NUL".to_owned(),
+                Place::Header => "the server gets it in a header, which must be one line of ASCII without surrounding spaces".to_owned(),
+                Place::Variable => "the server gets it in a variable of its process, which can't contain NUL".to_owned(),
             }));
         }
         let now = SystemTime::now();
@@ -161,7 +159,7 @@ impl Secrets {
         Ok(now)
     }
 
-    /// Removes one, also of a server that is not configured any more.
+    /// Removes a secret, even if its server is no longer configured.
     ///
     /// # Errors
     /// [`SecretError`]
@@ -176,7 +174,7 @@ impl Secrets {
         Ok(())
     }
 
-    /// Removes all of one owner, as when they are gone, and ends their connections; returns how many there were.
+    /// Removes all secrets of an owner and ends their connections; returns how many there were.
     ///
     /// # Errors
     /// [`StoreError`]
@@ -186,17 +184,17 @@ impl Secrets {
         Ok(removed)
     }
 
-    /// Ends the connections of an owner whose secrets are gone.
+    /// Ends the connections of an owner whose secrets were removed.
     pub fn disconnect(&self, owner: &PrincipalId) {
         self.servers.disconnect(owner, None, Parting::AtOnce);
     }
 
-    /// Seals with the present key what former ones have sealed, and tells of what none opens.
+    /// Seals secrets of former keys with the current key, and logs those that no key opens.
     pub async fn reseal(&self) {
         let Some(keys) = &self.keys else { return };
         let found = match self.store.secrets_of_other_keys(keys.present.id()).await {
             Ok(found) => found,
-            Err(error) => return tracing::warn!(%error, "secrets of former keys were not looked for"),
+            Err(error) => return tracing::warn!(%error, "secrets sealed with former keys could not be read"),
         };
         let (mut resealed, mut unknown) = (0_usize, BTreeMap::<Arc<str>, usize>::new());
         for secret in found {
@@ -204,13 +202,13 @@ impl Secrets {
                 Ok(()) => resealed += 1,
                 Err(Unsealed::Open(OpenError::UnknownKey(key))) => *unknown.entry(key).or_default() += 1,
                 Err(Unsealed::Open(OpenError::Damaged)) => {
-                    tracing::warn!(server = %secret.place.server, "a secret is damaged: it has to be given again");
+                    tracing::warn!(server = %secret.place.server, "a secret is damaged: its owner must set it again");
                 }
-                Err(Unsealed::Other(error)) => tracing::warn!(%error, "a secret keeps its former key"),
+                Err(Unsealed::Other(error)) => tracing::warn!(%error, "a secret remains sealed with its former key"),
             }
         }
         if resealed > 0 {
-            tracing::info!(secrets = resealed, "sealed with the present key: secrets.former_keys are not needed for them any more");
+            tracing::info!(secrets = resealed, "secrets were sealed with the current key and no longer need secrets.former_keys");
         }
         for (key, secrets) in unknown {
             tracing::warn!(
@@ -224,7 +222,7 @@ impl Secrets {
     async fn resealed(&self, keys: &SecretKeys, secret: &SealedSecret) -> Result<(), Unsealed> {
         let value = keys.open(secret)?;
         let new = keys.seal(secret.place.clone(), &value, rand::random::<[u8; NONCE_BYTES]>(), secret.updated_at)?;
-        // Where it was changed meanwhile, it is sealed with the present key already.
+        // If the secret was changed meanwhile, the current key sealed it already.
         self.store.reseal_secret(secret, &new).await?;
         Ok(())
     }
@@ -234,7 +232,7 @@ impl Secrets {
     }
 }
 
-/// Why a secret keeps its former key.
+/// Why a secret remains sealed with its former key.
 #[derive(Debug, thiserror::Error)]
 enum Unsealed {
     #[error(transparent)]
@@ -255,13 +253,13 @@ impl From<StoreError> for Unsealed {
     }
 }
 
-/// Whose secrets a caller's are.
+/// The owner of a caller's secrets.
 fn owner(caller: &Principal) -> Result<&PrincipalId, SecretError> {
     if caller.is_somebody() { Ok(&caller.id) } else { Err(SecretError::Nobody) }
 }
 
 impl Taken {
-    /// A name that the server takes.
+    /// A name of a secret that the server takes.
     fn name(&self, server: &ServerName, name: &str) -> Result<SecretName, SecretError> {
         let found = SecretName::new(name).filter(|name| self.secrets.contains(name));
         found.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! What is written about tools, for an admin to read and to change.
+//! Enrichments, for an admin to read and change.
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ pub struct EnrichmentAdmin {
     pub feed: Arc<EnrichmentFeed>,
 }
 
-/// What is written about one tool and in force.
+/// The enrichment in force for one tool.
 #[derive(Debug, Serialize)]
 pub struct Entry {
-    /// Under which the tool is published.
+    /// The published name of the tool.
     name: String,
     server: String,
     tool: String,
@@ -33,23 +33,23 @@ pub struct Entry {
     queries: Vec<String>,
 }
 
-/// A part of the list.
+/// A page of the list.
 #[derive(Debug, Serialize)]
 pub struct Page {
     enrichment: Vec<Entry>,
-    /// About how many tools something is written.
+    /// How many tools have an enrichment.
     total: usize,
     /// How many tools there are.
     tools: usize,
-    /// The offset of the next part, if there is one.
+    /// The offset of the next page, if there is one.
     next: Option<usize>,
 }
 
 impl EnrichmentAdmin {
-    /// The tools about which something is written, in the order of their servers and names.
+    /// The tools with an enrichment, ordered by server and name.
     ///
     /// # Errors
-    /// Those of the store, as everywhere here.
+    /// [`StoreError`]
     pub async fn list(&self, offset: usize, limit: usize) -> Result<Page, StoreError> {
         let catalog = self.current.snapshot();
         let mut written = in_force(&catalog, self.store.as_ref(), self.feed.model()).await?;
@@ -64,19 +64,19 @@ impl EnrichmentAdmin {
         })
     }
 
-    /// `None`: there is no such tool, or nothing is written about it.
+    /// `None`: there is no such tool, or it has no enrichment.
     ///
     /// # Errors
-    /// Those of the store.
+    /// [`StoreError`]
     pub async fn get(&self, id: &ToolId) -> Result<Option<Entry>, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(None) };
         Ok(self.written(&tool).await?.map(|written| entry(&tool, written)))
     }
 
-    /// Writes as the admin, whose words go before every model's. `None`: there is no such tool.
+    /// Writes as the admin, whose texts take precedence over every model's. `None`: there is no such tool.
     ///
     /// # Errors
-    /// Those of the store.
+    /// [`StoreError`]
     pub async fn put(&self, id: &ToolId, enrichment: Enrichment) -> Result<Option<Entry>, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(None) };
         let written = Written { author: Author::Admin, enrichment };
@@ -85,11 +85,11 @@ impl EnrichmentAdmin {
         Ok(Some(entry(&tool, written)))
     }
 
-    /// Takes back what is in force: an admin's words, so that a model's count again, or else the model's, which is then
-    /// asked anew. Returns whether there was anything.
+    /// Removes the enrichment in force: an admin's, so that a model's applies again, or else the model's, so that the model is
+    /// asked again. Returns whether there was one.
     ///
     /// # Errors
-    /// Those of the store.
+    /// [`StoreError`]
     pub async fn remove(&self, id: &ToolId) -> Result<bool, StoreError> {
         let Some(tool) = self.tool(id) else { return Ok(false) };
         let Some(written) = self.written(&tool).await? else { return Ok(false) };

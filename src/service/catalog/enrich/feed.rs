@@ -1,18 +1,18 @@
-//! What the index, the language model and the admin's routes tell each other.
+//! Signals between the index, the enriching language model and the admin routes.
 
 use tokio::sync::watch;
 
-/// Counts what has happened; whoever follows sees that there is news, not how much.
+/// Counts events. A follower sees that something changed, but not how often.
 #[derive(Debug, Default)]
 pub struct EnrichmentFeed {
-    /// Whose texts are in force, beside an admin's.
+    /// The language model whose enrichments apply, besides an admin's.
     model: Option<String>,
     writings: watch::Sender<u64>,
     completions: watch::Sender<u64>,
 }
 
 impl EnrichmentFeed {
-    /// With a model, what it writes counts.
+    /// With a model, its enrichments apply.
     #[must_use]
     pub fn new(model: Option<String>) -> Self {
         Self { model, ..Self::default() }
@@ -23,18 +23,18 @@ impl EnrichmentFeed {
         self.model.as_deref()
     }
 
-    /// Says that there is something written that the index does not have.
+    /// Signals an enrichment that is not in the index yet.
     pub fn publish(&self) {
         self.writings.send_modify(|count| *count += 1);
     }
 
-    /// Changes whenever something was written.
+    /// Changes after every new enrichment.
     #[must_use]
     pub fn writings(&self) -> watch::Receiver<u64> {
         self.writings.subscribe()
     }
 
-    /// Says that the index holds the whole catalog, with everything that was written.
+    /// Signals that the index contains the whole catalog with all enrichments.
     pub fn complete(&self) {
         self.completions.send_modify(|count| *count += 1);
     }

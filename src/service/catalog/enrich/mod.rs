@@ -1,8 +1,8 @@
-//! Has a language model write, once for each tool and in the background, what tools are searched by beside their own texts.
+//! Enrichment: a language model writes additional search texts, once per tool and in the background.
 //!
-//! It begins when the index is complete without it, asks about one tool at a time and stores each answer at once, so that
-//! a stop loses one answer at most. A model that fails is left alone for a while, twice as long after each failure. An
-//! answer that does not count is dropped, and its tool is not asked about again by this process.
+//! It begins when the index is complete without enrichments. It asks about one tool at a time and stores each answer at once, so
+//! a stop loses at most one. After a failure the model gets a pause, which doubles with each further one. An invalid answer is
+//! dropped, and this process does not ask about that tool again.
 
 pub mod feed;
 pub mod admin;
@@ -23,12 +23,12 @@ use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::ports::{EnrichError, Enricher, EnrichmentStore, JudgeError, StoreError};
 use crate::settings::llm::EnrichmentSettings;
 
-/// How long a model that failed is left alone: twice as long after each failure in a row.
+/// First pause after a failure. It doubles with each consecutive one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
-/// How often a tool may bring the model to fail, before it is left out: what is a tool's own fault has no other name.
+/// Failures per tool before it is left out. Some errors do not show whether the tool is their cause.
 const ATTEMPTS: u32 = 5;
-/// The index is built whole, so it takes over what was written since then together.
+/// Each index update is complete, so enrichments are published in batches.
 const LONGEST_UNPUBLISHED: Duration = Duration::from_mins(5);
 
 pub struct Enriching {
@@ -39,17 +39,17 @@ pub struct Enriching {
     pub feed: Arc<EnrichmentFeed>,
 }
 
-/// What this process knows of tools that brought nothing.
+/// Tools without a valid answer, in this process.
 #[derive(Default)]
 struct Refused {
     failures: HashMap<Fingerprint, u32>,
     given_up: HashSet<Fingerprint>,
 }
 
-/// What is written about the tools of a catalog and in force, by their keys.
+/// The enrichments in force for a catalog's tools, by key.
 ///
 /// # Errors
-/// Those of the store.
+/// [`StoreError`]
 pub async fn in_force(
     catalog: &Catalog,
     store: &dyn EnrichmentStore,
@@ -74,7 +74,7 @@ impl Enriching {
         stop.run_until_cancelled(work).await;
     }
 
-    /// Asks about every tool about which nothing is written.
+    /// Asks about every tool without an enrichment.
     async fn write_missing(&self, refused: &mut Refused) -> Result<(), StoreError> {
         let catalog = self.current.snapshot();
         let written = in_force(&catalog, self.store.as_ref(), self.feed.model()).await?;
@@ -84,7 +84,7 @@ impl Enriching {
             return Ok(());
         }
         let model = self.settings.endpoint.model.as_str();
-        tracing::info!(tools = queue.len(), model, "a language model is asked what tools are for");
+        tracing::info!(tools = queue.len(), model, "a language model begins to enrich tools");
         let mut pace = interval(Duration::from_mins(1) / u32::try_from(self.settings.per_minute).unwrap_or(u32::MAX).max(1));
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut pause, mut done, mut unpublished) = (FIRST_PAUSE, 0_usize, None);
@@ -100,12 +100,12 @@ impl Enriching {
                     unpublished.get_or_insert_with(Instant::now);
                 }
                 Err(EnrichError::Answer(problem)) => {
-                    tracing::warn!(tool = %tool.id, %problem, "what a language model wrote about a tool is dropped");
+                    tracing::warn!(tool = %tool.id, %problem, "an invalid enrichment is dropped");
                     refused.given_up.insert(key(&tool));
                     pause = FIRST_PAUSE;
                 }
                 Err(EnrichError::Model(error)) => {
-                    tracing::warn!(tool = %tool.id, %error, retry_in_s = pause.as_secs(), "a language model wrote nothing");
+                    tracing::warn!(tool = %tool.id, %error, retry_in_s = pause.as_secs(), "the language model failed to enrich a tool");
                     if refused.again(key(&tool), error) {
                         queue.push_back(tool);
                     }
@@ -121,11 +121,11 @@ impl Enriching {
         if unpublished.is_some() {
             self.feed.publish();
         }
-        tracing::info!(tools = done, model, "a language model has said what tools are for");
+        tracing::info!(tools = done, model, "a language model has enriched tools");
         Ok(())
     }
 
-    /// Whether the tool is still there and nobody has written about it meanwhile.
+    /// Whether the tool still exists and still lacks an enrichment.
     async fn is_wanted(&self, tool: &Tool) -> Result<bool, StoreError> {
         let key = key(tool);
         let is_there = self.current.snapshot().tool(&tool.id).is_some_and(|known| known.fingerprint == tool.fingerprint);
@@ -137,7 +137,7 @@ impl Enriching {
         timeout(self.settings.timeout, self.enricher.enrich(&brief)).await.unwrap_or(Err(JudgeError::Timeout.into()))
     }
 
-    /// Tries until it is stored: it was paid for.
+    /// Retries until it is stored, because the answer was paid for.
     async fn save(&self, tool: &Tool, enrichment: Enrichment) {
         let written = Written { author: Author::Model(self.settings.endpoint.model.clone()), enrichment };
         let mut pause = FIRST_PAUSE;
@@ -150,12 +150,12 @@ impl Enriching {
 }
 
 fn log_unsaved(tool: &ToolId, error: &StoreError, pause: Duration) {
-    tracing::warn!(%tool, %error, retry_in_s = pause.as_secs(), "what a language model wrote about a tool is not stored yet");
+    tracing::warn!(%tool, %error, retry_in_s = pause.as_secs(), "an enrichment was not stored; retrying");
 }
 
 impl Refused {
-    /// Whether the tool is asked about again after this failure. A wrong key, too many requests and a model that is
-    /// away say nothing about the tool.
+    /// Whether to ask about the tool again after this failure. A wrong key, a rate limit and an unreachable model are not the
+    /// tool's fault.
     fn again(&mut self, key: Fingerprint, error: JudgeError) -> bool {
         if matches!(error, JudgeError::Unauthorized | JudgeError::RateLimited | JudgeError::Unreachable) {
             return true;

@@ -1,4 +1,4 @@
-//! Servers that have not listed their tools yet: in their first start, or down since then. Whether they have a tool nobody knows.
+//! Calls to servers that have not listed their tools yet: still starting, or down since the start. Their tools are unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::service::execution::execute::{Execute, ExecuteError};
 use crate::service::ports::{CallError, ServerPhase, ServerState};
 
-/// How long a call waits for the first list of a server that starts.
+/// How long a call waits for the first list of a starting server.
 const FIRST_LIST: Duration = Duration::from_secs(20);
-/// How often it is looked whether the start has failed: nothing tells of that.
+/// How often the server's state is polled: a failed start sends no signal.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// When the list of a server may be there.
+/// `Retry-After` for such a server.
 pub const LIST_RETRY: Duration = Duration::from_secs(2);
-/// What stands between the names of server and tool in a published name.
+/// Separates server and tool in a published name.
 const SEPARATOR: &str = "__";
 
 impl Execute {
-    /// As [`Execute::by_id`], for a call: of a server that is in its first start the list is waited for.
+    /// Like [`Execute::by_id`], but waits for the first list of a starting server.
     ///
     /// # Errors
-    /// [`ExecuteError::NotFound`]: unknown, or denied. [`CallError::Unavailable`]: it is not known what the server has.
+    /// [`ExecuteError::NotFound`]: unknown or denied. [`CallError::Unavailable`]: the server's tools are not known.
     pub async fn find_by_id(&self, id: &ToolId, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         match self.by_id(id, principal) {
             Err(ExecuteError::NotFound { .. }) if self.is_unlisted(&id.server, principal) => {
@@ -34,10 +34,10 @@ impl Execute {
         }
     }
 
-    /// As [`Execute::by_name`], for a call. The server is told by what the name begins with.
+    /// Like [`Execute::by_name`], but waits for the first list of a starting server, which the prefix of the name identifies.
     ///
     /// # Errors
-    /// Those of [`Execute::find_by_id`].
+    /// As [`Execute::find_by_id`].
     pub async fn find_by_name(&self, name: &str, principal: &Principal) -> Result<Arc<Tool>, ExecuteError> {
         let found = self.by_name(name, principal);
         if !matches!(found, Err(ExecuteError::NotFound { .. })) {
@@ -50,7 +50,7 @@ impl Execute {
         self.by_name(name, principal)
     }
 
-    /// Whether a server is configured and has listed nothing yet. Of servers that a caller may not know of, none is.
+    /// Whether a server is configured but has not listed its tools. `false` for servers hidden from the caller.
     #[must_use]
     pub fn is_unlisted(&self, server: &ServerName, principal: &Principal) -> bool {
         self.current.snapshot().server(server.as_str()).is_none()
@@ -66,7 +66,7 @@ impl Execute {
         let mut changes = self.current.changes();
         let until = Instant::now() + FIRST_LIST;
         while self.current.snapshot().server(server.as_str()).is_none() {
-            // Its list is taken over a moment after it has come.
+            // The list is in the catalog shortly after it has arrived.
             let may_come = self.state(server).is_some_and(|state| matches!(state.phase, ServerPhase::Starting | ServerPhase::Connected));
             if !may_come || Instant::now() >= until {
                 let reason = "it has not listed its tools yet".to_owned();

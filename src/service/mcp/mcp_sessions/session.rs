@@ -1,4 +1,4 @@
-//! What the service keeps of one MCP client of the older era.
+//! The session of one older-era MCP client.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -20,12 +20,12 @@ use crate::service::mcp::subscriptions::Subscription;
 use crate::service::publishing::publish::Place;
 use crate::service::toolsets::loading::ClientLoads;
 
-/// Messages that wait for a client that does not read.
+/// Buffered messages of a slow consumer.
 const MAILBOX: usize = 16;
-/// Streams of one session that are open at a time. What is said goes to the newest.
+/// Most open streams of a session. Messages go to the newest one with free space.
 const STREAMS: usize = 4;
 
-/// Names a session; whoever does not have it can't guess it.
+/// Identifies a session. Nobody can guess it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct McpSessionId(Arc<str>);
 
@@ -40,7 +40,7 @@ impl McpSessionId {
     }
 }
 
-/// So that a session is found by what a client sent.
+/// Allows lookups by the text that a client sent.
 impl Borrow<str> for McpSessionId {
     fn borrow(&self) -> &str {
         &self.0
@@ -53,11 +53,11 @@ impl fmt::Debug for McpSessionId {
     }
 }
 
-/// Where a session was begun, and what is listed there.
+/// The address of a session, and what it lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct McpAddress {
     pub place: Arc<Place>,
-    /// The one server that is spoken to, under its own names.
+    /// The only server of the address, under its own names.
     pub server: Option<ServerName>,
     /// Path and mode, as one text.
     pub path: Arc<str>,
@@ -72,34 +72,34 @@ impl McpAddress {
     }
 }
 
-/// What a client has said that it can do.
+/// The client's capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// Ask its user to fill in a form.
+    /// It can show its user a form.
     pub forms: bool,
-    /// Ask its user to open an address.
+    /// It can ask its user to open a URL.
     pub addresses: bool,
     pub sampling: bool,
 }
 
 impl Abilities {
-    /// Out of the `capabilities` in its greeting (MCP specification 2025-11-25, `ClientCapabilities`).
+    /// Reads the `capabilities` of its `initialize` request (MCP specification 2025-11-25, `ClientCapabilities`).
     #[must_use]
     pub fn read(capabilities: &Value) -> Self {
         let elicitation = capabilities.get("elicitation").filter(|elicitation| elicitation.is_object());
         let addresses = elicitation.is_some_and(|elicitation| elicitation.get("url").is_some());
-        // Before there were addresses nothing more was said.
+        // An older client declares `elicitation` without details, which means forms.
         let forms = elicitation.is_some_and(|elicitation| elicitation.get("form").is_some() || !addresses);
         Self { forms, addresses, sampling: capabilities.get("sampling").is_some_and(Value::is_object) }
     }
 
-    /// Whether the client can be asked anything.
+    /// Whether the client can answer any question.
     #[must_use]
     pub fn are_any(self) -> bool {
         self.forms || self.addresses || self.sampling
     }
 
-    /// Whether the client can answer such a question.
+    /// Whether the client can answer this question.
     #[must_use]
     pub fn answer(self, method: &str, params: &Value) -> bool {
         match method {
@@ -111,10 +111,9 @@ impl Abilities {
     }
 }
 
-/// Levels of notes, the least urgent first (RFC 5424).
+/// Log levels, least urgent first (RFC 5424).
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// What the service keeps of one client of the older era.
 pub struct McpSession {
     id: McpSessionId,
     owner: PrincipalId,
@@ -125,27 +124,27 @@ pub struct McpSession {
 }
 
 struct State {
-    /// The caller as it was in the last request.
+    /// The caller of the last request.
     viewer: Arc<Principal>,
     used: Instant,
-    /// The newest last.
+    /// Oldest first.
     streams: Vec<mpsc::Sender<News>>,
-    /// What waits for a client that does not listen, or does not read.
+    /// Queued for a client that does not listen or is a slow consumer.
     unheard: Unheard,
-    /// Ended: nothing is told any more.
+    /// Ended: no more notifications.
     is_over: bool,
-    /// What changes of are told, by the addresses as the client knows them.
+    /// Subscriptions, by the client's URIs.
     followed: HashMap<Arc<str>, Subscription>,
-    /// Requests at work, by the JSON text of their ids.
+    /// Running requests, by the JSON text of their ids.
     running: HashMap<String, CancellationToken>,
-    /// Questions that the client has not answered, by the JSON text of their ids.
+    /// Open questions to the client, by the JSON text of their ids.
     asked: HashMap<String, oneshot::Sender<Value>>,
     questions: u64,
-    /// The least urgent notes that the client wants, as a place in [`LEVELS`]. `None`: it has not asked for any.
+    /// The least urgent log level that the client wants, as an index into [`LEVELS`]. `None`: it has not set one.
     notes: Option<usize>,
-    /// What the list was that the client has, or was told to fetch.
+    /// Hash of the list that the client has, or was asked to fetch.
     listed: Option<u64>,
-    /// Which servers' prompts, and which servers' resources, the client was told of.
+    /// Hashes of the servers whose prompts, and whose resources, the client knows.
     offered: Option<(u64, u64)>,
 }
 
@@ -167,7 +166,7 @@ impl State {
         }
     }
 
-    /// Hands out what waits, as far as the client reads.
+    /// Sends queued messages until the buffers of all streams are full.
     fn flush(&mut self) {
         while let Some(news) = self.unheard.first() {
             if !self.streams.iter().rev().any(|stream| stream.try_send(news.clone()).is_ok()) {
@@ -199,14 +198,14 @@ impl McpSession {
         self.owner == caller.id
     }
 
-    /// Notes a request of its caller.
+    /// Records a request of its caller.
     pub(super) fn used_by(&self, caller: &Arc<Principal>) {
         let mut state = self.state.lock();
         state.viewer = Arc::clone(caller);
         state.used = Instant::now();
     }
 
-    /// What the list was that the client has, or was told to fetch.
+    /// Hash of the list that the client has, or was asked to fetch.
     pub(super) fn listed(&self) -> Option<u64> {
         self.state.lock().listed
     }
@@ -220,7 +219,7 @@ impl McpSession {
         &self.id
     }
 
-    /// What the client has loaded.
+    /// The groups that the client has loaded.
     #[must_use]
     pub fn loads(&self) -> &ClientLoads {
         &self.loads
@@ -231,13 +230,13 @@ impl McpSession {
         &self.address
     }
 
-    /// The caller as it was in the last request.
+    /// The caller of the last request.
     #[must_use]
     pub fn viewer(&self) -> Arc<Principal> {
         Arc::clone(&self.state.lock().viewer)
     }
 
-    /// A stream of what the service says by itself. It ends with the session, or when the client has opened too many later ones.
+    /// A stream of notifications. It ends with the session, or when the client has opened too many newer ones.
     #[must_use]
     pub fn listen(self: &Arc<Self>) -> Listening {
         let (sender, messages) = mpsc::channel(MAILBOX);
@@ -257,12 +256,13 @@ impl McpSession {
         listening
     }
 
-    /// Tells the client, where it listens. What is not known to be told otherwise waits until it does.
+    /// Notifies the client, if it listens. Otherwise the notification is queued, except for changed tool lists, which are
+    /// detected later.
     pub fn tell(&self, news: News) -> bool {
         let mut state = self.state.lock();
         state.streams.retain(|stream| !stream.is_closed());
         let listens = !state.streams.is_empty();
-        // A list of tools that has changed is noticed when somebody listens: see `tell_if_changed`.
+        // A changed tool list is detected when the client listens: see `tell_if_changed`.
         if !state.is_over && (listens || news != News::Tools) {
             state.unheard.add(news);
             state.flush();
@@ -270,12 +270,12 @@ impl McpSession {
         listens
     }
 
-    /// Tells the client that its list of tools has changed.
+    /// Notifies the client that its list of tools has changed.
     pub fn tell_list_changed(&self) -> bool {
         self.tell(News::Tools)
     }
 
-    /// Tells the client of lists that are of other servers than it was told of before: of prompts, of resources.
+    /// Notifies the client if its prompts or resources now come from other servers.
     pub fn tell_offered(&self, now: (u64, u64)) {
         let former = self.state.lock().offered.replace(now);
         let Some((prompts, resources)) = former else { return };
@@ -287,20 +287,20 @@ impl McpSession {
         }
     }
 
-    /// Keeps a subscription as long as the session lasts; gives it back where there would be more than `limit`, or the session is over.
+    /// Keeps a subscription until the session ends. Returns it if the session is over or already has `limit`.
     pub(in crate::service) fn follow(&self, address: Arc<str>, subscription: Subscription, limit: usize) -> Result<(), Subscription> {
         let mut state = self.state.lock();
         if state.is_over || state.followed.len() >= limit {
             return Err(subscription);
         }
         let former = state.followed.insert(address, subscription);
-        // Ended outside of the lock.
+        // Dropped outside the lock.
         drop(state);
         drop(former);
         Ok(())
     }
 
-    /// Ends the subscription to what the client knows by this address.
+    /// Ends the subscription to the resource that the client knows by this URI.
     pub(in crate::service) fn unfollow(&self, address: &str) {
         let ended = self.state.lock().followed.remove(address);
         drop(ended);
@@ -311,7 +311,7 @@ impl McpSession {
         self.state.lock().followed.contains_key(address)
     }
 
-    /// How many resources it is subscribed to.
+    /// Number of subscriptions.
     #[must_use]
     pub fn followed(&self) -> usize {
         self.state.lock().followed.len()
@@ -328,7 +328,7 @@ impl McpSession {
         drop(ended);
     }
 
-    /// Notes a request that is at work until the value is dropped.
+    /// Registers a running request until the value is dropped.
     #[must_use]
     pub fn begin(self: &Arc<Self>, request: &str) -> Running {
         let cancelled = CancellationToken::new();
@@ -336,20 +336,20 @@ impl McpSession {
         Running { session: Arc::clone(self), request: request.to_owned(), cancelled }
     }
 
-    /// Cancels a request, by the JSON text of its id. One that is not at work is passed over.
+    /// Cancels a request, by the JSON text of its id. An unknown id is ignored.
     pub fn cancel(&self, request: &str) {
         if let Some(cancelled) = self.state.lock().running.get(request) {
             cancelled.cancel();
         }
     }
 
-    /// Whether the client can answer such a question.
+    /// Whether the client can answer this question.
     #[must_use]
     pub fn answers(&self, method: &str, params: &Value) -> bool {
         self.abilities.answer(method, params)
     }
 
-    /// The id for a question, and where the client's message comes in that answers it.
+    /// The id for a question, and the receiver of the client's answer.
     #[must_use]
     pub fn ask(&self) -> (String, oneshot::Receiver<Value>) {
         let (sender, receiver) = oneshot::channel();
@@ -361,14 +361,14 @@ impl McpSession {
         (id, receiver)
     }
 
-    /// Takes the client's answer to the question of this id, JSON text. One that nobody waits for is passed over.
+    /// Accepts the client's answer to a question, by the JSON text of its id. An unknown id is ignored.
     pub fn settle(&self, question: &str, message: Value) {
         if let Some(asked) = self.state.lock().asked.remove(question) {
             let _ = asked.send(message);
         }
     }
 
-    /// From now on the client wants notes of this level and more urgent ones; `false` if there is no such level.
+    /// Sets the log level: the client then gets messages of this level and above. `false`: there is no such level.
     pub fn want_notes(&self, level: &str) -> bool {
         let place = LEVELS.iter().position(|known| *known == level);
         if place.is_some() {
@@ -383,7 +383,7 @@ impl McpSession {
         self.state.lock().notes.is_some_and(|least| level.is_some_and(|level| level >= least))
     }
 
-    /// Whether it has neither a stream nor a request at work.
+    /// Whether it has neither a stream nor a running request.
     pub(in crate::service) fn is_idle(&self) -> bool {
         !self.state.lock().is_busy()
     }
@@ -394,7 +394,7 @@ impl McpSession {
     }
 }
 
-/// A client's ear for what the service says by itself.
+/// A client's stream of notifications.
 pub struct Listening {
     messages: mpsc::Receiver<News>,
     session: Weak<McpSession>,
@@ -404,7 +404,7 @@ impl Listening {
     /// `None`: the stream has ended.
     pub async fn next(&mut self) -> Option<News> {
         let news = self.messages.recv().await?;
-        // There is room for what waits.
+        // The buffer now has room for queued messages.
         if let Some(session) = self.session.upgrade() {
             session.state.lock().flush();
         }
@@ -412,11 +412,11 @@ impl Listening {
     }
 }
 
-/// A request at work.
+/// A running request.
 pub struct Running {
     session: Arc<McpSession>,
     request: String,
-    /// The client has cancelled it.
+    /// Cancelled by the client.
     pub cancelled: CancellationToken,
 }
 

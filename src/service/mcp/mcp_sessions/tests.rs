@@ -1,4 +1,4 @@
-//! Sessions are their callers', end, and are told what is new.
+//! Sessions belong to their callers, end, and get notifications.
 
 use std::sync::Arc;
 use std::time::Duration;

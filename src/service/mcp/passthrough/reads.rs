@@ -1,4 +1,4 @@
-//! Who got which prompt and read which resource, for the audit log. Never arguments or contents.
+//! Audits which caller got which prompt and read which resource. Never arguments or contents.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,19 +13,19 @@ use crate::service::mcp::passthrough::PassError;
 use crate::service::ports::{Asked, AskedKind, AuditAction, AuditEntry, CallOutcome};
 use crate::service::records::audit::Audit;
 
-/// Characters of a name that are kept.
+/// Longest recorded name, in characters.
 const LONGEST_SUBJECT: usize = 500;
 
-/// Writes a read down when it ends, and when its caller went away before that.
+/// Records a read when it ends, or when its caller disconnects.
 pub(super) struct Read<'a> {
     audit: &'a Audit,
-    /// `None`: there is nothing to write down.
+    /// `None`: there is nothing to record.
     entry: Option<AuditEntry>,
     started: Instant,
 }
 
 impl<'a> Read<'a> {
-    /// `None` for what is no read.
+    /// `None` if the request is not a read.
     pub(super) fn begin(audit: &'a Audit, server: &ServerName, asked: &Asked, principal: &Principal) -> Option<Self> {
         let (action, member) = match asked.what {
             AskedKind::Prompt => (AuditAction::PromptGet, "name"),
@@ -50,7 +50,7 @@ impl<'a> Read<'a> {
         Some(Self { audit, entry: Some(entry), started: Instant::now() })
     }
 
-    /// `is_known`: whether there is such a server at all. Of one that nobody has, nothing is written down.
+    /// `is_known`: whether the server exists at all. Requests to unknown servers are not recorded.
     pub(super) fn ended(&mut self, result: &Result<Box<RawValue>, PassError>, is_known: bool) {
         let Some(entry) = &mut self.entry else { return };
         entry.outcome = match result {
@@ -82,7 +82,7 @@ impl Drop for Read<'_> {
     }
 }
 
-/// The address of a resource without what may be a secret in it: user and password, query and fragment; of `data:` nothing but that.
+/// The URI of a resource without parts that may be secret: user and password, query and fragment; of `data:` only the scheme.
 fn address(uri: &str) -> String {
     let end = uri.find(['?', '#']).unwrap_or(uri.len());
     let uri = &uri[..end];

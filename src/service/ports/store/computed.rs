@@ -1,4 +1,4 @@
-//! What is expensive to compute, keyed by a hash: vectors of texts and token counts of definitions.
+//! Cached computations, keyed by a hash: vectors of texts and token counts of definitions.
 
 use std::collections::HashMap;
 use std::sync::Arc;

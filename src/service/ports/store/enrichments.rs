@@ -1,4 +1,4 @@
-//! What models and admins write about tools, for search.
+//! Enrichments of models and admins.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -11,16 +11,17 @@ use crate::domain::text::canonical::Fingerprint;
 
 #[async_trait]
 pub trait EnrichmentStore: Send + Sync {
-    /// What an admin, or else this model, wrote about the tools with these keys ([`crate::domain::selection::enrichment::key`]).
+    /// The enrichments of the tools with these keys ([`crate::domain::selection::enrichment::key`]): an admin's, or else this
+    /// model's.
     async fn enrichments(&self, model: Option<&str>, tools: &[Fingerprint]) -> Result<HashMap<Fingerprint, Written>, StoreError>;
 
-    /// Replaces what the same author wrote about the tool. Durable if the author is an admin.
+    /// Replaces the same author's enrichment of the tool. Durable if the author is an admin.
     async fn save_enrichment(&self, tool: &Fingerprint, written: &Written) -> Result<(), StoreError>;
 
-    /// Removes what this author wrote about the tool. Returns whether there was anything. Durable.
+    /// Removes this author's enrichment of the tool. Returns whether there was one. Durable.
     async fn remove_enrichment(&self, tool: &Fingerprint, author: &Author) -> Result<bool, StoreError>;
 
-    /// Marks what an admin or this model wrote about these tools as used now. Then removes everything, of any author, that was last
-    /// used before `since`; returns how many.
+    /// Marks the enrichments of these tools, by an admin or this model, as used now. Then removes all, of any author, that were
+    /// last used before `since`; returns how many.
     async fn forget_unused_enrichments(&self, model: Option<&str>, tools: &[Fingerprint], since: SystemTime) -> Result<u64, StoreError>;
 }

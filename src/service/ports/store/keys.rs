@@ -22,6 +22,7 @@ pub trait KeyStore: Send + Sync {
     /// Notes when a key was last used. An unknown key is ignored.
     async fn touch_api_key(&self, id: &KeyId, at: SystemTime) -> Result<(), StoreError>;
 
-    /// Removes keys that were revoked or expired before `time`; returns which. What is stored under the name of an expired one goes too.
+    /// Removes keys that were revoked or expired before `time`; returns which. Everything stored under the name of an expired key
+    /// is removed too.
     async fn forget_keys_ended_before(&self, time: SystemTime) -> Result<Vec<KeyId>, StoreError>;
 }

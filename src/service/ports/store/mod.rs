@@ -1,4 +1,4 @@
-//! What survives a restart: one trait per noun, and [`Store`] as their sum.
+//! Persistent data: one trait per noun, and [`Store`] as their sum.
 //!
 //! An adapter implements the traits one by one and is a [`Store`] by that. A use case takes the one trait that it needs; an
 //! `Arc<dyn Store>` coerces to each of them.
@@ -42,7 +42,7 @@ pub use self::usage::UsageStore;
 
 macro_rules! store {
     ($first:ident, $($noun:ident),+ $(,)?) => {
-        /// All of it.
+        /// The sum of the traits.
         pub trait Store: $first $(+ $noun)+ {}
 
         impl<T: $first $(+ $noun)+> Store for T {}

@@ -26,7 +26,7 @@ pub trait SessionStore: Send + Sync {
     /// Notes when a session was last used.
     async fn touch_session(&self, id: &SessionId, at: SystemTime) -> Result<(), StoreError>;
 
-    /// The groups loaded into a session, in the order of loading. They go with the session.
+    /// The groups loaded into a session, in loading order. They are removed with the session.
     async fn session_groups(&self, id: &SessionId) -> Result<Vec<Group>, StoreError>;
 
     /// Adds groups to a session. A group already loaded keeps its place. An unknown session is ignored. Durable.
@@ -42,7 +42,7 @@ pub trait SessionStore: Send + Sync {
     async fn forget_sessions_before(&self, time: SystemTime) -> Result<u64, StoreError>;
 }
 
-/// How many sessions there may be at a time.
+/// The most sessions at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionCaps {
     /// Of one owner.
@@ -50,11 +50,11 @@ pub struct SessionCaps {
     pub of_all: usize,
 }
 
-/// What became of a new session.
+/// The outcome of saving a new session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionSaved {
     Saved {
-        /// Sessions of the same owner that made room for it.
+        /// Sessions of the same owner removed to make room.
         gone: Vec<SessionId>,
     },
     /// The cap of all sessions is reached, and its owner has too few to make room.
