@@ -1,4 +1,4 @@
-//! `toolsieve mcp-stdio`: a running service for MCP clients that only start processes.
+//! `toolsieve mcp-stdio`: connects MCP clients that only start processes to a running service.
 
 use clap::Args;
 use secrecy::SecretString;
@@ -10,10 +10,10 @@ use crate::cli::{Failure, Outcome, begin_service, runtime, service_url};
 
 #[derive(Args)]
 pub(super) struct McpStdio {
-    /// Where the running service speaks MCP: /mcp, /mcp?mode=meta, /toolsets/NAME/mcp, /SERVER/mcp
+    /// MCP address of the running service: /mcp, /mcp?mode=meta, /toolsets/NAME/mcp, /SERVER/mcp
     #[arg(long, value_name = "URL", env = "TOOLSIEVE_MCP_URL", default_value = "http://127.0.0.1:8000/mcp", value_parser = service_url)]
     url: Url,
-    /// Its key, where it has one; better given in the variable
+    /// API key of the service, if it requires one; prefer the variable
     #[arg(long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
     key: Option<SecretString>,
 }

@@ -1,4 +1,4 @@
-//! What can be left out of the retrieval, to see what it contributes. One line a part.
+//! Parts of the retrieval that can be left out, to measure their contribution. One line per part.
 
 use crate::cli::retrieval::{Recipe, Vectors};
 use crate::domain::selection::relevance::Synonyms;
@@ -7,9 +7,9 @@ use crate::domain::text::analysis::Language;
 /// A part of the retrieval.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
-    /// As it is written on the command line.
+    /// Its name on the command line.
     pub(super) name: &'static str,
-    /// What is left without it.
+    /// What remains without it.
     pub(super) without: &'static str,
     pub(super) leave_out: fn(&mut Recipe),
 }
@@ -56,7 +56,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     PARTS.iter().map(|part| part.name)
 }
 
-/// The parts of these names.
+/// The parts with these names.
 pub(super) fn named(names: &[String]) -> Vec<Part> {
     PARTS.iter().filter(|part| names.iter().any(|name| name == part.name)).copied().collect()
 }
