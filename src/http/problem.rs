@@ -1,4 +1,4 @@
-//! The error table, and how an error looks on the wire (RFC 9457).
+//! The error table, and the form of an error on the wire (RFC 9457).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -39,7 +39,7 @@ pub enum Fault {
     Us,
 }
 
-/// When somebody who found no room for a session may try again.
+/// `Retry-After` when the session table is full, in seconds.
 const SESSIONS_RETRY_SECONDS: u64 = 60;
 
 macro_rules! codes {
@@ -105,7 +105,7 @@ pub struct Problem {
     pub code: Code,
     /// What to do next, in a sentence.
     pub detail: String,
-    /// The parameter, header or member of the body that does not fit, such as `limit` or `messages[0].role`.
+    /// The invalid parameter, header or member of the body, such as `limit` or `messages[0].role`.
     pub parameter: Option<Cow<'static, str>>,
     pub errors: Vec<ArgumentProblem>,
     /// Seconds, for `Retry-After`.
@@ -116,20 +116,20 @@ pub struct Problem {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct ProblemBody<'a> {
-    /// What happened and what to do next. First, because chats hand the whole body to a model as one line.
+    /// What happened and what to do next. First, because chats pass the whole body to a model as one line.
     detail: &'a str,
     r#type: String,
     title: &'a str,
     status: u16,
     /// Stable name of the error, for programs.
     code: &'a str,
-    /// The id of this request, which is in its line of the access log too.
+    /// The id of this request, also in its access log line.
     request_id: String,
-    /// What does not fit where `code` is `invalid_request`: a parameter, a header, or a member of the body, such as `limit` or
-    /// `messages[0].role`. Absent where no single one is to blame.
+    /// The invalid parameter, header or member of the body, if `code` is `invalid_request`, such as `limit` or
+    /// `messages[0].role`. Absent if the error concerns no single one.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameter: Option<&'a str>,
-    /// What is wrong with each argument of a tool, where `code` is `invalid_arguments`.
+    /// The errors in the arguments of a tool, if `code` is `invalid_arguments`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schema(value_type = Vec<ArgumentProblemBody>, required = false)]
     errors: &'a [ArgumentProblem],
@@ -137,15 +137,15 @@ pub struct ProblemBody<'a> {
 
 described! {
     ArgumentProblem =>
-    /// What is wrong with one argument of a tool.
+    /// An error in one argument of a tool.
     struct ArgumentProblemBody {
         /// JSON Pointer (RFC 6901) to the argument; empty for the whole object.
         pointer: String,
         message: String,
-        /// What would be right.
+        /// The expected value.
         #[serde(skip_serializing_if = "Option::is_none")]
         expected: Option<String>,
-        /// The name or value that was most likely meant.
+        /// The most likely intended name or value.
         #[serde(skip_serializing_if = "Option::is_none")]
         did_you_mean: Option<String>,
     }
@@ -156,12 +156,12 @@ impl Problem {
         Self { code, detail: detail.into(), parameter: None, errors: Vec::new(), retry_after: None }
     }
 
-    /// A value that does not fit, with the name of its parameter, header or member of the body.
+    /// An invalid value, with the name of its parameter, header or member of the body.
     pub fn invalid(parameter: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
         Self { parameter: Some(parameter.into()), ..Self::new(Code::InvalidRequest, detail) }
     }
 
-    /// The same with the name of what does not fit, where the problem is that something does not and nothing is named yet.
+    /// Names the invalid member, for problems about an invalid value without a name so far.
     #[must_use]
     pub fn naming(mut self, parameter: impl Into<Cow<'static, str>>) -> Self {
         if self.code == Code::InvalidRequest && self.parameter.is_none() {
@@ -444,15 +444,15 @@ impl From<CallError> for Problem {
     }
 }
 
-/// Rounded up: who comes back earlier comes for nothing.
+/// Rounded up: an earlier retry would fail.
 pub(super) fn whole_seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
-/// Reads a JSON body, with errors that say where it is wrong.
+/// Reads a JSON body, with errors that give the place.
 ///
 /// # Errors
-/// [`Code::NotJson`] for what is not JSON, [`Code::InvalidRequest`] for JSON of another shape.
+/// [`Code::NotJson`] for invalid JSON, [`Code::InvalidRequest`] for JSON of another shape.
 pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
         let parameter = error.is_data().then(|| misfit::<T>(body)).flatten().map(Cow::from);
@@ -460,7 +460,7 @@ pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// The answer to everything that no route takes.
+/// The answer to every path without a route.
 pub async fn no_route() -> HttpResponse {
     Problem::not_found().error_response()
 }
