@@ -119,7 +119,7 @@ impl Connection {
         self.number
     }
 
-    /// Whether no answer is running whose peer has stopped reading for a while.
+    /// The current state. A peer that has not read for a while does not count as being answered.
     pub(super) fn standing(&self) -> Standing {
         let blocked = self.blocked_since.load(Ordering::Relaxed);
         let reads = blocked == 0 || self.opened + Duration::from_millis(blocked) + LATE > Instant::now();

@@ -164,7 +164,7 @@ mod tests {
         Connections::new(ConnectionLimits { most, strangers }, Arc::new(Meters::default()))
     }
 
-    /// An inert connection whose peer has done this before.
+    /// An inert connection, with its peer's earlier actions.
     fn silent(all: &Arc<Connections>, begin: impl FnOnce(&Arc<Connection>) + Send + 'static) -> tokio::task::JoinHandle<()> {
         let all = Arc::clone(all);
         tokio::spawn(async move {
