@@ -1,4 +1,4 @@
-//! What callers say of a tool and a selection.
+//! Callers' verdicts on tools of a selection.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, post, web};
@@ -14,41 +14,41 @@ use crate::service::records::feedback::FeedbackError;
 
 /// Longest body, in bytes: two names and a word.
 const MAX_BYTES: usize = 4_096;
-/// Length of an id or a name.
+/// Longest id or name.
 pub(in crate::http) const MAX_ID_BYTES: usize = 256;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct FeedbackBody {
-    /// The `selection_id` that `/v1/filter` answered this caller.
+    /// The `selection_id` of the caller's `/v1/filter` response.
     #[serde(default)]
     selection_id: Option<String>,
-    /// In its place a chat: its last selection is meant.
+    /// Instead, a chat: the verdict is for its last selection.
     #[serde(default)]
     chat_id: Option<String>,
     /// The published name of a tool.
     tool: String,
-    /// `helpful`: it was right. `wrong`: it is not what the message needs. `missing`: the message needs it, and it was not
+    /// `helpful`: the tool was right. `wrong`: the message does not need it. `missing`: the message needs it, but it was not
     /// offered.
     verdict: String,
 }
 
 #[derive(Serialize, ToSchema)]
 struct FeedbackAnswer {
-    /// The selection that it was kept for.
+    /// The selection of the verdict.
     selection_id: String,
     tool: String,
     verdict: &'static str,
 }
 
-/// Keeps a verdict on a tool and a selection of the caller's own. The last one counts. No text is taken or kept.
+/// Stores a verdict on a tool of the caller's own selection. The last verdict counts. Accepts and stores no text.
 #[utoipa::path(
     tag = "filter",
     request_body = FeedbackBody,
     responses(
-        (status = 200, description = "It is kept", body = FeedbackAnswer),
-        (status = 404, description = "There is no such selection of the caller's, or no such tool"),
-        (status = 422, description = "Neither or both of selection_id and chat_id, or a value that does not fit"),
+        (status = 200, description = "The verdict is stored", body = FeedbackAnswer),
+        (status = 404, description = "The caller has no such selection, or the tool is unknown"),
+        (status = 422, description = "Neither or both of selection_id and chat_id, or an invalid value"),
         (status = 429, description = "Over limits.selections_per_minute")
     )
 )]
