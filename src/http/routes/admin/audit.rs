@@ -64,7 +64,7 @@ struct EntryBody {
     rule: Option<RulePlace>,
     outcome: Option<&'static str>,
     took_ms: f64,
-    /// Error code of the answer.
+    /// Size of the answer.
     bytes: Option<u64>,
 }
 
