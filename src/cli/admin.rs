@@ -68,10 +68,10 @@ impl ServiceAccess {
         }
         let detail = detail(&answer);
         Err(match (status.as_u16(), &self.admin_key) {
-            (401, None) => Failure::failed("error: the service needs the key of administration: --admin-key, or TOOLSIEVE_ADMIN_KEY"),
-            (401, Some(_)) => Failure::failed("error: the service does not take this admin key"),
+            (401, None) => Failure::failed("error: the service needs the admin key: set --admin-key or TOOLSIEVE_ADMIN_KEY"),
+            (401, Some(_)) => Failure::failed("error: the service rejected this admin key"),
             (404 | 405, _) if detail.contains("/openapi.json") => {
-                Failure::failed("error: this key does not administer, or the service has no access.admin_key")
+                Failure::failed("error: this key is not the admin key, or the service has no access.admin_key")
             }
             _ => refused(status, &detail),
         })
@@ -87,8 +87,8 @@ impl CallerAccess {
             return read(&answer);
         }
         Err(match (status.as_u16(), &self.key) {
-            (401, None) => Failure::failed("error: the service needs a key: --key, or TOOLSIEVE_API_KEY"),
-            (401, Some(_)) => Failure::failed("error: the service does not take this key"),
+            (401, None) => Failure::failed("error: the service needs a key: set --key or TOOLSIEVE_API_KEY"),
+            (401, Some(_)) => Failure::failed("error: the service rejected this key"),
             _ => refused(status, &detail(&answer)),
         })
     }
@@ -131,7 +131,7 @@ fn read(answer: &str) -> Result<Value, Failure> {
     if answer.is_empty() {
         return Ok(Value::Null);
     }
-    serde_json::from_str(answer).map_err(|error| Failure::failed(format!("error: the service answered something else than JSON: {error}")))
+    serde_json::from_str(answer).map_err(|error| Failure::failed(format!("error: the response of the service is not JSON: {error}")))
 }
 
 /// The innermost cause names the reason: a refused connection, an unknown host.

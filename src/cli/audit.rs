@@ -75,7 +75,7 @@ impl Audit {
         }
         print(&as_table(&answer))?;
         if let Some(next) = answer["next"].as_u64() {
-            eprintln!("There may be older ones: --before {next}");
+            eprintln!("For older entries: --before {next}");
         }
         Ok(())
     }

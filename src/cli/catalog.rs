@@ -134,7 +134,7 @@ pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings, kept:
     for server in &settings.live.servers {
         match stored.iter().find(|listing| listing.server == server.name) {
             Some(listing) => listings.push(listing.clone()),
-            None => missing.push((server.name.clone(), "it was never listed".to_owned())),
+            None => missing.push((server.name.clone(), "no listing yet".to_owned())),
         }
     }
     known(&listings, missing, settings, kept)

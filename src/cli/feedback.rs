@@ -37,6 +37,6 @@ impl Feedback {
         let verdict = self.verdict.to_possible_value().map(|value| value.get_name().to_owned());
         let body = json!({"selection_id": self.selection, "chat_id": self.chat, "tool": self.tool, "verdict": verdict});
         let answer = self.access.ask(Method::POST, "/v1/feedback", &body)?;
-        print(&format!("It is kept for the selection {}.", answer["selection_id"].as_str().unwrap_or_default()))
+        print(&format!("Stored for the selection {}.", answer["selection_id"].as_str().unwrap_or_default()))
     }
 }

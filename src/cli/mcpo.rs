@@ -225,7 +225,7 @@ impl Mcpo {
             "sse" | "streamable-http" | "streamable_http" | "streamablehttp" => {
                 if !rest.is_empty() {
                     return Err(Failure::invalid(format!(
-                        "error: --type {kind}: one address is wanted after --, there are {}.",
+                        "error: --type {kind}: expected one address after --, got {}.",
                         self.command.len()
                     )));
                 }

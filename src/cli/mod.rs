@@ -347,7 +347,7 @@ fn begin_service() -> Outcome {
     log::begin();
     if SystemTime::now() < UNIX_EPOCH {
         // Dates of HTTP and ids begin there.
-        return Err(Failure::failed("error: the clock of this machine stands before 1970: set it"));
+        return Err(Failure::failed("error: this machine's clock is before 1970: set it"));
     }
     process::hide().map_err(|error| Failure::failed(format!("error: the process can't be hidden from others: {error}")))
 }

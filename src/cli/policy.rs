@@ -127,7 +127,7 @@ fn rules_of(path: &Path) -> Result<(Value, Option<u64>), Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| invalid(error.to_string()))?;
     let mut rules: Value = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
     let Some(members) = rules.as_object_mut() else {
-        return Err(invalid("it is no JSON object with `rules`".to_owned()));
+        return Err(invalid("not a JSON object with `rules`".to_owned()));
     };
     // The file replaces all rules: one that has none by mistake would allow everything.
     if !members.contains_key("rules") {

@@ -61,7 +61,7 @@ impl Report {
 fn as_text(answer: &Value) -> String {
     let arms = answer["arms"].as_array().map(Vec::as_slice).unwrap_or_default();
     if arms.is_empty() {
-        return "There was no session in this time.".to_owned();
+        return "No sessions in this period.".to_owned();
     }
     let heads: Vec<&str> = std::iter::once("Mean of a session").chain(arms.iter().filter_map(|arm| arm["arm"].as_str())).collect();
     let mut out = table::table(&heads);

@@ -184,7 +184,7 @@ async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore)
         if !known.catalog.tools().is_empty() {
             let vectors = VectorStore::beside_a_service(settings, &store, &known.catalog).await?;
             if vectors.in_use {
-                eprintln!("note: a service uses {}: its last listings are searched, nothing is written there", data_dir.display());
+                eprintln!("note: a service uses {}: searching its last listings without writing there", data_dir.display());
             }
             store.close().await;
             return Ok((known, vectors));
@@ -193,7 +193,7 @@ async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore)
     }
     if settings.live.servers.is_empty() {
         let remedy = "name the servers with --config mcp.json, or the data folder of a service with --data-dir";
-        return Err(Failure::invalid(format!("error: there is nothing to search: {} holds no tools. {remedy}.", data_dir.display())));
+        return Err(Failure::invalid(format!("error: nothing to search: {} has no tools. {remedy}.", data_dir.display())));
     }
     Ok((catalog::ask(settings).await?, VectorStore::passing().await?))
 }
@@ -216,7 +216,7 @@ fn as_text(found: &Found) -> String {
     lines.push(if found.needs_tool {
         "Gate: the message needs a tool.".to_owned()
     } else {
-        "Gate: the message needs no tool, so none is sent for it.".to_owned()
+        "Gate: the message needs no tool; the model gets none for it.".to_owned()
     });
     let Selection { tokens_before, tokens_after, .. } = &found.selection;
     let ranks: Vec<String> = found.sent.iter().map(ToString::to_string).collect();

@@ -114,7 +114,7 @@ impl Bodies {
         loop {
             let earned = Duration::from_millis(held.bytes as u64 * 1_000 / SLOWEST);
             let Ok(next) = timeout_at(began + self.patience + earned, payload.next()).await else {
-                return Err(Problem::new(Code::BodyTooSlow, "Send the body without a pause, right behind the head."));
+                return Err(Problem::new(Code::BodyTooSlow, "Send the body without pauses, right after the head."));
             };
             let Some(chunk) = next else { return Ok((parts.joined(), held)) };
             let chunk = chunk.map_err(|_| Problem::new(Code::NotJson, "The body could not be read to its end."))?;

@@ -199,10 +199,10 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
     }
     // A body larger than it looks, and a chunked one.
     if headers.get_all(header::CONTENT_ENCODING).any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return Err(Problem::new(Code::EncodedBody, "Send the body as it is, without Content-Encoding."));
+        return Err(Problem::new(Code::EncodedBody, "Send the body unencoded, without Content-Encoding."));
     }
     if headers.get_all(header::UPGRADE).any(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket")) {
-        return Err(Problem::new(Code::NoUpgrade, "There are no WebSockets here. Leave out the header Upgrade."));
+        return Err(Problem::new(Code::NoUpgrade, "WebSockets are not supported. Omit the header Upgrade."));
     }
     Ok(principal)
 }
@@ -304,7 +304,9 @@ impl Admission {
             return user.and_then(|user| person::bounded(user).ok()).map(Some).ok_or_else(|| self.access.refused());
         }
         if headers.contains_key(USER_TOKEN) && !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!("users come signed, in X-OpenWebUI-User-Jwt, which takes access.user_jwt_secret to be read; they are not known");
+            tracing::warn!(
+                "requests carry signed users (X-OpenWebUI-User-Jwt), but access.user_jwt_secret is not set: their users are unknown"
+            );
         }
         person::of_headers(headers)
     }

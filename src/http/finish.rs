@@ -28,8 +28,8 @@ pub async fn finish(
         return next.call(request).await;
     }
     rt::spawn(async move { next.call(request).await }).await.unwrap_or_else(|error| {
-        tracing::error!(%error, "a change ended early");
-        Err(Problem::new(Code::Internal, "The service failed while it changed this: read again what holds now.").into())
+        tracing::error!(%error, "a change failed before its end");
+        Err(Problem::new(Code::Internal, "The service failed during this change. Read the current state again.").into())
     })
 }
 

@@ -271,7 +271,7 @@ impl From<OfferError> for Problem {
     fn from(error: OfferError) -> Self {
         let detail = sentence(&error.to_string());
         match error {
-            OfferError::Unknown => Self::new(Code::OfferUnknown, format!("{detail} Send the names in tools beside it.")),
+            OfferError::Unknown => Self::new(Code::OfferUnknown, format!("{detail} Send the names in `tools` too.")),
             OfferError::LineBreak => Self::invalid("tools", detail),
             OfferError::Malformed | OfferError::Different => Self::invalid("offer", detail),
         }
@@ -283,7 +283,7 @@ impl From<WaitError> for Problem {
         match error {
             WaitError::Unknown => Self::new(Code::InvalidRequest, format!("{error}.")),
             WaitError::TooMany { .. } => {
-                Self::new(Code::RateLimited, format!("{error}. Answer one of them, or wait until its time is up, and then call again."))
+                Self::new(Code::RateLimited, format!("{error}. Answer one of them or wait for its timeout, then call again."))
             }
         }
     }
@@ -309,7 +309,7 @@ impl From<PolicyError> for Problem {
                 Self { parameter, ..Self::new(Code::InvalidRequest, format!("{error}.")) }
             }
             PolicyError::Malformed(_) => Self::new(Code::InvalidRequest, format!("{error}.")),
-            PolicyError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read it again and change that.")),
+            PolicyError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read the current version and change that.")),
             PolicyError::Store(error) => Self::from(error),
             PolicyError::Unreadable(_) => Self::new(Code::Internal, error.to_string()),
         }
@@ -354,7 +354,7 @@ fn sentence(fragment: &str) -> String {
 impl From<FactsError> for Problem {
     fn from(error: FactsError) -> Self {
         match error {
-            FactsError::NotFound => Self::new(Code::NotFound, "There is no such tool, and nothing is written about one."),
+            FactsError::NotFound => Self::new(Code::NotFound, "There is no such tool, and no metadata of one."),
             FactsError::Invalid(problem) => {
                 let parameter = match problem {
                     FactsProblem::TooMany(member, ..)
@@ -366,7 +366,7 @@ impl From<FactsError> for Problem {
                 };
                 Self::invalid(parameter, format!("{problem}."))
             }
-            FactsError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read it again and change that.")),
+            FactsError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read the current version and change that.")),
             FactsError::Store(error) => Self::from(error),
         }
     }
@@ -378,7 +378,7 @@ impl From<SessionError> for Problem {
             SessionError::Invalid(reason) => Self::new(Code::InvalidRequest, format!("{reason}.")),
             SessionError::Full => Self {
                 retry_after: Some(SESSIONS_RETRY_SECONDS),
-                ..Self::new(Code::RateLimited, format!("{error}. End one of yours, or try again when others have ended."))
+                ..Self::new(Code::RateLimited, format!("{error}. End one of yours, or try again later."))
             },
             SessionError::Store(error) => Self::from(error),
         }
@@ -388,9 +388,9 @@ impl From<SessionError> for Problem {
 impl From<ApproveError> for Problem {
     fn from(error: ApproveError) -> Self {
         match error {
-            ApproveError::NotFound => Self::new(Code::NotFound, "No server lists such a tool. GET /v1/admin/tools lists what there is."),
+            ApproveError::NotFound => Self::new(Code::NotFound, "No server lists such a tool. GET /v1/admin/tools lists the tools."),
             ApproveError::Off => Self::new(Code::Conflict, format!("{error}. There is nothing to approve.")),
-            ApproveError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Look at it before you approve it.")),
+            ApproveError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Review it before you approve it.")),
             ApproveError::WrongFingerprint(_) => Self::new(Code::PreconditionFailed, format!("{error}.")),
             ApproveError::Store(error) => Self::from(error),
         }
@@ -400,7 +400,7 @@ impl From<ApproveError> for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let source = std::error::Error::source(&error).map(ToString::to_string);
-        tracing::error!(%error, source, "the store failed a caller");
+        tracing::error!(%error, source, "the store rejected an operation");
         Self::new(Code::Internal, format!("{error}; nothing was changed."))
     }
 }
@@ -428,7 +428,7 @@ impl From<CallError> for Problem {
             CallError::NoCredentials => Self::new(Code::UserNeeded, detail),
             CallError::NotLetIn { retry_after, .. } => Self {
                 retry_after: Some(whole_seconds(retry_after)),
-                ..Self::new(Code::ServerUnavailable, format!("{detail}. Where it refuses a secret, give another one; or try again."))
+                ..Self::new(Code::ServerUnavailable, format!("{detail}. If it rejects a secret, set another one; otherwise try again."))
             },
             CallError::TooManyUsers { retry_after, .. } => Self {
                 retry_after: Some(whole_seconds(retry_after)),
@@ -439,7 +439,7 @@ impl From<CallError> for Problem {
             },
             CallError::Timeout(_) => Self::new(Code::Timeout, detail),
             CallError::Refused { .. } | CallError::Protocol { .. } => Self::new(Code::ServerError, detail),
-            CallError::TooLarge { .. } => Self::new(Code::ResultTooLarge, format!("{detail}. Ask the tool for less.")),
+            CallError::TooLarge { .. } => Self::new(Code::ResultTooLarge, format!("{detail}. Request less from the tool.")),
         }
     }
 }

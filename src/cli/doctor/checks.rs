@@ -52,11 +52,11 @@ pub(super) fn port(http: &HttpSettings, may_be_taken: bool) -> Check {
     match TcpListener::bind((http.host, http.port)) {
         Ok(_) => Check::new(Level::Fine, subject, "free", None),
         Err(error) if may_be_taken => {
-            let remedy = "if that is mcpo: stop it before the start; otherwise choose another port with --port";
+            let remedy = "if mcpo uses it, stop mcpo before the start; otherwise choose another port with --port";
             Check::new(Level::Warning, subject, format!("can't be listened on now: {error}"), Some(remedy.to_owned()))
         }
         Err(error) => {
-            let remedy = "stop what listens there, or choose another port with --port";
+            let remedy = "stop the program that listens there, or choose another port with --port";
             Check::new(Level::Problem, subject, format!("can't be listened on: {error}"), Some(remedy.to_owned()))
         }
     }
@@ -69,10 +69,10 @@ pub(super) fn data_dir(path: &Path) -> Check {
         let parent = std::path::absolute(path).ok().and_then(|path| path.ancestors().find(|folder| folder.exists()).map(Path::to_owned));
         let writable = parent.is_some_and(|folder| tempfile_in(&folder));
         return if writable {
-            Check::new(Level::Fine, subject, "is made at the first start", None)
+            Check::new(Level::Fine, subject, "created at the first start", None)
         } else {
-            let remedy = "give this user the right to, or choose another folder with --data-dir";
-            Check::new(Level::Problem, subject, "the data folder can't be made", Some(remedy.to_owned()))
+            let remedy = "give this user write permission, or choose another folder with --data-dir";
+            Check::new(Level::Problem, subject, "the data folder can't be created", Some(remedy.to_owned()))
         };
     }
     match DataDir::open(path) {
@@ -111,7 +111,7 @@ pub(super) fn command(server: &ServerSettings) -> Option<Check> {
         "npx" | "node" | "npm" => "install Node.js",
         "uvx" | "uv" => "install uv",
         "docker" => "install Docker, or run the service where it is",
-        _ => "install it, or write its whole path",
+        _ => "install it, or write its full path",
     };
     Some(Check::new(Level::Problem, server.name.as_str(), format!("the command `{command}` is not found"), Some(remedy.to_owned())))
 }
@@ -153,7 +153,7 @@ pub(super) fn answers(servers: &[ServerSettings], known: &Known) -> Vec<Check> {
         } else {
             let reason = known.missing.iter().find(|(missing, _)| missing.as_str() == name);
             let reason = reason.map_or("it does not answer", |(_, reason)| reason.as_str());
-            checks.push(Check::new(Level::Problem, name, reason, Some("start it by hand to see what it says".to_owned())));
+            checks.push(Check::new(Level::Problem, name, reason, Some("start it by hand to see its output".to_owned())));
         }
     }
     for (server, tool) in &known.skipped {

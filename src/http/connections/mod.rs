@@ -115,7 +115,7 @@ impl Connections {
         };
         self.meters.connections_ended(ended.len());
         if should_tell {
-            tracing::warn!(open = total, most = self.limits.most, "too many connections: those that ask for nothing are ended");
+            tracing::warn!(open = total, most = self.limits.most, "too many connections: closing idle ones");
         }
         ended.drain(..).for_each(|connection| connection.end());
     }

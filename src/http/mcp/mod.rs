@@ -131,7 +131,7 @@ pub async fn serve_one(
     let server = ServerName::from(path.into_inner().as_str());
     check_server(&state, &caller.0, &server)?;
     if query.mode.as_deref().is_some_and(|mode| mode != "full") {
-        return Err(Problem::new(Code::InvalidRequest, "The address of one server has no mode; /mcp has."));
+        return Err(Problem::new(Code::InvalidRequest, "A server's address takes no mode; only /mcp does."));
     }
     answer(Asked { state, caller, at, query, request, server: Some(server) }, body.0).await
 }

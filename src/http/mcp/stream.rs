@@ -96,7 +96,7 @@ where
             Ok(response.map_body(|_, body| Held::new(body, running)).map_into_boxed_body())
         }
         (First::Said(message), Some(said)) => Ok(pumped(Some(message), handled, said, running)),
-        (First::Said(_), None) => Err(Problem::new(Code::Internal, "What was said has no stream.")),
+        (First::Said(_), None) => Err(Problem::new(Code::Internal, "A message has no stream.")),
     }
 }
 

@@ -63,7 +63,7 @@ impl Face {
         let too_many = |detail: String| Problem { retry_after: Some(RETRY_SECONDS), ..Problem::new(Code::RateLimited, detail) };
         let limit = self.state.subscriptions.limit();
         if resources.len() > limit {
-            return Err(Problem::new(Code::InvalidRequest, format!("One stream tells of at most {limit} resources.")));
+            return Err(Problem::new(Code::InvalidRequest, format!("One stream allows at most {limit} resources.")));
         }
         let stream = self.state.mcp_sessions.open_stream(&self.caller.principal, address);
         let stream = stream.ok_or_else(|| too_many("There are too many open streams and sessions. Close some of yours.".to_owned()))?;

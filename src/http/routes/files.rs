@@ -42,7 +42,7 @@ pub async fn file(state: web::Data<State>, id: web::Path<String>, link: Option<w
         }
         _ => None,
     };
-    let gone = || Problem::new(Code::NotFound, "The link is wrong or has run out. Call the tool again for a new one.");
+    let gone = || Problem::new(Code::NotFound, "The link is invalid or expired. Call the tool again for a new one.");
     let StoredFile { mime_type, name, bytes, .. } = found.ok_or_else(gone)?;
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, mime_type.as_str()))

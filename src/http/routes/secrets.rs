@@ -71,7 +71,7 @@ pub async fn put(state: web::Data<State>, caller: Caller, path: web::Path<(Strin
         return Err(Problem::not_found());
     }
     let updated_at = state.secrets.put(&caller.0, &server, &name, &body.value).await?;
-    tracing::info!(%server, "a secret was given");
+    tracing::info!(%server, "secret stored");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretReplace, format!("{server}/{name}")));
     let updated_at = Some(time(updated_at));
     Ok(HttpResponse::Ok().json(KeptSecretBody { server: server.to_string(), name, state: "set", needed: true, updated_at }))
@@ -109,7 +109,7 @@ pub async fn remove(state: web::Data<State>, caller: Caller, path: web::Path<(St
     let (server, name) = path.into_inner();
     let server = ServerName::new(server);
     state.secrets.remove(&caller.0, &server, &name).await?;
-    tracing::info!(%server, "a secret was removed");
+    tracing::info!(%server, "secret deleted");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretRemove, format!("{server}/{name}")));
     Ok(HttpResponse::NoContent().finish())
 }

@@ -132,7 +132,7 @@ pub async fn create(state: web::Data<State>, caller: Caller, body: Body) -> Resu
     let ttl = ttl_seconds.map(Duration::from_secs);
     let Made { session, tools, warnings } =
         state.sessions.make(NewSession { toolsets, servers, tools, task, limit, mode, ttl }, &caller.0).await?;
-    tracing::info!(tools = tools.len(), "session made");
+    tracing::info!(tools = tools.len(), "session created");
     let tools = tools.into_iter().filter_map(SessionToolBody::of).collect();
     let answer = SessionBody { tools, warnings, ..body_of(&state, &session) };
     Ok(HttpResponse::Created().insert_header((header::LOCATION, format!("/v1/sessions/{}", answer.id))).json(answer))

@@ -165,5 +165,5 @@ fn id(path: web::Path<(String, String)>) -> ToolId {
 }
 
 fn nothing() -> Problem {
-    Problem::new(Code::NotFound, "Nothing is written about such a tool. GET /v1/admin/enrichment lists what there is.")
+    Problem::new(Code::NotFound, "The tool has no description by a model or an admin. GET /v1/admin/enrichment lists them.")
 }

@@ -88,5 +88,5 @@ fn expected(request: &HttpRequest) -> Result<Option<u64>, Problem> {
         return Ok(None);
     }
     let version = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).and_then(|text| text.parse().ok());
-    version.map(Some).ok_or_else(|| Problem::new(Code::PreconditionFailed, "If-Match is no ETag that was ever given here."))
+    version.map(Some).ok_or_else(|| Problem::new(Code::PreconditionFailed, "If-Match is not an ETag of this resource."))
 }

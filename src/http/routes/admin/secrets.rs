@@ -32,7 +32,7 @@ pub async fn forget(state: web::Data<State>, caller: Administrator, principal: w
     let owner = PrincipalId::of_owner(&principal)
         .ok_or_else(|| Problem::invalid("principal", format!("`{principal}` has no secrets: write user:ID or key:NAME.")))?;
     let removed = state.secrets.forget(&owner).await?;
-    tracing::info!(owner = owner.as_str(), removed, "the secrets of a caller were removed");
+    tracing::info!(owner = owner.as_str(), removed, "secrets of a caller deleted");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretsForget, owner.as_str().to_owned()));
     Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed }))
 }

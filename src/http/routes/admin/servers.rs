@@ -143,5 +143,5 @@ pub async fn approve(state: web::Data<State>, caller: Administrator, path: web::
 }
 
 fn unknown() -> Problem {
-    Problem::new(Code::NotFound, "There is no such server. GET /v1/admin/servers lists what there is.")
+    Problem::new(Code::NotFound, "There is no such server. GET /v1/admin/servers lists the servers.")
 }

@@ -415,5 +415,5 @@ fn id(path: web::Path<(String, String)>) -> ToolId {
 }
 
 fn unknown() -> Problem {
-    Problem::new(Code::NotFound, "There never was such a tool. GET /v1/admin/tools lists what there is.")
+    Problem::new(Code::NotFound, "No such tool ever existed. GET /v1/admin/tools lists the tools.")
 }
