@@ -38,7 +38,7 @@ pub(super) struct Quickstart {
 impl Quickstart {
     pub(super) fn run(self) -> Outcome {
         begin_service()?;
-        // What is doubtful in there is told below, once.
+        // The warnings about it are printed below, once.
         let sources = self.service.sources.sources(ServersSource::Nothing, None, self.service.listen.overrides());
         let (settings, _) = read(&sources)?;
         let folder = self.servers_dir.clone().unwrap_or_else(|| settings.start.store.data_dir.join("quickstart"));

@@ -17,18 +17,18 @@ use crate::service::access::secrets;
 /// Our own static routes. Excludes the tools' routes, which each caller's document describes.
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Toolsieve", description = "The service's own routes. The tools are described by /openapi.json.", license(name = "Apache-2.0", identifier = "Apache-2.0")),
+    info(title = "Toolsieve", description = "The service's own routes. /openapi.json describes the tools.", license(name = "Apache-2.0", identifier = "Apache-2.0")),
     components(schemas(ProblemBody<'static>)),
     tags(
-        (name = "operations", description = "Whether the service is alive and ready"),
-        (name = "filter", description = "Which tools matter for a message"),
+        (name = "operations", description = "Liveness and readiness of the service"),
+        (name = "filter", description = "Select tools for a message"),
         (name = "tools", description = "Find and run tools"),
-        (name = "toolsets", description = "Named lists of tools. Below /toolsets/NAME stand the same routes as below /, and know only its tools"),
-        (name = "sessions", description = "Documents of one's own. Below /s/ID stand the same routes as below /"),
-        (name = "secrets", description = "What callers keep here for MCP servers that are called in their names"),
+        (name = "toolsets", description = "Named lists of tools. The routes below / also exist below /toolsets/NAME, limited to its tools"),
+        (name = "sessions", description = "Private addresses with their own documents. The routes below / also exist below /s/ID"),
+        (name = "secrets", description = "Callers' secrets for MCP servers that run calls in their names"),
         (name = "files", description = "Files that tools returned"),
-        (name = "administration", description = "For the key of administration alone; for every other caller there are no such routes"),
-        (name = "documents", description = "What a caller may see, as OpenAPI documents")
+        (name = "administration", description = "Only for the admin key; hidden from all other callers"),
+        (name = "documents", description = "OpenAPI documents of a caller's visible tools")
     )
 )]
 struct ServiceApi;
@@ -54,20 +54,20 @@ enum Routes {
 /// A route with more to say about one of them describes it itself.
 const SHARED: [Shared; 10] = [
     Shared { name: "NotJson", code: Code::NotJson, description: "The body is not JSON", routes: Routes::WithBody },
-    Shared { name: "Unauthorized", code: Code::Unauthorized, description: "No key, or a wrong one", routes: Routes::WithKey },
+    Shared { name: "Unauthorized", code: Code::Unauthorized, description: "Missing or wrong key", routes: Routes::WithKey },
     Shared {
         name: "ForeignOrigin",
         code: Code::ForeignOrigin,
-        description: "A page of another site asks (`foreign_origin`)",
+        description: "The request comes from a page of another site (`foreign_origin`)",
         routes: Routes::All,
     },
     Shared {
         name: "MethodNotAllowed",
         code: Code::MethodNotAllowed,
-        description: "The key is not that of administration: the answer of an address where no such route is",
+        description: "The key is not the admin key: the same answer as for an unknown route",
         routes: Routes::Administration,
     },
-    Shared { name: "BodyTooSlow", code: Code::BodyTooSlow, description: "The body did not come in time", routes: Routes::WithBody },
+    Shared { name: "BodyTooSlow", code: Code::BodyTooSlow, description: "The body did not arrive in time", routes: Routes::WithBody },
     Shared { name: "BodyTooLarge", code: Code::BodyTooLarge, description: "The body is too large", routes: Routes::WithBody },
     Shared {
         name: "EncodedBody",
@@ -81,11 +81,11 @@ const SHARED: [Shared; 10] = [
         description: "Too many requests, or too many wrong keys from this address; `Retry-After` says when to try again",
         routes: Routes::All,
     },
-    Shared { name: "Internal", code: Code::Internal, description: "Something went wrong here", routes: Routes::All },
+    Shared { name: "Internal", code: Code::Internal, description: "Internal error", routes: Routes::All },
     Shared {
         name: "Overloaded",
         code: Code::Overloaded,
-        description: "Too much is being received at once; `Retry-After` says when to try again",
+        description: "The service is receiving too much at once; `Retry-After` says when to try again",
         routes: Routes::WithBody,
     },
 ];

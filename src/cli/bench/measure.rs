@@ -142,7 +142,7 @@ impl Measure<'_> {
         row.extend(self.ks.iter().map(|&k| needs(ndcg(&found, count, k))));
         row.extend(self.ks.iter().map(|&k| needs(complete(&found, count, k))));
         let of_servers = of_servers(query, &corpus.server_of).groups;
-        // A server counts at the place of each of its tools: right is whoever has one of the first k.
+        // A server counts at the rank of each of its tools: it is right if one of the first k is its.
         let right = answer
             .ranked
             .iter()
