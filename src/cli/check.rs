@@ -151,7 +151,7 @@ fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> V
 fn hidden(known: &Known) -> Vec<(String, Vec<&HiddenText>)> {
     let of_servers = known.hidden.iter().map(|(server, hidden)| (server.to_string(), vec![hidden]));
     let tools = known.catalog.tools().iter().filter(|tool| !tool.hidden.is_empty());
-    // Its name may hide something too.
+    // Its name may contain hidden characters too.
     of_servers.chain(tools.map(|tool| (visible(&tool.id.to_string()), tool.hidden.iter().collect()))).collect()
 }
 

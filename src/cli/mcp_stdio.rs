@@ -24,7 +24,7 @@ impl McpStdio {
         log::install_plain();
         let runtime = runtime()?;
         let outcome = runtime.block_on(Bridge::run(self.url, self.key, tokio::io::stdin(), tokio::io::stdout()));
-        // A read of standard input can't be taken back.
+        // A read of standard input can't be cancelled.
         runtime.shutdown_background();
         outcome.map_err(|error| Failure::failed(format!("error: {error}")))
     }

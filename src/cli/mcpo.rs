@@ -135,7 +135,7 @@ impl Mcpo {
             settings: self.settings,
             environment: environment.iter().fold(process.clone(), |all, (name, value)| all.with(name, value.expose_secret())),
             mcpo: Some(McpoSettings {
-                // mcpo looks at the prefix for the servers of a file only.
+                // mcpo applies the prefix only to the servers of a file.
                 path_prefix: if single.is_some() { String::new() } else { path(&self.path_prefix.unwrap_or_default()) },
                 root_path: path(&self.root_path.unwrap_or_default()),
                 single,
@@ -149,7 +149,7 @@ impl Mcpo {
             overrides: Overrides {
                 host: self.host,
                 port: self.port,
-                // An empty key is none, as `--api-key "$KEY"` without a KEY.
+                // An empty key counts as no key, as in `--api-key "$KEY"` without a KEY.
                 api_key: self.api_key.filter(|key| !key.expose_secret().is_empty()),
                 insecure: false,
                 data_dir: self.data_dir,

@@ -346,7 +346,7 @@ fn launcher() -> Option<PathBuf> {
 fn begin_service() -> Outcome {
     log::begin();
     if SystemTime::now() < UNIX_EPOCH {
-        // Dates of HTTP and ids begin there.
+        // HTTP dates and ids start there.
         return Err(Failure::failed("error: this machine's clock is before 1970: set it"));
     }
     process::hide().map_err(|error| Failure::failed(format!("error: the process can't be hidden from others: {error}")))

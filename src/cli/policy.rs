@@ -129,7 +129,7 @@ fn rules_of(path: &Path) -> Result<(Value, Option<u64>), Failure> {
     let Some(members) = rules.as_object_mut() else {
         return Err(invalid("not a JSON object with `rules`".to_owned()));
     };
-    // The file replaces all rules: one that has none by mistake would allow everything.
+    // The file replaces all rules, so a file without rules by mistake would allow everything.
     if !members.contains_key("rules") {
         return Err(invalid("`rules` is missing; a file that takes all rules back says \"rules\": []".to_owned()));
     }

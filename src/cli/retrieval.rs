@@ -90,7 +90,7 @@ impl Recipe {
 pub(super) struct Retrieval {
     pub(super) retrieve: Arc<Retrieve>,
     pub(super) select: Select,
-    // Behind what lies in it.
+    // Dropped after its contents.
     _folder: Scratch,
 }
 
@@ -142,7 +142,7 @@ pub(super) fn open_embedder(settings: &Settings) -> Result<Arc<dyn Embedder>, Fa
 
 async fn select(current: &Arc<CurrentCatalog>, retrieve: &Arc<Retrieve>, settings: &Settings, folder: &Scratch) -> Result<Select, Failure> {
     let store: Arc<dyn Store> = Arc::new(open(&folder.path.join("chats.db")).await?);
-    // Stopped before anything comes: what is asked here is nobody's use of a tool.
+    // Stopped before any event: these requests are not usage.
     let stop = CancellationToken::new();
     stop.cancel();
     let retention = app::retention(&settings.start);
@@ -230,7 +230,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What can't be removed is left to the system, whose folder it is.
+        // The system cleans its temporary folder if this fails.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Outcome {
         ready(&application.url());
         application.run().await.map_err(|error| Failure::failed(format!("error: {error}")))
     });
-    // What blocks a thread (a disk, a terminal) does not keep the process from ending.
+    // A blocked thread (a disk, a terminal) does not keep the process from ending.
     runtime.shutdown_timeout(LEAVING);
     outcome
 }

@@ -151,7 +151,7 @@ impl Tools {
         for line in lines::<ToolLine>(file)? {
             let server = if line.server.is_empty() { NAMELESS.to_owned() } else { line.server };
             let schema = line.input_schema.filter(Value::is_object).unwrap_or_else(|| json!({"type": "object"}));
-            // Of two tools with one name a server has the first.
+            // Of two tools with one name, the server's first counts.
             ids.entry(ToolId::new(ServerName::from(server.as_str()), line.name.as_str())).or_insert(line.id);
             let raw = json!({"name": line.name, "description": line.description, "inputSchema": schema});
             servers.entry(server).or_default().push(Arc::new(raw));

@@ -89,7 +89,7 @@ impl Measure<'_> {
     /// `place` is the index of the set among all sets.
     pub(super) async fn set(&self, set: &Set, place: u64, corpus: &Corpus, retrieval: &Retrieval) -> Result<Measured, Failure> {
         let progress = bar(&format!("{}: searching", set.name), set.queries.len());
-        // Nobody's first message pays for cold caches.
+        // Warms the caches before the first measured message.
         answer("a first message", corpus, retrieval).await;
         let mut answers = Vec::with_capacity(set.queries.len());
         for query in &set.queries {
@@ -142,7 +142,7 @@ impl Measure<'_> {
         row.extend(self.ks.iter().map(|&k| needs(ndcg(&found, count, k))));
         row.extend(self.ks.iter().map(|&k| needs(complete(&found, count, k))));
         let of_servers = of_servers(query, &corpus.server_of).groups;
-        // A server counts at the rank of each of its tools: it is right if one of the first k is its.
+        // A hit is any tool of a right server among the first k.
         let right = answer
             .ranked
             .iter()

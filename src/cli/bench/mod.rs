@@ -207,7 +207,7 @@ impl RetrievalArgs {
     /// The tools to search, in the order of the command line.
     async fn searched(&self, settings: &Settings) -> Result<Vec<Searched>, Failure> {
         let mut all: Vec<Searched> = Vec::new();
-        // All sets without tools of their own are searched in the same ones.
+        // Sets without tools of their own share the same tools.
         let mut shared: Option<usize> = None;
         for path in &self.data {
             for mut set in data::sets(path, self.queries.as_deref())? {

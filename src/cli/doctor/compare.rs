@@ -137,7 +137,7 @@ struct Contents {
 impl Contents {
     fn of(schema: &Value) -> Self {
         let mut contents = Self::default();
-        // What the whole body is called says nothing of a parameter.
+        // The title of the whole body describes no parameter.
         if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
             for (name, property) in properties {
                 contents.parameter(name, property, 0);
