@@ -130,7 +130,7 @@ impl Bodies {
     }
 
     fn too_large(&self) -> Problem {
-        Problem::new(Code::BodyTooLarge, format!("A body may have {} bytes.", self.limit))
+        Problem::new(Code::BodyTooLarge, format!("A body has at most {} bytes.", self.limit))
     }
 }
 

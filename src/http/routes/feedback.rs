@@ -55,7 +55,7 @@ struct FeedbackAnswer {
 #[post("/v1/feedback")]
 pub async fn feedback(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
     if body.0.len() > MAX_BYTES {
-        return Err(Problem::new(Code::BodyTooLarge, format!("Feedback may have {MAX_BYTES} bytes.")));
+        return Err(Problem::new(Code::BodyTooLarge, format!("Feedback has at most {MAX_BYTES} bytes.")));
     }
     let body: FeedbackBody = read_json(&body.0)?;
     let (named, verdict) = (body.named()?, body.verdict()?);
@@ -91,11 +91,11 @@ impl From<FeedbackError> for Problem {
     fn from(error: FeedbackError) -> Self {
         match error {
             FeedbackError::NoSelection => {
-                Self::new(Code::NotFound, "There is no such selection of yours: send the selection_id that /v1/filter answered.")
+                Self::new(Code::NotFound, "You have no such selection: send the selection_id of a /v1/filter response.")
             }
             FeedbackError::NoTool { did_you_mean } => match did_you_mean {
                 Some(name) => Self::new(Code::NotFound, format!("There is no such tool. Did you mean `{name}`?")),
-                None => Self::new(Code::NotFound, "There is no such tool. Send the name under which it is published."),
+                None => Self::new(Code::NotFound, "There is no such tool. Send its published name."),
             },
             FeedbackError::Store(error) => Self::from(error),
         }

@@ -299,8 +299,7 @@ pub(in crate::http) fn enable_request(body: &[u8]) -> Result<Asked, Problem> {
 fn named(mut names: Vec<String>, chat_id: Option<String>, parameter: &'static str, member: &str) -> Result<Asked, Problem> {
     names.retain(|name| !name.trim().is_empty());
     if names.is_empty() || names.len() > MAX_GROUPS {
-        let detail =
-            format!("Give 1 to {MAX_GROUPS} names, e.g. {{\"{member}\": \"github\"}}. list_available_toolsets says which there are.");
+        let detail = format!("Give 1 to {MAX_GROUPS} names, e.g. {{\"{member}\": \"github\"}}. list_available_toolsets lists them.");
         return Err(Problem::invalid(parameter, detail));
     }
     Ok(Asked { names, chat: chat(chat_id)? })
