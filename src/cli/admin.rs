@@ -1,4 +1,4 @@
-//! A running service, as an administrator or a caller reaches it.
+//! A client for a running service, as an administrator or another caller.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use crate::cli::{Failure, runtime, service_url};
 const JSON: &str = "application/json";
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where the service is, and the key of administration.
+/// Address of the service, and the admin key.
 #[derive(Args)]
 pub(super) struct ServiceAccess {
-    /// The running service
+    /// Address of the running service
     #[arg(long, value_name = "URL", env = "TOOLSIEVE_URL", default_value = "http://127.0.0.1:8000", value_parser = service_url)]
     url: Url,
-    /// The key of administration (`access.admin_key`); a service without any key needs none
+    /// Admin key (`access.admin_key`); not needed if the service has no key at all
     #[arg(long, value_name = "KEY", env = "TOOLSIEVE_ADMIN_KEY", hide_env_values = true)]
     admin_key: Option<SecretString>,
 }
 
-/// Where the service is, and the key of a caller: what is made with it belongs to that caller.
+/// Address of the service, and the key of a caller, who owns what the command creates.
 #[derive(Args)]
 pub(super) struct CallerAccess {
-    /// The running service
+    /// Address of the running service
     #[arg(long, value_name = "URL", env = "TOOLSIEVE_URL", default_value = "http://127.0.0.1:8000", value_parser = service_url)]
     url: Url,
-    /// The key of the caller; a service without any key needs none
+    /// Key of the caller; not needed if the service has no key at all
     #[arg(short, long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
     key: Option<SecretString>,
 }
@@ -40,23 +40,23 @@ struct Asked<'a> {
     method: Method,
     path: &'a str,
     body: Option<&'a Value>,
-    /// Only if this version still holds.
+    /// The version that must still be current.
     version: Option<u64>,
     accept: &'static str,
 }
 
 impl ServiceAccess {
-    /// Asks, and returns the answer of success; `null` where it has no body.
+    /// Sends the request; returns the response of a success, `null` without a body.
     pub(super) fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
         read(&self.send(&Asked { method, path, body, version: None, accept: JSON })?)
     }
 
-    /// Asks for the same as a page for people.
+    /// Requests the same as an HTML page.
     pub(super) fn page(&self, path: &str) -> Result<String, Failure> {
         self.send(&Asked { method: Method::GET, path, body: None, version: None, accept: "text/html" })
     }
 
-    /// Replaces something; with a version, if that still holds.
+    /// Replaces a resource; with a version, only if that is still current.
     pub(super) fn replace(&self, path: &str, body: &Value, version: Option<u64>) -> Result<Value, Failure> {
         read(&self.send(&Asked { method: Method::PUT, path, body: Some(body), version, accept: JSON })?)
     }
@@ -68,10 +68,10 @@ impl ServiceAccess {
         }
         let detail = detail(&answer);
         Err(match (status.as_u16(), &self.admin_key) {
-            (401, None) => Failure::failed("error: the service needs the key of administration: --admin-key, or TOOLSIEVE_ADMIN_KEY"),
-            (401, Some(_)) => Failure::failed("error: the service does not take this admin key"),
+            (401, None) => Failure::failed("error: the service needs the admin key: set --admin-key or TOOLSIEVE_ADMIN_KEY"),
+            (401, Some(_)) => Failure::failed("error: the service rejected this admin key"),
             (404 | 405, _) if detail.contains("/openapi.json") => {
-                Failure::failed("error: this key does not administer, or the service has no access.admin_key")
+                Failure::failed("error: this key is not the admin key, or the service has no access.admin_key")
             }
             _ => refused(status, &detail),
         })
@@ -79,7 +79,7 @@ impl ServiceAccess {
 }
 
 impl CallerAccess {
-    /// Asks, and returns the answer of success; `null` where it has no body.
+    /// Sends the request; returns the response of a success, `null` without a body.
     pub(super) fn ask(&self, method: Method, path: &str, body: &Value) -> Result<Value, Failure> {
         let asked = Asked { method, path, body: Some(body), version: None, accept: JSON };
         let (status, answer) = runtime()?.block_on(send(&self.url, self.key.as_ref(), &asked))?;
@@ -87,14 +87,14 @@ impl CallerAccess {
             return read(&answer);
         }
         Err(match (status.as_u16(), &self.key) {
-            (401, None) => Failure::failed("error: the service needs a key: --key, or TOOLSIEVE_API_KEY"),
-            (401, Some(_)) => Failure::failed("error: the service does not take this key"),
+            (401, None) => Failure::failed("error: the service needs a key: set --key or TOOLSIEVE_API_KEY"),
+            (401, Some(_)) => Failure::failed("error: the service rejected this key"),
             _ => refused(status, &detail(&answer)),
         })
     }
 }
 
-/// What somebody wrote that can't be is wrong use; everything else failed.
+/// Invalid input is wrong use; every other error is a failure.
 fn refused(status: StatusCode, detail: &str) -> Failure {
     let message = format!("error: {detail}");
     match status.as_u16() {
@@ -131,10 +131,10 @@ fn read(answer: &str) -> Result<Value, Failure> {
     if answer.is_empty() {
         return Ok(Value::Null);
     }
-    serde_json::from_str(answer).map_err(|error| Failure::failed(format!("error: the service answered something else than JSON: {error}")))
+    serde_json::from_str(answer).map_err(|error| Failure::failed(format!("error: the response of the service is not JSON: {error}")))
 }
 
-/// The innermost cause says what was wrong: a refused connection, a name that is not known.
+/// The innermost cause names the reason: a refused connection, an unknown host.
 fn cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {

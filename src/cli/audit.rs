@@ -1,4 +1,4 @@
-//! `toolsieve audit`: who called or changed what on a running service.
+//! `toolsieve audit`: the audit log of a running service.
 
 use std::fmt::Write as _;
 
@@ -12,34 +12,34 @@ use crate::domain::publishing::document::encoded;
 
 #[derive(Args)]
 pub(super) struct Audit {
-    /// Only of this caller: key:NAME, user:ID, service-key, admin or anyone
+    /// Only entries of this caller: key:NAME, user:ID, service-key, admin or anyone
     #[arg(long, value_name = "WHO")]
     principal: Option<String>,
-    /// Only this: call, `policy_replace`, `key_create`, …, as GET /v1/admin/audit lists them
+    /// Only this action: call, `policy_replace`, `key_create`, …, as GET /v1/admin/audit lists them
     #[arg(long, value_name = "NAME")]
     action: Option<String>,
-    /// Only of this server
+    /// Only this server
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
-    /// Only of this tool, as its server calls it
+    /// Only this tool, under its server's name for it
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
-    /// Only what was decided so
+    /// Only this decision of the rules
     #[arg(long, value_parser = ["allow", "block"])]
     decision: Option<String>,
-    /// Only what ended so: success, `tool_error`, rejected, failed, cancelled, limited or `input_required`
+    /// Only this outcome: success, `tool_error`, rejected, failed, cancelled, limited or `input_required`
     #[arg(long, value_name = "NAME")]
     outcome: Option<String>,
-    /// Only from this time on, such as 2027-01-31T00:00:00Z
+    /// Only entries from this time on, such as 2027-01-31T00:00:00Z
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Only before this time
+    /// Only entries before this time
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Only entries before this number, as the last line of an answer names it
+    /// Only entries before this number; the last output line names the next one
     #[arg(long, value_name = "NUMBER")]
     before: Option<u64>,
-    /// How many entries are shown, the newest first
+    /// Number of entries to show, newest first
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
     /// Print JSON
@@ -75,7 +75,7 @@ impl Audit {
         }
         print(&as_table(&answer))?;
         if let Some(next) = answer["next"].as_u64() {
-            eprintln!("There may be older ones: --before {next}");
+            eprintln!("For older entries: --before {next}");
         }
         Ok(())
     }

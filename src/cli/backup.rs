@@ -1,4 +1,4 @@
-//! `toolsieve backup`: everything that is kept nowhere else, in one file.
+//! `toolsieve backup`: copies the database to one file.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::settings::ServersSource;
 
 #[derive(Args)]
 pub(super) struct Backup {
-    /// The file to write, which must not be there yet
+    /// File to write; must not exist yet
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]

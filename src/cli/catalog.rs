@@ -1,4 +1,4 @@
-//! The tools of the configured servers, for commands that look at them: asked now, or as they were last seen.
+//! The tools of the configured servers, for commands that inspect them: listed now, or as last stored.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,26 +21,26 @@ use crate::service::catalog::tool_facts::of_settings;
 use crate::service::ports::{ListingStore, ServerEvent, Store, StoreError, ToolServers};
 use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions, Settings};
 
-/// What is known of the configured servers.
+/// The known tools and problems of the configured servers.
 pub(super) struct Known {
     pub(super) catalog: Catalog,
     /// Servers without tools here, and why.
     pub(super) missing: Vec<(ServerName, String)>,
     /// Tools that can't be published.
     pub(super) skipped: Vec<(ServerName, SkippedTool)>,
-    /// Tools whose definitions differ from what the service saw first. Where changes lead to quarantine, they are not in the
-    /// catalog.
+    /// Tools whose definitions differ from the first recorded ones. With quarantine, the catalog leaves them
+    /// out.
     pub(super) changed: Vec<ToolId>,
-    /// Hidden characters in what servers say of themselves.
+    /// Hidden characters in servers' titles and instructions.
     pub(super) hidden: Vec<(ServerName, HiddenText)>,
 }
 
-/// What the service keeps about tools beside what their servers say.
+/// The service's stored data about tools.
 #[derive(Default)]
 pub(super) struct Kept {
     written: Vec<(ToolId, WrittenFacts)>,
     definitions: HashMap<ToolId, Fingerprint>,
-    /// Those that their servers added and nobody approved.
+    /// Tools that servers added, without an approval.
     new: HashSet<ToolId>,
 }
 
@@ -54,7 +54,7 @@ impl Kept {
         Ok(Self { written: written.collect(), definitions, new })
     }
 
-    /// Nothing where there is no data folder yet.
+    /// Empty without a data folder.
     async fn of_data_dir(settings: &Settings) -> Result<Self, Failure> {
         let path = data_dir::database(&settings.start.store.data_dir);
         if !path.exists() {
@@ -66,7 +66,7 @@ impl Kept {
         kept
     }
 
-    /// Whether the server added it, nobody approved it, and that keeps it from everybody.
+    /// Whether the tool is withheld as an unapproved addition.
     fn is_withheld_as_new(&self, tool: &Tool, settings: DefinitionSettings) -> bool {
         let is_listed = |name: &str| name == TOOLS_LISTED || !name.starts_with(NO_TOOL);
         let is_known = || self.definitions.keys().any(|known| known.server == tool.id.server && is_listed(&known.name));
@@ -79,7 +79,7 @@ impl Kept {
     }
 }
 
-/// Starts the servers, asks each for its tools, and ends them. They can't look into this process, which holds keys.
+/// Starts the servers, lists their tools, and stops them. They can't look into this process, which holds keys.
 pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
     process::hide().map_err(|error| Failure::failed(format!("error: the process can't be hidden from others: {error}")))?;
     let client = mcp::client_builder().build().map_err(|error| Failure::failed(format!("error: no HTTP client: {error}")))?;
@@ -109,10 +109,10 @@ pub(super) async fn ask(settings: &Settings) -> Result<Known, Failure> {
     Ok(known(&listings, missing, settings, &Kept::of_data_dir(settings).await?))
 }
 
-/// What to do where nothing was listed yet, for commands that can also ask the servers.
+/// Remedy when nothing has been listed yet, for commands that can also start the servers.
 pub(super) const START_OR_ASK: &str = "start the service once, or ask the servers themselves, without --offline";
 
-/// The last good catalog of the service that uses this data folder. `remedy`: what to do where there is none.
+/// The last good catalog of the service that uses this data folder. `remedy`: the advice if there is none.
 pub(super) async fn last_good(settings: &Settings, remedy: &str) -> Result<Known, Failure> {
     let path = data_dir::database(&settings.start.store.data_dir);
     if !path.exists() {
@@ -125,7 +125,7 @@ pub(super) async fn last_good(settings: &Settings, remedy: &str) -> Result<Known
     Ok(configured_of(&stored, settings, &kept))
 }
 
-/// What these listings say of the configured servers; with none configured, of all that are listed.
+/// The configured servers' part of these listings; all of them without configured servers.
 pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings, kept: &Kept) -> Known {
     if settings.live.servers.is_empty() {
         return known(stored, Vec::new(), settings, kept);
@@ -134,13 +134,13 @@ pub(super) fn configured_of(stored: &[ServerListing], settings: &Settings, kept:
     for server in &settings.live.servers {
         match stored.iter().find(|listing| listing.server == server.name) {
             Some(listing) => listings.push(listing.clone()),
-            None => missing.push((server.name.clone(), "it was never listed".to_owned())),
+            None => missing.push((server.name.clone(), "no listing yet".to_owned())),
         }
     }
     known(&listings, missing, settings, kept)
 }
 
-/// Makes tools of listings, with what is kept about them, counted and shortened as the service does it.
+/// Builds tools from listings and stored data, with token counts and shortened texts as in the service.
 pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, String)>, settings: &Settings, kept: &Kept) -> Known {
     let book = FactBook { written: kept.written.iter().cloned().collect(), ..of_settings(&settings.live) };
     let changes = settings.live.definitions;

@@ -1,4 +1,4 @@
-//! `toolsieve check`: is the configuration sound, and which tools are published with less than their servers say?
+//! `toolsieve check`: validates the configuration, and with `--tools` the servers' definitions.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -16,11 +16,11 @@ use crate::settings::{ServerSettings, Settings, TransportSettings};
 pub(super) struct Check {
     #[command(flatten)]
     configuration: ConfigurationArgs,
-    /// Ask the servers for their tools too, and say what a published schema does not, what is hidden in definitions, which
-    /// have changed, and which tools there are twice
+    /// Check the servers' tools too: simplified schemas, hidden characters in definitions, changed definitions, and
+    /// duplicates
     #[arg(long)]
     tools: bool,
-    /// With --tools: do not start the servers; the tools as the service last saw them
+    /// With --tools: start no servers; use the tools that the service listed last
     #[arg(long, requires = "tools")]
     offline: bool,
     /// Print JSON
@@ -52,10 +52,10 @@ impl Check {
     }
 }
 
-/// What makes the vectors.
+/// The embedder.
 struct Embedder {
     description: String,
-    /// How many tools have theirs; with `--tools`, where there is data.
+    /// Number of embedded tools; with `--tools`, if there is data.
     embedded: Option<usize>,
 }
 
@@ -147,11 +147,11 @@ fn as_json(settings: &Settings, known: Option<&Known>, embedder: &Embedder) -> V
     out
 }
 
-/// Servers and tools with hidden characters in what they say.
+/// Servers and tools with hidden characters in their texts.
 fn hidden(known: &Known) -> Vec<(String, Vec<&HiddenText>)> {
     let of_servers = known.hidden.iter().map(|(server, hidden)| (server.to_string(), vec![hidden]));
     let tools = known.catalog.tools().iter().filter(|tool| !tool.hidden.is_empty());
-    // Its name may hide something too.
+    // Its name may contain hidden characters too.
     of_servers.chain(tools.map(|tool| (visible(&tool.id.to_string()), tool.hidden.iter().collect()))).collect()
 }
 
@@ -160,7 +160,7 @@ fn duplicates(known: &Known) -> Duplicates {
     tool_admin::duplicates(&known.catalog, &twins)
 }
 
-/// Tools of whose schema something is not published as a schema.
+/// Tools with a simplified schema.
 fn simplified(known: &Known) -> impl Iterator<Item = &Tool> {
     known.catalog.tools().iter().map(AsRef::as_ref).filter(|tool: &&Tool| !tool.input.losses.is_empty())
 }

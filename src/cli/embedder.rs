@@ -1,4 +1,4 @@
-//! The configured embedder, for commands that look at it.
+//! The configured embedder, for commands that inspect it.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::service::catalog::indexing::embedded;
 use crate::settings::{EmbedderProvider, EmbedderSettings, Settings};
 
-/// What is embedded to see whether it works.
+/// The text of a test embedding.
 const MESSAGE: &str = "what time is it?";
 
-/// What it is, without asking anybody.
+/// Describes the embedder, without a request.
 ///
 /// # Errors
-/// A folder whose model can't be used: a mistake of the configuration.
+/// An unusable model folder: a configuration error.
 pub(super) fn described(settings: &EmbedderSettings) -> Result<String, Failure> {
     Ok(match &settings.provider {
         EmbedderProvider::Builtin(model) => format!("built in, {}", model.name()),
@@ -33,7 +33,7 @@ pub(super) fn described(settings: &EmbedderSettings) -> Result<String, Failure> 
     })
 }
 
-/// What a message of its own told of it.
+/// The result of a test embedding.
 pub(super) struct Tried {
     pub(super) model: String,
     pub(super) dimension: usize,
@@ -43,7 +43,7 @@ pub(super) struct Tried {
 /// Embeds a message as the service would.
 ///
 /// # Errors
-/// Why that did not work.
+/// Why the embedding failed.
 pub(super) async fn tried(settings: &EmbedderSettings) -> Result<Tried, String> {
     let embedder = embed::open(settings).map_err(|error| error.to_string())?;
     let started = Instant::now();
@@ -51,10 +51,10 @@ pub(super) async fn tried(settings: &EmbedderSettings) -> Result<Tried, String> 
     Ok(Tried { model: embedder.model().to_owned(), dimension: embedder.dimension(), took: started.elapsed() })
 }
 
-/// How many of these tools have their vectors in the data folder; `None` where there is no data yet.
+/// How many of these tools have vectors in the data folder; `None` without data.
 ///
 /// # Errors
-/// A folder whose model can't be used, and a database that can't be read.
+/// An unusable model folder, or an unreadable database.
 pub(super) async fn embedded_tools(settings: &Settings, catalog: &Catalog) -> Result<Option<usize>, Failure> {
     let path = data_dir::database(&settings.start.store.data_dir);
     if !path.exists() {

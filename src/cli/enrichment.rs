@@ -1,4 +1,4 @@
-//! `toolsieve enrichment`: about how many tools something is written, and what asking about the others takes.
+//! `toolsieve enrichment`: how many tools have written descriptions, and what the others would cost.
 
 use std::fmt::Write as _;
 
@@ -24,19 +24,19 @@ pub(super) struct Enrichment {
 
 #[derive(Serialize)]
 struct State {
-    /// The language model that is asked; none where `llm.enrich` is off.
+    /// The language model; none if `llm.enrich` is off.
     model: Option<String>,
     tools: usize,
-    /// How many of them are found by what the model wrote.
+    /// Tools with texts by the model.
     by_model: usize,
     by_admin: usize,
-    /// How many the model has not written about.
+    /// Tools without texts by the model.
     left: usize,
-    /// cl100k tokens of the requests for those.
+    /// cl100k tokens of the requests for these.
     request_tokens: u64,
-    /// A longer answer is dropped; none where none is asked for.
+    /// Longest answer kept; none without requests.
     answer_characters: Option<usize>,
-    /// What the limit of tools a minute makes of it.
+    /// Duration at the configured rate per minute.
     minutes: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! `toolsieve feedback`: what somebody knows better than the selection.
+//! `toolsieve feedback`: verdicts on selections.
 
 use clap::{Args, ValueEnum};
 use reqwest::Method;
@@ -9,13 +9,13 @@ use crate::cli::{Outcome, print};
 
 #[derive(Args)]
 pub(super) struct Feedback {
-    /// The published name of the tool
+    /// Published name of the tool
     tool: String,
     verdict: Verdict,
-    /// The selection that is meant: the `selection_id` that /v1/filter answered
+    /// ID of the selection: `selection_id` in the response of /v1/filter
     #[arg(long, value_name = "ID", required_unless_present = "chat", conflicts_with = "chat")]
     selection: Option<String>,
-    /// The chat whose last selection is meant
+    /// ID of a chat; the verdict is for its last selection
     #[arg(long, value_name = "ID")]
     chat: Option<String>,
     #[command(flatten)]
@@ -24,11 +24,11 @@ pub(super) struct Feedback {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Verdict {
-    /// It was right
+    /// The tool was right
     Helpful,
-    /// It is not what the message needs
+    /// The message does not need the tool
     Wrong,
-    /// The message needs it, and it was not offered
+    /// The message needs the tool, but it was not offered
     Missing,
 }
 
@@ -37,6 +37,6 @@ impl Feedback {
         let verdict = self.verdict.to_possible_value().map(|value| value.get_name().to_owned());
         let body = json!({"selection_id": self.selection, "chat_id": self.chat, "tool": self.tool, "verdict": verdict});
         let answer = self.access.ask(Method::POST, "/v1/feedback", &body)?;
-        print(&format!("It is kept for the selection {}.", answer["selection_id"].as_str().unwrap_or_default()))
+        print(&format!("Stored for the selection {}.", answer["selection_id"].as_str().unwrap_or_default()))
     }
 }

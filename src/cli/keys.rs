@@ -9,20 +9,20 @@ use crate::cli::{Failure, Outcome, print, table};
 
 #[derive(Subcommand)]
 pub(super) enum Keys {
-    /// Create a key and print it, this once
+    /// Create a key and print it once
     Create {
-        /// Letters, digits, `-`, `_` and `.`; rules call the key key:NAME
+        /// Letters, digits, `-`, `_` and `.`; rules name the key key:NAME
         name: String,
-        /// The only server that it reaches; may be repeated
+        /// Limit the key to this server; may be repeated
         #[arg(long = "server", value_name = "NAME")]
         servers: Vec<String>,
-        /// The only toolset that it reaches; may be repeated
+        /// Limit the key to this toolset; may be repeated
         #[arg(long = "toolset", value_name = "NAME")]
         toolsets: Vec<String>,
-        /// A group of whoever calls with it; of users it calls for, no other groups count; may be repeated
+        /// Add callers with this key to a group; for users of a trusted key, only these groups count; may be repeated
         #[arg(long = "group", value_name = "NAME")]
         groups: Vec<String>,
-        /// Believe it on which user it calls for: for Open WebUI
+        /// Trust the key to name the user it calls for: for Open WebUI
         #[arg(long)]
         trusted: bool,
         #[command(flatten)]
@@ -38,18 +38,18 @@ pub(super) enum Keys {
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Give a key a new secret and print it, this once; the former one is good no more
+    /// Replace the secret of a key and print the new one once; the old one stops working
     Rotate {
-        /// The name or the id of the key
+        /// Name or id of the key
         key: String,
         #[command(flatten)]
         end: End,
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// End a key for good, at once
+    /// Revoke a key at once, for good
     Revoke {
-        /// The name or the id of the key
+        /// Name or id of the key
         key: String,
         #[command(flatten)]
         access: ServiceAccess,
@@ -58,7 +58,7 @@ pub(super) enum Keys {
 
 #[derive(Args)]
 pub(super) struct End {
-    /// The key expires after so many days
+    /// Lifetime in days [default: no expiry]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     expires_in_days: Option<u32>,
 }
@@ -94,13 +94,13 @@ impl Keys {
     }
 }
 
-/// The key alone on standard output, so that a script can take it.
+/// The key alone on standard output, for scripts.
 fn shown_once(answer: &Value) -> Outcome {
     eprintln!("{} ({}): keep it now, it is not shown again.", text(&answer["name"]), text(&answer["id"]));
     print(&text(&answer["key"]))
 }
 
-/// A key that is not revoked, by its name or id.
+/// Finds a key that is not revoked, by name or id.
 fn id_of(key: &str, access: &ServiceAccess) -> Result<String, Failure> {
     let answer = access.ask(Method::GET, "/v1/admin/keys", None)?;
     let keys = answer["keys"].as_array().into_iter().flatten().filter(|known| known["state"] != "revoked");

@@ -1,8 +1,8 @@
-//! The command line without a subcommand: mcpo's.
+//! mcpo's command line: this program without a subcommand.
 //!
-//! Whoever starts mcpo with a command line starts this program with the same one. Flags, short forms, repeatable flags
-//! and variables are mcpo's, and so are the defaults; where mcpo ignores a mistake or dies of it with a stack trace, this
-//! one ends with exit code 2 and says what to do.
+//! Every command line of mcpo starts this program too. Flags, short forms, repeatable flags, variables and defaults
+//! are mcpo's. Where mcpo ignores a mistake or fails with a stack trace, this program ends with exit code 2 and a
+//! remedy.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use crate::domain::catalog::tool::ServerName;
 use crate::settings::mcpo::{log_level, path};
 use crate::settings::{Environment, McpoSettings, Overrides, ServersSource, Settings, Sources};
 
-/// What the one server of a command line is called in `/readyz` and to `run_tool`.
+/// Name of the single server of a command line, in `/readyz` and for `run_tool`.
 const SINGLE: &str = "server";
 
-/// As mcpo: one MCP server, or those of a file, as OpenAPI tool servers.
+/// Serve one MCP server, or those of a file, as OpenAPI tool servers: compatible with mcpo
 #[derive(Parser)]
 #[command(
     name = "toolsieve",
@@ -33,79 +33,79 @@ const SINGLE: &str = "server";
     after_help = "This is the command line of mcpo. The commands of Toolsieve itself: toolsieve --help"
 )]
 pub(super) struct Mcpo {
-    /// The address to listen on [default: 0.0.0.0]
+    /// Address to listen on [default: 0.0.0.0]
     #[arg(short = 'h', long)]
     host: Option<String>,
-    /// The port to listen on [default: 8000]
+    /// Port to listen on [default: 8000]
     #[arg(short, long)]
     port: Option<u16>,
-    /// An origin whose pages may call from a browser; may be repeated [default: *]
+    /// Origin whose pages may call from a browser; may be repeated [default: *]
     #[arg(long, value_name = "ORIGIN", action = ArgAction::Append)]
     cors_allow_origins: Vec<String>,
-    /// The key that callers must send
+    /// Key that callers must send
     #[arg(short = 'k', long, value_name = "KEY")]
     api_key: Option<SecretString>,
-    /// Documents and pages need the key too
+    /// Require the key for documents and pages too
     #[arg(long)]
     strict_auth: bool,
-    /// A variable for the environment of the servers; may be repeated
+    /// Environment variable for the servers; may be repeated
     #[arg(short = 'e', long, value_name = "NAME=VALUE", action = ArgAction::Append)]
     env: Vec<SecretString>,
-    /// A file of such variables
+    /// File of environment variables for the servers: NAME=VALUE lines
     #[arg(long, value_name = "FILE")]
     env_path: Option<PathBuf>,
-    /// How the one server is reached: stdio, sse or streamable-http [default: stdio]
+    /// Transport of the single server: stdio, sse or streamable-http [default: stdio]
     #[arg(long = "type", visible_alias = "server-type", value_name = "TYPE")]
     server_type: Option<String>,
-    /// The MCP servers: a JSON file with an `mcpServers` map
+    /// JSON file with an `mcpServers` map: the MCP servers
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Take changes of that file over while running
+    /// Apply changes of that file while running
     #[arg(long)]
     hot_reload: bool,
-    /// Title of the document of everything
+    /// Title of the document of all servers
     #[arg(short, long)]
     name: Option<String>,
-    /// Description of the document of everything
+    /// Description of the document of all servers
     #[arg(short, long)]
     description: Option<String>,
-    /// Version of the document of everything
+    /// Version of the document of all servers
     #[arg(short = 'v', long = "version", value_name = "VERSION")]
     document_version: Option<String>,
-    /// The certificate for HTTPS, in PEM format
+    /// Certificate for HTTPS, in PEM format
     #[arg(short = 't', long, value_name = "FILE")]
     ssl_certfile: Option<String>,
-    /// Its private key
+    /// Private key of the certificate
     #[arg(short = 'K', long, value_name = "FILE")]
     ssl_keyfile: Option<String>,
-    /// The path under which a proxy shows the service
+    /// Path under which a proxy serves the service
     #[arg(long, value_name = "PATH")]
     root_path: Option<String>,
-    /// What the paths of a file's servers begin with
+    /// Prefix of the server paths of a file
     #[arg(long, value_name = "PATH")]
     path_prefix: Option<String>,
-    /// Headers for the one server, as a JSON object
+    /// Headers for the single server, as a JSON object
     #[arg(short = 'H', long, value_name = "JSON")]
     header: Option<SecretString>,
-    /// DEBUG, INFO, WARNING, ERROR or CRITICAL
+    /// Log level: DEBUG, INFO, WARNING, ERROR or CRITICAL
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Toolsieve's own: all further settings, a TOML file
+    /// TOML file with all further settings; an addition to mcpo's flags
     #[arg(long, value_name = "FILE", env = "TOOLSIEVE_SETTINGS")]
     settings: Option<PathBuf>,
-    /// Toolsieve's own: where everything is written; one process a folder [default: ./toolsieve-data]
+    /// Data folder, one process per folder; an addition to mcpo's flags [default: ./toolsieve-data]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Show this text
+    /// Print help
     #[arg(long, action = ArgAction::Help)]
     help: Option<bool>,
-    /// The program of the one server, or its address
+    /// Program of the single server with its arguments, or its address
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 impl Mcpo {
-    /// The words of the command line if it is mcpo's: begins with a flag that does not ask who we are, or says so.
+    /// The words of mcpo's command line: they start with a flag other than help and version, or with `mcpo`.
     pub(super) fn meant(words: &[OsString]) -> Option<Vec<OsString>> {
         let (program, arguments) = words.split_first()?;
         let text: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
@@ -135,7 +135,7 @@ impl Mcpo {
             settings: self.settings,
             environment: environment.iter().fold(process.clone(), |all, (name, value)| all.with(name, value.expose_secret())),
             mcpo: Some(McpoSettings {
-                // mcpo looks at the prefix for the servers of a file only.
+                // mcpo applies the prefix only to the servers of a file.
                 path_prefix: if single.is_some() { String::new() } else { path(&self.path_prefix.unwrap_or_default()) },
                 root_path: path(&self.root_path.unwrap_or_default()),
                 single,
@@ -149,7 +149,7 @@ impl Mcpo {
             overrides: Overrides {
                 host: self.host,
                 port: self.port,
-                // An empty key is none, as `--api-key "$KEY"` without a KEY.
+                // An empty key counts as no key, as in `--api-key "$KEY"` without a KEY.
                 api_key: self.api_key.filter(|key| !key.expose_secret().is_empty()),
                 insecure: false,
                 data_dir: self.data_dir,
@@ -167,8 +167,8 @@ impl Mcpo {
         Ok((settings, warnings))
     }
 
-    /// Those of `--env` and of the file. As in mcpo, with a file the process's own variables go before it, and it goes
-    /// before `--env`.
+    /// The variables of `--env` and of the file. As in mcpo, the file overrides `--env`, and the process's variables override
+    /// the file's.
     fn variables(&self, process: &Environment) -> Result<IndexMap<String, SecretString>, Failure> {
         let mut out = IndexMap::new();
         for pair in &self.env {
@@ -225,7 +225,7 @@ impl Mcpo {
             "sse" | "streamable-http" | "streamable_http" | "streamablehttp" => {
                 if !rest.is_empty() {
                     return Err(Failure::invalid(format!(
-                        "error: --type {kind}: one address is wanted after --, there are {}.",
+                        "error: --type {kind}: expected one address after --, got {}.",
                         self.command.len()
                     )));
                 }
@@ -252,7 +252,7 @@ impl Mcpo {
     }
 }
 
-/// What a shell has handed over is meant as it is: no variable is replaced in it.
+/// Shells expand variables themselves, so none is replaced in a command.
 fn literal(text: &str) -> String {
     text.replace("${", "$${")
 }

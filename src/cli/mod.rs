@@ -1,6 +1,6 @@
-//! The command line: reads flags, loads the configuration, starts what was asked for.
+//! The command line: reads flags, loads the configuration, runs the command.
 //!
-//! Exit codes: 0 fine, 1 found a problem or failed, 2 wrong use or invalid configuration.
+//! Exit codes: 0 success, 1 a problem or a failure, 2 wrong use or invalid configuration.
 
 mod admin;
 mod audit;
@@ -47,9 +47,9 @@ use crate::adapters::launch::Launch;
 use crate::adapters::{log, process};
 use crate::settings::{Environment, Finding, McpoSettings, Overrides, ServersSource, Settings, Sources, ToolsetFlags};
 
-/// Puts all MCP servers behind one tool server for Open WebUI and shows the model only the tools that a message needs.
+/// Put all MCP servers behind one tool server for Open WebUI, and show the model only the tools that a message needs.
 ///
-/// Without a command it understands mcpo's flags: toolsieve --port 8000 --api-key KEY --config mcp.json, or
+/// Without a command, Toolsieve takes mcpo's flags: toolsieve --port 8000 --api-key KEY --config mcp.json, or
 /// toolsieve --port 8000 -- uvx mcp-server-time. All of them: toolsieve mcpo --help
 #[derive(Parser)]
 #[command(version, propagate_version = true)]
@@ -60,90 +60,90 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start the service on the servers of a configuration file
+    /// Start the service with the servers of a configuration file
     Serve(serve::Serve),
-    /// Install a few real MCP servers and start the service on them
+    /// Install a few real MCP servers and start the service with them
     Quickstart(quickstart::Quickstart),
-    /// Look for what would keep the service from working, and compare with mcpo
+    /// Find problems that would keep the service from working, and compare with mcpo
     Doctor(doctor::Doctor),
-    /// List the tools with what they cost, or show and write what a running service knows about one
+    /// List the tools with their token costs; show or set a tool's metadata on a running service
     Tools(tools::Tools),
-    /// Show which tools a message finds, with their scores and the reasons
+    /// Rank the tools for a message, with scores and reasons
     Search(search::Search),
-    /// Check the configuration without starting anything, or with the tools of its servers
+    /// Check the configuration without starting anything; with --tools, check the servers' tools too
     Check(check::Check),
-    /// Print the document of the configured servers' tools, or the description of the service's own routes
+    /// Print the OpenAPI document of the configured servers' tools, or of the service's own routes
     Openapi(openapi::Openapi),
-    /// Show about how many tools a language model has written, and what asking it about the others takes
+    /// Show how many tools a language model has described, and the cost of describing the others
     Enrichment(enrichment::Enrichment),
-    /// Turn a sentence-transformers folder into a weights file
+    /// Convert a sentence-transformers folder to a weights file
     #[command(subcommand)]
     Model(model::Model),
-    /// Register the service and its filter in Open WebUI, or take them out
+    /// Register the service and its filter in Open WebUI, or remove them
     #[command(subcommand)]
     Openwebui(openwebui::OpenWebUi),
     /// Create, list, rotate and revoke API keys of a running service
     #[command(subcommand)]
     Keys(keys::Keys),
-    /// Show, try out and replace the rules of a running service: who may call what, and why
+    /// Show, test and replace the rules of a running service: who may call which tool, and why
     #[command(subcommand)]
     Policy(policy::Policy),
-    /// List, show, write and remove the toolsets of a running service
+    /// List, show, set and remove the toolsets of a running service
     #[command(subcommand)]
     Toolsets(toolsets::Toolsets),
     /// Create, list and end sessions of a running service
     #[command(subcommand)]
     Sessions(sessions::Sessions),
-    /// Show who called or changed what on a running service
+    /// Show the audit log of a running service: calls and changes, with their callers
     Audit(audit::Audit),
-    /// Make the key that seals users' secrets, and remove a user's from a running service
+    /// Create the key that encrypts users' secrets; delete a user's secrets on a running service
     #[command(subcommand)]
     Secrets(secrets::Secrets),
-    /// Show what is used on a running service, how often and how well
+    /// Show the usage of tools on a running service: counts and success
     Usage(usage::Usage),
-    /// Show what sessions on a running service cost and brought, all tools and chosen ones side by side
+    /// Compare sessions with all tools and sessions with chosen tools, by cost and result, on a running service
     Report(report::Report),
-    /// Say whether a tool was right for a message
+    /// Report whether a tool was right for a message
     Feedback(feedback::Feedback),
     /// Copy the database of a data folder to a new file, also while the service runs
     Backup(backup::Backup),
-    /// Connect an MCP client that only starts processes with a running service
+    /// Connect a running service to an MCP client that can only start processes
     McpStdio(mcp_stdio::McpStdio),
-    /// Measure how well tools are found for messages whose tools are known, at what cost
+    /// Measure retrieval quality and cost on messages with known tools
     Bench(Box<bench::Bench>),
 }
 
-/// Flags that say what to look at, for commands that start no service.
+/// The subject of commands that start no service.
 #[derive(Args, Clone)]
 struct ConfigurationArgs {
-    /// The MCP servers: a JSON file with an `mcpServers` map, as mcpo, Claude Desktop and Cursor write it
+    /// JSON file with an `mcpServers` map, as for mcpo, Claude Desktop and Cursor: the MCP servers
     #[arg(short, long, value_name = "FILE", env = "TOOLSIEVE_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
     sources: SourceArgs,
 }
 
-/// Where settings and data are.
+/// Locations of settings and data.
 #[derive(Args, Clone)]
 struct SourceArgs {
-    /// Everything else: a TOML file; see the commented defaults in src/settings/defaults.toml
+    /// TOML file with all other settings; src/settings/defaults.toml has the commented defaults
     #[arg(long, value_name = "FILE", env = "TOOLSIEVE_SETTINGS")]
     settings: Option<PathBuf>,
-    /// Where everything is written; one process a folder [default: ./toolsieve-data]
+    /// Data folder, one process per folder [default: ./toolsieve-data]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
 
-/// Where the service listens, and who may call it there.
+/// The listening address and its access.
 #[derive(Args, Clone)]
 struct ListenArgs {
-    /// The address to listen on [default: 127.0.0.1]
+    /// Address to listen on [default: 127.0.0.1]
     #[arg(long)]
     host: Option<String>,
-    /// The port to listen on; 0 takes a free one [default: 8000]
+    /// Port to listen on; 0 selects a free one [default: 8000]
     #[arg(short, long)]
     port: Option<u16>,
-    /// The key that callers must send; better given in the variable `TOOLSIEVE_API_KEY`
+    /// Key that callers must send; prefer the variable `TOOLSIEVE_API_KEY`
     #[arg(short = 'k', long, value_name = "KEY")]
     api_key: Option<SecretString>,
     /// Serve other machines without a key
@@ -151,25 +151,25 @@ struct ListenArgs {
     insecure: bool,
 }
 
-/// Flags of a service that is started.
+/// Flags of commands that start the service.
 #[derive(Args, Clone)]
 struct ServiceArgs {
     #[command(flatten)]
     sources: SourceArgs,
     #[command(flatten)]
     listen: ListenArgs,
-    /// Take over changes of the files while running; a SIGHUP does it at any time
+    /// Apply changes of the files while running; a SIGHUP does so at any time
     #[arg(long)]
     hot_reload: bool,
-    /// What is logged: error, warn, info, debug, or a filter such as `toolsieve=debug`
+    /// Log level: error, warn, info, debug, or a filter such as `toolsieve=debug` [default: info]
     #[arg(long, value_name = "FILTER")]
     log_level: Option<String>,
 }
 
-/// How a command ended.
+/// The result of a command.
 type Outcome = Result<(), Failure>;
 
-/// A command that did not succeed: what to print, and the exit code.
+/// A failed command: the message, and the exit code.
 struct Failure {
     message: String,
     code: u8,
@@ -247,7 +247,7 @@ impl Command {
     }
 }
 
-/// The file of the servers, which has to be named.
+/// The servers file, which is required.
 fn servers(config: Option<&PathBuf>) -> Result<ServersSource, Failure> {
     match config {
         Some(path) => Ok(ServersSource::File(path.clone())),
@@ -259,19 +259,19 @@ fn servers(config: Option<&PathBuf>) -> Result<ServersSource, Failure> {
 }
 
 impl ConfigurationArgs {
-    /// Reads every source of the servers that have to be named; prints what is doubtful.
+    /// Loads the configuration; requires a servers file; prints warnings.
     fn load(&self) -> Result<Settings, Failure> {
         self.sources.load(servers(self.config.as_ref())?)
     }
 
-    /// The same, where a data folder is enough.
+    /// Loads the configuration; a data folder suffices in place of a servers file; prints warnings.
     fn load_any(&self) -> Result<Settings, Failure> {
         self.sources.load(self.config.clone().map_or(ServersSource::Nothing, ServersSource::File))
     }
 }
 
 impl SourceArgs {
-    /// Reads every source; prints what is doubtful.
+    /// Loads the configuration; prints warnings.
     fn load(&self, servers: ServersSource) -> Result<Settings, Failure> {
         load(&self.sources(servers, None, Overrides::default()))
     }
@@ -300,14 +300,14 @@ impl ListenArgs {
 }
 
 impl ServiceArgs {
-    /// Reads every source, with what the command line says of toolsets; prints what is doubtful.
+    /// Loads the configuration with the toolset flags; prints warnings.
     fn load(&self, servers: ServersSource, toolsets: ToolsetFlags) -> Result<Settings, Failure> {
         let overrides = Overrides { log_level: self.log_level.clone(), watch: self.hot_reload, toolsets, ..self.listen.overrides() };
         load(&self.sources.sources(servers, None, overrides))
     }
 }
 
-/// Reads every source; prints what is doubtful.
+/// Loads the configuration; prints warnings.
 fn load(sources: &Sources) -> Result<Settings, Failure> {
     let (settings, warnings) = read(sources)?;
     for warning in warnings {
@@ -316,19 +316,19 @@ fn load(sources: &Sources) -> Result<Settings, Failure> {
     Ok(settings)
 }
 
-/// Reads every source. The second value is what is doubtful.
+/// Loads the configuration. The second value holds the warnings.
 fn read(sources: &Sources) -> Result<(Settings, Vec<Finding>), Failure> {
     Settings::load(sources).map_err(|problems| Failure::invalid(problems.to_string()))
 }
 
-/// An address of a service, as an argument.
+/// The address of a service, as an argument.
 fn service_url(text: &str) -> Result<Url, String> {
     let example = "it begins with http:// or https://, such as http://127.0.0.1:8000";
     let url = Url::parse(text).map_err(|_| example.to_owned())?;
     if matches!(url.scheme(), "http" | "https") && url.has_host() { Ok(url) } else { Err(example.to_owned()) }
 }
 
-/// Prints a whole answer. Who has read enough of it, as `head` has, is no failure.
+/// Prints a whole answer. A closed pipe, as from `head`, is no failure.
 fn print(text: &str) -> Outcome {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
@@ -337,22 +337,22 @@ fn print(text: &str) -> Outcome {
     }
 }
 
-/// Through what servers are started: this program, even when its file has been replaced since.
+/// The launcher of MCP servers: this program, even after its file was replaced.
 fn launcher() -> Option<PathBuf> {
     cfg!(target_os = "linux").then(|| PathBuf::from("/proc/self/exe"))
 }
 
-/// A process that holds keys and runs for long: nothing that it says waits for a reader, and other processes of its user can't look into it.
+/// Hardens a long-running process that holds keys: its log never blocks, and other processes of its user can't look into it.
 fn begin_service() -> Outcome {
     log::begin();
     if SystemTime::now() < UNIX_EPOCH {
-        // Dates of HTTP and ids begin there.
-        return Err(Failure::failed("error: the clock of this machine stands before 1970: set it"));
+        // HTTP dates and ids start there.
+        return Err(Failure::failed("error: this machine's clock is before 1970: set it"));
     }
     process::hide().map_err(|error| Failure::failed(format!("error: the process can't be hidden from others: {error}")))
 }
 
-/// A runtime for the commands that wait for something.
+/// A runtime for commands that wait.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| Failure::failed(format!("error: no runtime: {error}")))
 }

@@ -8,11 +8,11 @@ use crate::domain::toolsets::mode::Mode;
 pub(super) enum ModeArg {
     /// Every tool
     Full,
-    /// Three tools, which find, describe and run
+    /// Three meta-tools: find, describe and run tools
     Meta,
-    /// The same, and one that chooses for a whole task
+    /// The three meta-tools, and one that selects tools for a whole task
     Smart,
-    /// Those that find, load and run
+    /// Meta-tools that find, load and run tools
     Dynamic,
 }
 

@@ -10,14 +10,14 @@ use crate::cli::{Failure, Outcome};
 
 #[derive(Subcommand)]
 pub(super) enum Model {
-    /// Quantise a folder with model.safetensors, config.json and vocab.txt to int8
+    /// Quantise a model folder (model.safetensors, config.json, vocab.txt) to int8
     Import {
-        /// A BERT-type sentence-transformers folder
+        /// Folder of a BERT-type sentence-transformers model
         folder: PathBuf,
-        /// The weights file to write
+        /// Weights file to write
         #[arg(short, long, default_value = "model.int8.bin")]
         output: PathBuf,
-        /// The model's name, which becomes part of its id [default: the folder's name]
+        /// Name of the model, which becomes part of its id [default: the folder's name]
         #[arg(long)]
         name: Option<String>,
     },

@@ -1,4 +1,4 @@
-//! `toolsieve openapi`: the document of the configured servers' tools, or the description of our own routes.
+//! `toolsieve openapi`: the document of the configured servers' tools, or of our own routes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,21 +18,21 @@ use crate::settings::{McpoSettings, Overrides, ServersSource};
 
 #[derive(Args)]
 pub(super) struct Openapi {
-    /// The MCP servers: print the document of their tools instead of our own routes
+    /// Servers file: print the document of their tools instead of our own routes
     #[arg(short, long, value_name = "FILE", conflicts_with = "check")]
     config: Option<PathBuf>,
     #[command(flatten)]
     sources: SourceArgs,
-    /// The document of this server alone
+    /// Print the document of this server only
     #[arg(long, value_name = "NAME", requires = "config")]
     server: Option<String>,
-    /// All tools, the meta-tools alone, these with `smart_select_tools`, or those that load
+    /// Tools in the document: all, or a set of meta-tools
     #[arg(long, value_enum, default_value = "full", requires = "config")]
     mode: ModeArg,
-    /// As it is published when the service is started with mcpo's command line
+    /// Print the document as published under mcpo's command line
     #[arg(long, requires = "server")]
     as_mcpo: bool,
-    /// Do not start the servers: the tools as the service last saw them
+    /// Start no servers; use the tools that the service listed last
     #[arg(long, requires = "config")]
     offline: bool,
     /// Compare the description of our own routes with this file instead of printing; exit code 1 if they differ

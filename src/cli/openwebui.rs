@@ -10,30 +10,30 @@ use crate::domain::toolsets::mode::Mode;
 
 #[derive(Subcommand)]
 pub(super) enum OpenWebUi {
-    /// Register the tool server and the filter; doing it twice changes nothing
+    /// Register the tool server and the filter; a second run changes nothing
     Install {
         #[command(flatten)]
         access: Access,
-        /// Toolsieve's address as Open WebUI reaches it
+        /// Address of Toolsieve, as Open WebUI reaches it
         #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
         toolsieve_url: String,
-        /// Toolsieve's API key, if it has one
+        /// API key of Toolsieve, if it requires one
         #[arg(short = 'k', long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
         key: Option<SecretString>,
-        /// Register this toolset as a tool server of its own, beside the one to everything; may be repeated
+        /// Register this toolset as a separate tool server, beside the one with all tools; may be repeated
         #[arg(long = "toolset", value_name = "NAME")]
         toolsets: Vec<String>,
         /// Register MCP connections instead of OpenAPI tool servers: for Open WebUI 0.9.6 to 0.11.1
         #[arg(long)]
         mcp: bool,
-        /// What the tool server shows the model: all tools, or few that find the others; without this, all, or as an installed one
+        /// Document mode of the tool server [default: all tools, or the mode already registered]
         #[arg(long, value_enum, conflicts_with = "mcp")]
         mode: Option<ModeArg>,
-        /// Who may use the tool server; without this, everybody, or what an installed one says
+        /// Who may use the tool server [default: everybody, or the setting already registered]
         #[arg(long, value_enum)]
         audience: Option<AudienceArg>,
     },
-    /// Take the tool server and the filter out; everything else stays
+    /// Remove the tool server and the filter; keep everything else
     Uninstall {
         #[command(flatten)]
         access: Access,
@@ -42,10 +42,10 @@ pub(super) enum OpenWebUi {
 
 #[derive(Args)]
 pub(super) struct Access {
-    /// Open WebUI's address
+    /// Address of Open WebUI
     #[arg(long, value_name = "URL")]
     url: String,
-    /// An administrator's API key or session token
+    /// API key or session token of an administrator
     #[arg(long, env = "OPENWEBUI_TOKEN", hide_env_values = true)]
     token: SecretString,
 }

@@ -1,4 +1,4 @@
-//! `toolsieve policy`: which caller may use which tool, on a running service.
+//! `toolsieve policy`: the rules of a running service.
 
 use std::path::{Path, PathBuf};
 
@@ -11,34 +11,34 @@ use crate::cli::{Failure, Outcome, print, table};
 
 const PATH: &str = "/v1/admin/policy";
 const CHECK_PATH: &str = "/v1/admin/policy/check";
-/// What GET answers beside what PUT takes, so that what `show --json` printed can be given to `set`.
+/// Fields of the GET response that PUT does not take, so that `set` accepts the output of `show --json`.
 const ONLY_SHOWN: [&str; 3] = ["effective_default", "settings_rules", "warnings"];
 
 #[derive(Subcommand)]
 pub(super) enum Policy {
     /// Show the rules in force, those of the settings first
     Show {
-        /// Print JSON, which `set` takes back
+        /// Print JSON, which `set` accepts
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Replace the rules that were given to the service; those of the settings stay
+    /// Replace the rules of the service; rules of the settings stay
     Set(Set),
-    /// Say who may call a tool, or what a caller may call, and which rule decides; nothing is changed
+    /// Explain who may call a tool, or which tools a caller may call, with the deciding rule; changes nothing
     Check(Check),
 }
 
 #[derive(Args)]
 pub(super) struct Set {
-    /// A JSON file with `rules`, and `default` if it is not the one of the settings, as PUT /v1/admin/policy takes it
+    /// JSON file with `rules`, and `default` if it differs from the settings, as for PUT /v1/admin/policy
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Only if this version still holds, which `show` prints [default: `version` of the file, if it has one]
+    /// Replace only this version, as `show` prints it [default: `version` of the file, if it has one]
     #[arg(long, value_name = "NUMBER")]
     if_version: Option<u64>,
-    /// Let the service check the rules, and change nothing
+    /// Validate the rules on the service without changing anything
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -47,22 +47,22 @@ pub(super) struct Set {
 
 #[derive(Args)]
 pub(super) struct Check {
-    /// A published name, or server/tool; without it all tools
+    /// Published name, or server/tool [default: all tools]
     #[arg(long, value_name = "NAME", required_unless_present = "principal")]
     tool: Option<String>,
-    /// key:NAME, user:ID, service-key, admin or anyone; without it everybody who is known
+    /// key:NAME, user:ID, service-key, admin or anyone [default: all known callers]
     #[arg(long, value_name = "WHO")]
     principal: Option<String>,
-    /// The e-mail address of a user
+    /// E-mail address of a user
     #[arg(long, requires = "principal")]
     email: Option<String>,
-    /// A group of a user, beside those of the settings; may be repeated
+    /// Group of a user, in addition to those of the settings; may be repeated
     #[arg(long = "group", value_name = "NAME", requires = "principal")]
     groups: Vec<String>,
     /// The model that calls
     #[arg(long, requires = "principal")]
     model: Option<String>,
-    /// Rules to try out: a JSON file as `set` takes it
+    /// JSON file with rules to test, as for `set`
     #[arg(long, value_name = "FILE")]
     draft: Option<PathBuf>,
     /// Print JSON
@@ -121,15 +121,15 @@ impl Check {
     }
 }
 
-/// The rules in a file, and the version that it was shown with.
+/// The rules of a file, and their version.
 fn rules_of(path: &Path) -> Result<(Value, Option<u64>), Failure> {
     let invalid = |error: String| Failure::invalid(format!("error: {}: {error}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| invalid(error.to_string()))?;
     let mut rules: Value = serde_json::from_str(&text).map_err(|error| invalid(error.to_string()))?;
     let Some(members) = rules.as_object_mut() else {
-        return Err(invalid("it is no JSON object with `rules`".to_owned()));
+        return Err(invalid("not a JSON object with `rules`".to_owned()));
     };
-    // The file replaces all rules: one that has none by mistake would allow everything.
+    // The file replaces all rules, so a file without rules by mistake would allow everything.
     if !members.contains_key("rules") {
         return Err(invalid("`rules` is missing; a file that takes all rules back says \"rules\": []".to_owned()));
     }

@@ -1,4 +1,4 @@
-//! `toolsieve quickstart`: real MCP servers, installed if missing, and the service on them.
+//! `toolsieve quickstart`: starts the service with real MCP servers, installed if missing.
 
 use std::fs;
 use std::io::IsTerminal;
@@ -15,7 +15,7 @@ use crate::cli::serve::serve;
 use crate::cli::{Failure, Outcome, ServiceArgs, begin_service, print, read};
 use crate::settings::{ServersSource, ToolsetFlags};
 
-/// Packages with the versions that were tried.
+/// Packages with tested versions.
 const NPM_PACKAGES: [&str; 3] = [
     "@modelcontextprotocol/server-everything@2026.8.31",
     "@modelcontextprotocol/server-filesystem@2026.8.31",
@@ -27,7 +27,7 @@ const PYPI_PACKAGES: [&str; 2] = ["mcp-server-time==2026.10.19", "mcp-server-git
 pub(super) struct Quickstart {
     #[command(flatten)]
     service: ServiceArgs,
-    /// Where the servers are installed [default: quickstart/ in the data folder]
+    /// Folder for the servers [default: quickstart/ in the data folder]
     #[arg(long, value_name = "DIR", env = "TOOLSIEVE_QUICKSTART_DIR")]
     servers_dir: Option<PathBuf>,
     /// Install the servers, print their configuration, and stop
@@ -38,7 +38,7 @@ pub(super) struct Quickstart {
 impl Quickstart {
     pub(super) fn run(self) -> Outcome {
         begin_service()?;
-        // What is doubtful in there is told below, once.
+        // The warnings about it are printed below, once.
         let sources = self.service.sources.sources(ServersSource::Nothing, None, self.service.listen.overrides());
         let (settings, _) = read(&sources)?;
         let folder = self.servers_dir.clone().unwrap_or_else(|| settings.start.store.data_dir.join("quickstart"));
@@ -72,13 +72,13 @@ fn welcome(url: &str, configuration: &Path) {
     ));
 }
 
-/// The folder in which the servers live.
+/// The folder of the servers.
 struct Servers {
     folder: PathBuf,
 }
 
 impl Servers {
-    /// Installs what is missing. What a former start installed is used as it is.
+    /// Installs what is missing. Reuses earlier installations.
     fn install(&self) -> Outcome {
         let files = self.folder.join("files");
         fs::create_dir_all(&files).map_err(|error| Failure::failed(format!("error: {}: {error}", self.folder.display())))?;
@@ -101,7 +101,7 @@ impl Servers {
         })
     }
 
-    /// Runs the commands of one kind of package, unless a marker says that these packages are there.
+    /// Installs one kind of package, unless a marker shows that they are installed.
     fn step(&self, kind: &str, packages: &[&str], commands: impl FnOnce(&Path) -> Vec<Command>) -> Outcome {
         let folder = self.folder.join(kind);
         let marker = folder.join("installed");

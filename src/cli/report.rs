@@ -1,4 +1,4 @@
-//! `toolsieve report`: what sessions of a running service cost and brought.
+//! `toolsieve report`: costs and results of the sessions of a running service.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::cli::admin::ServiceAccess;
 use crate::cli::{Failure, Outcome, print, table};
 
-/// The rows of the table: what it says of an arm, and where it stands in the answer.
+/// The rows of the table: label, and place in the answer.
 const ROWS: [(&str, &str); 15] = [
     ("Sessions", "sessions"),
     ("Messages", "selections"),
@@ -31,13 +31,13 @@ const ROWS: [(&str, &str); 15] = [
 
 #[derive(Args)]
 pub(super) struct Report {
-    /// The last so many days
+    /// Period: the last DAYS days
     #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a page with tables and plots there, instead of printing
+    /// Write a page with tables and plots to this file, instead of printing
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     html: Option<PathBuf>,
     #[command(flatten)]
@@ -61,7 +61,7 @@ impl Report {
 fn as_text(answer: &Value) -> String {
     let arms = answer["arms"].as_array().map(Vec::as_slice).unwrap_or_default();
     if arms.is_empty() {
-        return "There was no session in this time.".to_owned();
+        return "No sessions in this period.".to_owned();
     }
     let heads: Vec<&str> = std::iter::once("Mean of a session").chain(arms.iter().filter_map(|arm| arm["arm"].as_str())).collect();
     let mut out = table::table(&heads);

@@ -1,5 +1,5 @@
 //! Search and selection in this process on a given catalog: the service's own use cases, without servers, address and
-//! chats. The index lies in a folder that goes with it; nothing is recorded.
+//! chats. The index is in a temporary folder; nothing is recorded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,10 +37,10 @@ use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
 use crate::settings::Settings;
 
-/// Vectors of a tool's own texts, which come first; no tool in a catalog is without a description.
+/// Vectors of a tool's own texts, which come first; every tool in a catalog has a description.
 const OWN: usize = 2;
 
-/// What the retrieval is made of. The default is the service's.
+/// The parts of the retrieval. The default is the service's.
 #[derive(Clone)]
 pub(super) struct Recipe {
     pub(super) settings: Settings,
@@ -48,21 +48,21 @@ pub(super) struct Recipe {
     pub(super) lexical: LexicalParameters,
     pub(super) language: Language,
     pub(super) vectors: Vectors,
-    /// Whether messages are searched for by their words too.
+    /// Whether to search by words too.
     pub(super) words: bool,
-    /// Whether misspelt words are corrected.
+    /// Whether to correct misspelt words.
     pub(super) corrections: bool,
 }
 
-/// Which of a tool's vectors are searched.
+/// The searched vectors of a tool.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Vectors {
     All,
-    /// Those of its own texts: not of what an admin or a language model wrote about it.
+    /// Vectors of its own texts: without texts by an admin or a language model.
     Own,
-    /// Of server, name and description.
+    /// The vector of server, name and description.
     Full,
-    /// Of name and first sentence.
+    /// The vector of name and first sentence.
     Short,
     None,
 }
@@ -90,12 +90,12 @@ impl Recipe {
 pub(super) struct Retrieval {
     pub(super) retrieve: Arc<Retrieve>,
     pub(super) select: Select,
-    // Behind what lies in it.
+    // Dropped after its contents.
     _folder: Scratch,
 }
 
 impl Retrieval {
-    /// Indexes the catalog and returns when everything is searchable.
+    /// Indexes the catalog; returns when everything is searchable.
     pub(super) async fn start(
         current: &Arc<CurrentCatalog>,
         recipe: &Recipe,
@@ -130,19 +130,19 @@ impl Retrieval {
     }
 }
 
-/// The language model that writes about tools, where one does.
+/// The language model that describes tools, if configured.
 pub(super) fn model_of_enrichment(settings: &Settings) -> Option<String> {
     settings.start.llm.enrichment.as_ref().map(|enrichment| enrichment.endpoint.model.clone())
 }
 
-/// The embedder that is configured.
+/// The configured embedder.
 pub(super) fn open_embedder(settings: &Settings) -> Result<Arc<dyn Embedder>, Failure> {
     embed::open(&settings.start.embedder).map_err(|error| Failure::failed(format!("error: {error}")))
 }
 
 async fn select(current: &Arc<CurrentCatalog>, retrieve: &Arc<Retrieve>, settings: &Settings, folder: &Scratch) -> Result<Select, Failure> {
     let store: Arc<dyn Store> = Arc::new(open(&folder.path.join("chats.db")).await?);
-    // Stopped before anything comes: what is asked here is nobody's use of a tool.
+    // Stopped before any event: these requests are not usage.
     let stop = CancellationToken::new();
     stop.cancel();
     let retention = app::retention(&settings.start);
@@ -158,31 +158,31 @@ pub(super) async fn open(path: &Path) -> Result<SqliteStore, Failure> {
     SqliteStore::open(path).await.map_err(|error| Failure::failed(format!("error: {error}")))
 }
 
-/// Where vectors are looked up and kept: a data folder that is ours meanwhile, or a folder that goes with the command.
+/// Vector storage: a data folder that this process locks, or a temporary folder.
 pub(super) struct VectorStore {
     pub(super) store: Arc<SqliteStore>,
-    /// Whether a service has the data folder: it is only read then.
+    /// Whether a service uses the data folder: it is then only read.
     pub(super) in_use: bool,
     _lock: Option<DataDir>,
     _folder: Option<Scratch>,
 }
 
 impl VectorStore {
-    /// In memory of this command.
+    /// In this process's memory.
     pub(super) async fn passing() -> Result<Self, Failure> {
         let folder = Scratch::new()?;
         let store = Arc::new(open(&folder.path.join("vectors.db")).await?);
         Ok(Self { store, in_use: false, _lock: None, _folder: Some(folder) })
     }
 
-    /// In a data folder, which is locked as long.
+    /// In a data folder, locked meanwhile.
     pub(super) async fn of(data_dir: &Path) -> Result<Self, Failure> {
         let lock = DataDir::open(data_dir).map_err(|error| Failure::failed(format!("error: {error}")))?;
         let store = Arc::new(open(&lock.database()).await?);
         Ok(Self { store, in_use: false, _lock: Some(lock), _folder: None })
     }
 
-    /// In a data folder; where a service has it, with a copy of the vectors of this catalog.
+    /// In a data folder; if a service uses it, in a copy of this catalog's vectors.
     pub(super) async fn beside_a_service(settings: &Settings, database: &SqliteStore, catalog: &Catalog) -> Result<Self, Failure> {
         match DataDir::open(&settings.start.store.data_dir) {
             Err(DataDirError::InUse { .. }) => {}
@@ -212,7 +212,7 @@ impl VectorStore {
     }
 }
 
-/// A folder that goes when it is dropped.
+/// A folder that is deleted on drop.
 struct Scratch {
     path: PathBuf,
 }
@@ -230,12 +230,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What can't be removed is left to the system, whose folder it is.
+        // The system cleans its temporary folder if this fails.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// An index from which parts were left out.
+/// An index without the left-out parts.
 struct Parts {
     index: Arc<EmbeddedIndex>,
     vectors: Vectors,

@@ -1,4 +1,4 @@
-//! `toolsieve search`: which tools a message finds, and why.
+//! `toolsieve search`: ranks tools for a message, with scores and reasons.
 
 use std::sync::Arc;
 
@@ -25,16 +25,16 @@ use crate::service::selection::request::{SelectRequest, Turn, TurnRole};
 use crate::service::selection::retrieve::Ranking;
 use crate::settings::{Rerank, Settings};
 
-/// Words of a message that are looked for in every tool.
+/// Words of a message that are matched against every tool.
 const WORDS: usize = 64;
 
 #[derive(Args)]
 pub(super) struct Search {
-    /// The message, as somebody would write it in a chat
+    /// The message, worded as in a chat
     message: String,
     #[command(flatten)]
     configuration: ConfigurationArgs,
-    /// How many tools are shown
+    /// Number of tools to show
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
     limit: usize,
     /// Only the tools of this server; may be repeated
@@ -57,20 +57,20 @@ struct Row {
     score: f32,
     /// In standard deviations of the candidates.
     fused: f32,
-    /// Best cosine of the message and its sentences to the tool's vectors.
+    /// Best cosine between the tool's vectors and the message or one of its sentences.
     cosine: Option<f32>,
     /// BM25.
     lexical: f32,
-    /// Whether it would be sent to the model for this message.
+    /// Whether the model would receive it for this message.
     sent: bool,
-    /// Words of the message that the tool's texts have too.
+    /// Words of the message that also occur in the tool's texts.
     words: Vec<String>,
     reasons: Vec<String>,
 }
 
 struct Found {
     rows: Vec<Row>,
-    /// Ranks of all tools that would be sent.
+    /// Ranks of all tools that the model would receive.
     sent: Vec<usize>,
     needs_tool: bool,
     searched: usize,
@@ -125,7 +125,7 @@ impl Search {
         Ok(if self.server.is_empty() { Visibility::default() } else { Visibility { servers: Scope::Only(names), ..Visibility::default() } })
     }
 
-    /// The first tools, and the ranks of those that would be sent.
+    /// The first tools, and the ranks of all tools that the model would receive.
     fn rows(&self, ranking: &Ranking, catalog: &Catalog, selection: &Selection, lexical: &LexicalModel) -> (Vec<Row>, Vec<usize>) {
         let is_sent = |tool: &Tool| {
             let chosen = |reason: Reason| matches!(reason, Reason::Relevant { .. } | Reason::Judged { .. } | Reason::Pinned);
@@ -173,7 +173,7 @@ impl Search {
     }
 }
 
-/// The catalog as the service last saw it, else as the servers list it now; and its vectors.
+/// The catalog with its vectors: as the service stored it, otherwise as the servers list it now.
 async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore), Failure> {
     let data_dir = &settings.start.store.data_dir;
     let database = data_dir::database(data_dir);
@@ -184,7 +184,7 @@ async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore)
         if !known.catalog.tools().is_empty() {
             let vectors = VectorStore::beside_a_service(settings, &store, &known.catalog).await?;
             if vectors.in_use {
-                eprintln!("note: a service uses {}: its last listings are searched, nothing is written there", data_dir.display());
+                eprintln!("note: a service uses {}: searching its last listings without writing there", data_dir.display());
             }
             store.close().await;
             return Ok((known, vectors));
@@ -193,7 +193,7 @@ async fn catalog_and_vectors(settings: &Settings) -> Result<(Known, VectorStore)
     }
     if settings.live.servers.is_empty() {
         let remedy = "name the servers with --config mcp.json, or the data folder of a service with --data-dir";
-        return Err(Failure::invalid(format!("error: there is nothing to search: {} holds no tools. {remedy}.", data_dir.display())));
+        return Err(Failure::invalid(format!("error: nothing to search: {} has no tools. {remedy}.", data_dir.display())));
     }
     Ok((catalog::ask(settings).await?, VectorStore::passing().await?))
 }
@@ -216,7 +216,7 @@ fn as_text(found: &Found) -> String {
     lines.push(if found.needs_tool {
         "Gate: the message needs a tool.".to_owned()
     } else {
-        "Gate: the message needs no tool, so none is sent for it.".to_owned()
+        "Gate: the message needs no tool; the model gets none for it.".to_owned()
     });
     let Selection { tokens_before, tokens_after, .. } = &found.selection;
     let ranks: Vec<String> = found.sent.iter().map(ToString::to_string).collect();
@@ -228,12 +228,12 @@ fn as_text(found: &Found) -> String {
     lines.join("\n")
 }
 
-/// Names are a server's own words: what a terminal takes for a command is left out.
+/// Removes control sequences: names come from servers and could steer a terminal.
 fn printable(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).collect()
 }
 
-/// Each candidate's place in the order of either half, from 1.
+/// Each candidate's rank from 1 in each half (meaning, words).
 struct Places {
     meaning: Vec<Option<usize>>,
     words: Vec<Option<usize>>,

@@ -1,4 +1,4 @@
-//! `toolsieve secrets`: the key that seals users' secrets, and the end of a user's.
+//! `toolsieve secrets`: creates the key that encrypts users' secrets, and deletes a user's secrets.
 
 use clap::Subcommand;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -11,9 +11,9 @@ use crate::domain::access::secret::{KEY_BYTES, SecretKey};
 
 #[derive(Subcommand)]
 pub(super) enum Secrets {
-    /// Print a new key for `secrets.key` (`TOOLSIEVE_SECRETS_KEY`) or for a file that `secrets.key_file` names
+    /// Print a new key for `secrets.key` (`TOOLSIEVE_SECRETS_KEY`) or for the file in `secrets.key_file`
     NewKey,
-    /// Remove all secrets of a user or a named key, as when they are gone
+    /// Delete all secrets of a user or a named key
     Forget {
         /// user:ID or key:NAME
         principal: String,
@@ -26,7 +26,7 @@ impl Secrets {
     pub(super) fn run(self) -> Outcome {
         match self {
             Self::NewKey => {
-                eprintln!("Keep it: without it, what it has sealed can't be read.");
+                eprintln!("Keep it: without it, stored secrets can't be decrypted.");
                 print(SecretKey::write(&rand::random::<[u8; KEY_BYTES]>()).expose_secret())
             }
             Self::Forget { principal, access } => {

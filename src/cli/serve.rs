@@ -10,12 +10,12 @@ use crate::app::{Application, StartError};
 use crate::cli::{Failure, Outcome, ServiceArgs, begin_service, runtime, servers};
 use crate::settings::{Settings, ToolsetFlags};
 
-/// How long work on other threads may take when everything else has ended.
+/// Time limit for work on other threads once everything else has ended.
 const LEAVING: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub(super) struct Serve {
-    /// The MCP servers: a JSON file with an `mcpServers` map, as mcpo, Claude Desktop and Cursor write it
+    /// JSON file with an `mcpServers` map, as for mcpo, Claude Desktop and Cursor: the MCP servers
     #[arg(short, long, value_name = "FILE", env = "TOOLSIEVE_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -24,16 +24,16 @@ pub(super) struct Serve {
     toolsets: ToolsetArgs,
 }
 
-/// Which toolsets the service shows. Their names are those of the settings.
+/// The toolsets to show, by their names in the settings.
 #[derive(Args, Clone, Default)]
 pub(super) struct ToolsetArgs {
     /// Show only the tools of these toolsets of the settings, separated by commas
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     toolsets: Vec<String>,
-    /// Leave out the tools of these toolsets
+    /// Hide the tools of these toolsets
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     exclude: Vec<String>,
-    /// Show the toolsets of this preset, beside those of --toolsets
+    /// Show the toolsets of this preset, in addition to --toolsets
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 }
@@ -48,13 +48,13 @@ impl Serve {
     }
 }
 
-/// Why the service is not there.
+/// Why the service did not start.
 fn not_started(error: &StartError) -> Failure {
     let message = format!("error: {error}");
     if error.is_invalid_configuration() { Failure::invalid(message) } else { Failure::failed(message) }
 }
 
-/// Starts the service and runs it until it is told to stop. `ready` gets its address.
+/// Starts the service and runs it until a stop signal. Sends its address to `ready`.
 pub(super) fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Outcome {
     log::install(&settings.start.logging);
     let runtime = runtime()?;
@@ -63,7 +63,7 @@ pub(super) fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Outcome {
         ready(&application.url());
         application.run().await.map_err(|error| Failure::failed(format!("error: {error}")))
     });
-    // What blocks a thread (a disk, a terminal) does not keep the process from ending.
+    // A blocked thread (a disk, a terminal) does not keep the process from ending.
     runtime.shutdown_timeout(LEAVING);
     outcome
 }

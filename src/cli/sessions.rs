@@ -1,4 +1,4 @@
-//! `toolsieve sessions`: addresses of one's own on a running service.
+//! `toolsieve sessions`: sessions (private addresses) on a running service.
 
 use clap::Subcommand;
 use reqwest::Method;
@@ -14,7 +14,7 @@ use crate::domain::toolsets::mode::Mode;
 pub(super) enum Sessions {
     /// List the sessions of all callers
     List {
-        /// Only those of this caller: user:ID, key:NAME, service-key, admin or anyone
+        /// Only sessions of this caller: user:ID, key:NAME, service-key, admin or anyone
         #[arg(long, value_name = "WHO")]
         principal: Option<String>,
         /// Print JSON
@@ -23,27 +23,27 @@ pub(super) enum Sessions {
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Create a session and print its address; it belongs to the caller whose key is given
+    /// Create a session for the key's caller and print its address
     Create {
-        /// A toolset whose tools it publishes; with --task, from which they are chosen; may be repeated
+        /// Publish the tools of this toolset; with --task, choose among them; may be repeated
         #[arg(long = "toolset", value_name = "NAME")]
         toolsets: Vec<String>,
-        /// A server; the same holds for it; may be repeated
+        /// Publish the tools of this server; with --task, choose among them; may be repeated
         #[arg(long = "server", value_name = "NAME")]
         servers: Vec<String>,
-        /// A tool that is published in any case: its published name, or SERVER/TOOL; may be repeated
+        /// Always publish this tool: its published name, or SERVER/TOOL; may be repeated
         #[arg(long = "tool", value_name = "NAME")]
         tools: Vec<String>,
-        /// What shall be done: the tools for it are chosen as for a message
+        /// Task in words: choose tools for it, as for a message
         #[arg(long, value_name = "TEXT")]
         task: Option<String>,
-        /// How many tools are chosen for the task
+        /// Number of tools to choose for the task
         #[arg(long, value_name = "NUMBER", requires = "task", value_parser = clap::value_parser!(u32).range(1..=128))]
         limit: Option<u32>,
-        /// What its document shows where a request does not say
+        /// Document mode for requests without `?mode=`
         #[arg(long, value_enum)]
         mode: Option<ModeArg>,
-        /// How long it lasts
+        /// Lifetime in seconds [default: `sessions.ttl_seconds` of the service]
         #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
         ttl_seconds: Option<u64>,
         /// Print JSON
@@ -52,9 +52,9 @@ pub(super) enum Sessions {
         #[command(flatten)]
         access: CallerAccess,
     },
-    /// End a session, whoever's it is
+    /// End a session of any caller
     Remove {
-        /// Its id
+        /// ID of the session
         id: String,
         #[command(flatten)]
         access: ServiceAccess,
@@ -71,7 +71,7 @@ impl Sessions {
             }
             Self::Create { toolsets, servers, tools, task, limit, mode, ttl_seconds, json, access } => {
                 if toolsets.is_empty() && servers.is_empty() && tools.is_empty() && task.is_none() && mode.is_none() {
-                    return Err(Failure::invalid("error: say what it publishes: --toolset, --server, --tool or --task"));
+                    return Err(Failure::invalid("error: the session has no contents: give --toolset, --server, --tool or --task"));
                 }
                 let mode = mode.map(|mode| Mode::from(mode).name());
                 let body = json!({
@@ -91,7 +91,7 @@ impl Sessions {
             }
             Self::Remove { id, access } => {
                 access.ask(Method::DELETE, &format!("/v1/admin/sessions/{}", encoded(&id)), None)?;
-                print("The session is over.")
+                print("The session has ended.")
             }
         }
     }

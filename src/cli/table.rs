@@ -1,11 +1,11 @@
-//! Tables for people. Programs ask for `--json`.
+//! Tables for people. Programs use `--json`.
 
 use std::io::IsTerminal;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
-/// A table with these columns: lines around it on a terminal, plain columns elsewhere.
+/// A table with these columns: with borders on a terminal, plain elsewhere.
 pub(super) fn table(head: &[&str]) -> Table {
     let mut table = Table::new();
     if std::io::stdout().is_terminal() {
@@ -17,7 +17,7 @@ pub(super) fn table(head: &[&str]) -> Table {
     table
 }
 
-/// Its lines without the blanks that fill them up.
+/// The lines without trailing padding.
 pub(super) fn text(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }

@@ -1,4 +1,4 @@
-//! `toolsieve tools show|set|unset|approve`: what is known about a tool of a running service.
+//! `toolsieve tools show|set|unset|approve`: metadata and approvals of tools on a running service.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use crate::domain::publishing::document::encoded;
 
 #[derive(Subcommand)]
 pub(super) enum ToolFacts {
-    /// Show what a running service knows about a tool, and what has changed in its definition; or in that of a server and its prompts
+    /// Show a tool's metadata and definition changes; or a server's, with its prompts
     Show {
         #[command(flatten)]
         tool: ToolOrServer,
@@ -22,40 +22,40 @@ pub(super) enum ToolFacts {
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Write about a tool; what is not given stays as it is
+    /// Set metadata of a tool; omitted flags keep their values
     Set {
         #[command(flatten)]
         tool: ToolName,
-        /// A tag, in the place of those that were written before; may be repeated
+        /// Replace the tags with this one; may be repeated
         #[arg(long = "tag", value_name = "TAG")]
         tags: Vec<String>,
-        /// A word or phrase that finds the tool, in the place of those before; may be repeated
+        /// Replace the synonyms with this word or phrase, which searches match; may be repeated
         #[arg(long = "synonym", value_name = "WORDS")]
         synonyms: Vec<String>,
-        /// A description in the place of the server's
+        /// Replace the server's description
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
-        /// Whether every chat is offered it
+        /// Pin the tool: offer it in every chat
         #[arg(long, value_name = "true|false")]
         pinned: Option<bool>,
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Take back everything that was written about a tool
+    /// Remove all metadata set for a tool; restore the server's own
     Unset {
         #[command(flatten)]
         tool: ToolName,
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Approve the definition of a tool, of a server (its title and instructions) or of a prompt, as it was shown
+    /// Approve the current definition of a tool, a prompt or a server (its title and instructions)
     Approve {
         #[command(flatten)]
         tool: ToolOrServer,
-        /// A prompt of the server
+        /// Name of a prompt of the server
         #[arg(long, value_name = "NAME")]
         prompt: Option<String>,
-        /// The fingerprint that `show` printed
+        /// Fingerprint of the definition, as `show` prints it
         #[arg(long, value_name = "HEX")]
         fingerprint: String,
         #[command(flatten)]
@@ -65,7 +65,7 @@ pub(super) enum ToolFacts {
 
 #[derive(Args)]
 pub(super) struct ToolName {
-    /// The tool, as its server calls it: `time/get_current_time`
+    /// The tool, under its server's name for it: `time/get_current_time`
     #[arg(value_name = "SERVER/TOOL")]
     tool: String,
 }
@@ -83,7 +83,7 @@ impl ToolName {
 
 #[derive(Args)]
 pub(super) struct ToolOrServer {
-    /// The tool, as its server calls it: `time/get_current_time`; or a server: `time`
+    /// The tool, under its server's name for it: `time/get_current_time`; or a server: `time`
     #[arg(value_name = "SERVER[/TOOL]")]
     name: String,
 }

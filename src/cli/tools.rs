@@ -1,4 +1,4 @@
-//! `toolsieve tools`: what there is, under which name, at what cost.
+//! `toolsieve tools`: the tools with their published names and token costs.
 
 use clap::Args;
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub(super) struct Tools {
     /// Only the tools of this server; may be repeated
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
-    /// Do not start the servers: the tools as the service last saw them
+    /// Start no servers; use the tools that the service listed last
     #[arg(long)]
     offline: bool,
     /// Print JSON
@@ -33,7 +33,7 @@ struct Row<'a> {
     tool: &'a str,
     /// The name that a model sees.
     operation_id: &'a str,
-    /// cl100k tokens of the definition that a model gets.
+    /// cl100k tokens of the definition, as a model receives it.
     tokens: u32,
     flags: Vec<&'static str>,
     summary: &'a str,
@@ -73,7 +73,7 @@ impl Tools {
     }
 }
 
-/// Keeps the named servers; none named keeps all.
+/// Keeps the named servers; keeps all without names.
 pub(super) fn only(servers: &mut Vec<crate::settings::ServerSettings>, names: &[String]) -> Outcome {
     for name in names {
         if !servers.iter().any(|server| server.name.as_str() == name) {
@@ -96,7 +96,7 @@ fn row(tool: &Tool) -> Row<'_> {
     }
 }
 
-/// What the server says of the tool (MCP specification, "Tool annotations"), and what became of its schema.
+/// The server's annotations (MCP specification, "Tool annotations"), and the losses in its schema.
 fn flags(tool: &Tool) -> Vec<&'static str> {
     let hint = |name: &str| tool.raw.pointer(&format!("/annotations/{name}")).and_then(Value::as_bool);
     let flags = [

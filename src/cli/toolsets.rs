@@ -10,7 +10,7 @@ use crate::domain::publishing::document::encoded;
 
 #[derive(Subcommand)]
 pub(super) enum Toolsets {
-    /// List all toolsets, those of the settings too
+    /// List all toolsets, including those of the settings
     List {
         /// Print JSON
         #[arg(long)]
@@ -18,7 +18,7 @@ pub(super) enum Toolsets {
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Show what a toolset is and which tools are in it
+    /// Show a toolset and its tools
     Show {
         name: String,
         /// Print JSON
@@ -27,7 +27,7 @@ pub(super) enum Toolsets {
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Add a toolset, or replace the one of this name; those of the settings are changed there
+    /// Add a toolset, or replace the one with this name; toolsets of the settings change only there
     Set {
         /// 1 to 64 letters, digits, `-` and `_`
         name: String,
@@ -36,7 +36,7 @@ pub(super) enum Toolsets {
         #[command(flatten)]
         access: ServiceAccess,
     },
-    /// Remove a toolset; a key that is kept to it alone reaches nothing then
+    /// Remove a toolset; a key limited to it alone then reaches nothing
     Remove {
         name: String,
         #[command(flatten)]
@@ -44,11 +44,11 @@ pub(super) enum Toolsets {
     },
 }
 
-/// What is in a toolset: texts are patterns, as in rules. Of the texts of one flag one is enough, and each flag must hold.
+/// The contents of a toolset. Texts are patterns, as in rules. One matching text per flag suffices; every flag must match.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 pub(super) struct Definition {
-    /// What it is for
+    /// Description of its purpose
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
     /// Names of servers; may be repeated
@@ -60,13 +60,13 @@ pub(super) struct Definition {
     /// Tags of tools; may be repeated
     #[arg(long = "tag", value_name = "PATTERN")]
     tags: Vec<String>,
-    /// What servers say of tools, all of which must hold, such as readOnlyHint; may be repeated
+    /// Annotations of tools, such as readOnlyHint; all must hold; may be repeated
     #[arg(long = "annotation", value_name = "HINT")]
     annotations: Vec<String>,
-    /// Tools that are not in it all the same; may be repeated
+    /// Tools to exclude; may be repeated
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<String>,
-    /// Tools that are in it whatever else is said, and that nothing leaves out; may be repeated
+    /// Tools to include in any case; overrides every other flag; may be repeated
     #[arg(long, value_name = "PATTERN")]
     always: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! `toolsieve usage`: what is used on a running service.
+//! `toolsieve usage`: usage of the tools of a running service.
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
@@ -10,13 +10,13 @@ use crate::cli::{Outcome, print, table};
 
 #[derive(Args)]
 pub(super) struct Usage {
-    /// The last so many days
+    /// Period: the last DAYS days
     #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
-    /// What goes first
+    /// Sort order of the tools
     #[arg(long, value_parser = ["called", "offered", "recovered"], default_value = "called")]
     order: String,
-    /// How many tools are shown
+    /// Number of tools to show
     #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
     /// Print JSON

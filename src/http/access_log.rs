@@ -1,7 +1,7 @@
-//! The access log: one line per refused or failed request, with the id that its answer holds. Level `debug` logs every request.
+//! The access log: one line per rejected or failed request, with the id in its answer. Level `debug` logs every request.
 //!
-//! It names the route and never the path, because paths hold session ids and callers' words. A flood of refused requests must
-//! not become a flood of lines, so lines at level `info` have a pace, and the next line counts those left out.
+//! It logs the route and never the path, because paths contain session ids and callers' words. A flood of rejected requests must
+//! not become a flood of lines. So lines at level `info` are rate-limited, and the next line counts the omitted ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use actix_web::http::{Method, StatusCode};
 
 use crate::domain::access::rate::{Pace, Pacer};
 
-/// Lines per minute at level `info`, and how many of them may come at once.
+/// Lines per minute at level `info`, and the size of a burst.
 const LINES: (u32, u32) = (600, 200);
 
 /// How a request ended.
 pub(super) struct Access<'a> {
     pub(super) method: &'a Method,
-    /// The template of the route; `none` where no route fits.
+    /// The template of the route; `none` without a matching route.
     pub(super) route: &'a str,
     pub(super) status: StatusCode,
     pub(super) request_id: Option<&'a str>,
@@ -25,7 +25,7 @@ pub(super) struct Access<'a> {
 
 pub struct AccessLog {
     started: Instant,
-    /// `None` limits nothing.
+    /// `None`: no limit.
     pacer: Option<Pacer>,
     left_out: AtomicU64,
 }

@@ -1,14 +1,14 @@
-//! The address of a client: of the peer, or behind proxies that the settings trust, what those say.
+//! The address of a client: the peer's address, or behind trusted proxies the address in their headers.
 
 use std::net::{IpAddr, SocketAddr};
 
 use actix_web::http::header::{self, HeaderMap};
 use ipnet::IpNet;
 
-/// As most proxies say it, each adding the address of its own peer at the end.
+/// The usual header of proxies. Each appends the address of its own peer.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// The nearest address that is none of the trusted proxies.
+/// The nearest address that is not a trusted proxy's.
 #[must_use]
 pub(super) fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|network| network.contains(address));
@@ -18,7 +18,7 @@ pub(super) fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &[I
     }
     let mut nearest = peer;
     for hop in hops(headers).iter().rev() {
-        // What is no address is not looked behind: anybody may have written that.
+        // An invalid address ends the search: anybody may have written what precedes it.
         let Some(address) = hop else { break };
         nearest = *address;
         if !is_trusted(&nearest) {
@@ -28,7 +28,7 @@ pub(super) fn client(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &[I
     Some(nearest)
 }
 
-/// The clients of the proxies on the way, from afar to near.
+/// The clients of the proxies on the way, from farthest to nearest.
 fn hops(headers: &HeaderMap) -> Vec<Option<IpAddr>> {
     let texts = |name: &str| headers.get_all(name).filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",");
     let list = texts(FORWARDED_FOR);

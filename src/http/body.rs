@@ -1,5 +1,5 @@
-//! The body of a request: with a limit, a clock, and a budget that the bodies of all requests share, and with our own words where
-//! it can't be read.
+//! Request bodies: a size limit, a timeout, a memory budget shared by all requests, and our own errors for unreadable
+//! bodies.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,14 +18,14 @@ use crate::domain::text::json::mended_surrogates;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
-/// Bytes a second. A body that comes more slowly than that, past the time that every body has, is given up.
+/// Bytes per second. A slower body is rejected once its base time has passed.
 const SLOWEST: u64 = 16 << 10;
-/// The largest body for which a quarter of the budget is kept: nearly every call is far smaller.
+/// The largest body that may use the reserved quarter of the budget: nearly every call is far smaller.
 const SMALL: usize = 64 << 10;
-/// Seconds, after which there is most likely room again.
+/// Seconds until there is probably room again.
 const RETRY_AFTER: u64 = 2;
 
-/// All bytes of a body. A lone surrogate counts as U+FFFD.
+/// All bytes of a body. Replaces a lone surrogate with U+FFFD.
 pub struct Body(pub Bytes);
 
 impl Body {
@@ -51,7 +51,7 @@ impl FromRequest for Body {
     }
 }
 
-/// Whether a request has a body, as its head says.
+/// Whether a request has a body, according to its head.
 #[must_use]
 pub fn is_announced(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING) || length(headers).is_some_and(|length| length > 0)
@@ -61,43 +61,43 @@ fn length(headers: &HeaderMap) -> Option<usize> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
-/// How bodies are read.
+/// Limits on reading bodies.
 pub struct Bodies {
     /// Largest body in bytes.
     limit: usize,
-    /// How long a body may take to come, beside a second for each [`SLOWEST`] bytes.
+    /// Base time for a body, plus a second per [`SLOWEST`] bytes.
     patience: Duration,
     budget: Arc<Budget>,
 }
 
-/// What the bodies of all requests may hold together.
+/// Memory for all bodies together.
 struct Budget {
     most: usize,
-    /// What those of more than [`SMALL`] bytes may hold of it.
+    /// The part of it for bodies of more than [`SMALL`] bytes.
     most_large: usize,
     held: AtomicUsize,
     held_large: AtomicUsize,
 }
 
-/// The share of a body in the budget, until its request is answered.
+/// A body's share of the budget, until its request is answered.
 pub struct Held {
     budget: Arc<Budget>,
     bytes: usize,
-    /// Whether it counts as larger than [`SMALL`], by what was announced or by what has come.
+    /// Whether it counts as larger than [`SMALL`], by its announced or received size.
     is_large: bool,
 }
 
 impl Bodies {
-    /// `limit`: bytes of one body; `together`: of all.
+    /// `limit`: bytes per body; `together`: bytes of all bodies.
     #[must_use]
     pub fn new(limit: usize, patience: Duration, together: usize) -> Self {
-        // One body always finds room where nothing else is held.
+        // With an empty budget, one body always finds room.
         let most_large = (together - together / 4).max(limit);
         let budget = Budget { most: together, most_large, held: AtomicUsize::new(0), held_large: AtomicUsize::new(0) };
         Self { limit, patience, budget: Arc::new(budget) }
     }
 
-    /// Bytes that are held now.
+    /// Bytes in use.
     #[must_use]
     pub fn held(&self) -> usize {
         self.budget.held.load(Ordering::Relaxed)
@@ -114,7 +114,7 @@ impl Bodies {
         loop {
             let earned = Duration::from_millis(held.bytes as u64 * 1_000 / SLOWEST);
             let Ok(next) = timeout_at(began + self.patience + earned, payload.next()).await else {
-                return Err(Problem::new(Code::BodyTooSlow, "Send the body without a pause, right behind the head."));
+                return Err(Problem::new(Code::BodyTooSlow, "Send the body without pauses, right after the head."));
             };
             let Some(chunk) = next else { return Ok((parts.joined(), held)) };
             let chunk = chunk.map_err(|_| Problem::new(Code::NotJson, "The body could not be read to its end."))?;
@@ -130,12 +130,12 @@ impl Bodies {
     }
 
     fn too_large(&self) -> Problem {
-        Problem::new(Code::BodyTooLarge, format!("A body may have {} bytes.", self.limit))
+        Problem::new(Code::BodyTooLarge, format!("A body has at most {} bytes.", self.limit))
     }
 }
 
 impl Held {
-    /// Counts further bytes of it. Whether there is room for them.
+    /// Reserves further bytes. Returns whether there is room.
     fn grow(&mut self, bytes: usize) -> bool {
         let budget = &self.budget;
         let held = budget.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -143,7 +143,7 @@ impl Held {
         if self.bytes <= SMALL && !self.is_large {
             return held <= budget.most;
         }
-        // What came of it before it was large counts among the large ones from now on.
+        // From now on, its earlier bytes count as those of a large body.
         let large = if self.is_large { bytes } else { self.bytes };
         self.is_large = true;
         let held_large = budget.held_large.fetch_add(large, Ordering::Relaxed) + large;
@@ -160,7 +160,7 @@ impl Drop for Held {
     }
 }
 
-/// What has come so far. Most bodies come in one part and are not copied.
+/// The received part. Most bodies arrive in one piece and are not copied.
 #[derive(Default)]
 struct Parts {
     first: Bytes,
@@ -177,7 +177,7 @@ impl Parts {
         let all = self.all.get_or_insert_default();
         let needed = all.len() + first.len() + part.len();
         if needed > all.capacity() {
-            // Doubled, but never past what the head announced: memory is for what has come.
+            // Doubles, but never beyond the announced size: memory is for received bytes.
             let room = length.map_or(2 * needed, |length| length.min(2 * needed)).max(needed);
             all.reserve(room - all.len());
         }
@@ -234,7 +234,7 @@ mod tests {
         bodies.read(length, &mut payload(stream::iter(parts.to_vec()))).await
     }
 
-    /// Before, one caller with slow large bodies kept out a call of a hundred bytes.
+    /// Regression: one caller with slow large bodies blocked a call of a hundred bytes.
     #[tokio::test]
     async fn large_bodies_leave_room_for_small_ones() {
         static LARGE: [u8; 96 << 10] = [b'a'; 96 << 10];

@@ -1,4 +1,4 @@
-//! Who calls: the check in front of every route, and the extractor that hands the principal to a handler.
+//! Authentication: the check in front of every route, and the extractor that passes the principal to a handler.
 
 use std::future::{Ready, ready};
 use std::net::IpAddr;
@@ -37,50 +37,50 @@ use crate::service::publishing::publish::Place;
 const USER_TOKEN: &str = "x-openwebui-user-jwt";
 const MODEL: &str = "x-openwebui-model-id";
 
-/// Tells who calls: by the keys of the configuration, by keys with names, and by the word of those that are trusted.
+/// Resolves the caller: by the configured keys, by named keys, and by the users that trusted keys assert.
 pub struct Admission {
     pub access: Access,
     pub keys: Arc<Keys>,
-    /// `None`: nobody administers; or, where no key is configured, this machine.
+    /// `None`: no administrator; or, without any key configured, this machine.
     pub admin_key: Option<SecretString>,
-    /// Whether callers with the service key are believed on which user they call for.
+    /// Whether callers with the service key may assert which user they act for.
     pub trust_users: bool,
-    /// With it only signed users are believed.
+    /// With it, only signed users are accepted.
     pub user_jwt_secret: Option<SecretString>,
     pub groups: ArcSwap<GroupTable>,
-    /// Whether somebody was told that a signed user can't be read.
+    /// Whether an unreadable signed user was already logged.
     pub warned: AtomicBool,
 }
 
-/// Which callers are let in.
+/// The callers to admit.
 #[derive(Clone, Debug)]
 pub enum Access {
-    /// Whoever has the key; without one, who has a named key or administers.
+    /// Callers with the key; without a key, callers with a named key or the admin key.
     Key(Option<SecretString>),
-    /// As mcpo does it: whoever has the key runs tools; documents are for everybody, unless it is strict.
+    /// As in mcpo: callers with the key run tools; documents are public, unless `strict`.
     Mcpo { key: SecretString, strict: bool },
-    /// Whoever reaches a loopback address from this machine.
+    /// Everybody who reaches a loopback address from this machine.
     Loopback,
-    /// Whoever reaches the address: the administrator asked for it.
+    /// Everybody who reaches the address, at the administrator's request.
     Everybody,
 }
 
-/// Paths that answer without a key.
+/// Paths that need no key.
 const PUBLIC: [&str; 2] = ["/healthz", "/readyz"];
-/// What lies below is there for administrators alone.
+/// The prefix of routes for administrators.
 const ADMINISTRATION: &str = "/v1/admin/";
 const NOWHERE: &str = "/v1/admin/-";
-/// Answers without a key where the settings want it.
+/// Needs no key if the settings say so.
 const METRICS: &str = "/metrics";
-/// Of one file, by a link that is signed.
+/// The prefix of signed file links.
 const SIGNED: &str = "/v1/files/";
-/// How long an answer waits whose address has sent too many wrong keys.
+/// The delay of answers to an address after too many wrong keys.
 const GUESSING: Duration = Duration::from_millis(250);
 
-/// Marks a request with a wrong key from an address that has sent too many.
+/// Marks a request with a wrong key from an address with too many of them.
 struct Guess;
 
-/// Lets a request through or refuses it, before any route is looked up and before a byte of its body is read.
+/// Admits or rejects a request before routing, and before reading any byte of its body.
 ///
 /// # Errors
 /// Those of the routes.
@@ -110,7 +110,7 @@ pub async fn admit(
             request.extensions_mut().insert(Refused);
             let mut response = without_basic(problem.error_response(), request.method());
             if is_guess {
-                // The next guess takes a new connection.
+                // Forces the next guess onto a new connection.
                 response.head_mut().set_connection_type(ConnectionType::Close);
                 if let Some(connection) = request.conn_data::<Arc<Connection>>() {
                     connection.end_after_answer();
@@ -126,13 +126,13 @@ pub async fn admit(
     let (place, principal) = match entered {
         Ok(entered) => entered,
         Err(problem) => {
-            // Read as everywhere else, so that the connection goes on.
+            // Reads the body as on every route, so that the connection can continue.
             let _ = request.extract::<Body>().await;
             return Ok(request.into_response(problem.error_response()).map_into_right_body());
         }
     };
     if !principal.administers && request.path().starts_with(ADMINISTRATION) {
-        // There is nothing at such a path, whatever the method: what is answered then is what is answered here.
+        // Such a path does not exist, whatever the method: returns the standard answer.
         take_path(&mut request, NOWHERE);
     }
     if request.method() == Method::OPTIONS
@@ -148,7 +148,7 @@ pub async fn admit(
         was_head.map(|head| extensions.insert(head));
     }
     let response = next.call(request).await?;
-    // What the framework refuses by itself has no body; it gets one like every other error.
+    // The framework's own rejections have no body; gives them one like every other error.
     let code = match response.status() {
         StatusCode::NOT_FOUND => Code::NotFound,
         StatusCode::METHOD_NOT_ALLOWED => Code::MethodNotAllowed,
@@ -165,14 +165,14 @@ pub async fn admit(
     Ok(response.into_response(problem).map_into_right_body())
 }
 
-/// The caller of a request, if its head is one that is served. `path`: the whole of it, below the root.
+/// The caller of a request, if its head is acceptable. `path`: the whole path below the root.
 fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool) -> Result<Principal, Problem> {
     let headers = request.headers();
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let standing = state.origins.of(request.method(), headers, path);
     let asked = Asked {
         headers,
-        // A session is its owner's, so its document is never for everybody.
+        // A session belongs to its owner, so its document is never public.
         reads_document: reads && state.publish.layout().is_document(request.path()) && !is_session,
         takes_basic: reads && standing != Standing::Any,
         is_own: standing == Standing::Own,
@@ -197,17 +197,17 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
     {
         connection.know();
     }
-    // A body that is larger than it looks, and one that has no end.
+    // A body larger than it looks, and a chunked one.
     if headers.get_all(header::CONTENT_ENCODING).any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity")) {
-        return Err(Problem::new(Code::EncodedBody, "Send the body as it is, without Content-Encoding."));
+        return Err(Problem::new(Code::EncodedBody, "Send the body unencoded, without Content-Encoding."));
     }
     if headers.get_all(header::UPGRADE).any(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket")) {
-        return Err(Problem::new(Code::NoUpgrade, "There are no WebSockets here. Leave out the header Upgrade."));
+        return Err(Problem::new(Code::NoUpgrade, "WebSockets are not supported. Omit the header Upgrade."));
     }
     Ok(principal)
 }
 
-/// Asks for Basic only where it would do: a browser would ask its user again and again.
+/// Offers Basic only where it is accepted: a browser would prompt its user again and again.
 fn without_basic(mut response: HttpResponse, method: &Method) -> HttpResponse {
     let challenges: Vec<HeaderValue> = response.headers_mut().remove(header::WWW_AUTHENTICATE).collect();
     let reads = matches!(*method, Method::GET | Method::HEAD);
@@ -223,17 +223,17 @@ fn too_many_wrong_keys(retry_after: Duration) -> Problem {
     Problem { retry_after: Some(seconds), ..Problem::new(Code::RateLimited, detail) }
 }
 
-/// Whether a request is answered without a key.
+/// Whether a request needs no key.
 fn is_public(method: &Method, path: &str) -> bool {
     PUBLIC.contains(&path) || (matches!(*method, Method::GET | Method::HEAD) && is_signed_link(path))
 }
 
-/// Whether a path is that of one file, whose link is its permission.
+/// Whether a path is a signed file link, which is its own permission.
 pub(super) fn is_signed_link(path: &str) -> bool {
     path.strip_prefix(SIGNED).is_some_and(|id| !id.is_empty() && !id.contains('/'))
 }
 
-/// Routes the request by this path, as if it had come with it.
+/// Routes the request by this path instead of its own.
 fn take_path(request: &mut ServiceRequest, path: &str) {
     let path_and_query = match request.uri().query() {
         Some(query) => format!("{path}?{query}"),
@@ -248,11 +248,11 @@ fn take_path(request: &mut ServiceRequest, path: &str) {
 }
 
 impl Admission {
-    /// Who asks. A wrong key of whatever kind gets one and the same answer.
+    /// Authenticates the caller. Every wrong key, of whatever kind, gets the same answer.
     fn decide(&self, asked: &Asked<'_>) -> Result<Principal, Refusal> {
         let headers = asked.headers;
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(credential);
-        // Browsers send a key that came as Basic by themselves, with whatever request a page makes them send.
+        // Browsers attach a Basic key to every request, including those that other pages trigger.
         let given = given.filter(|(scheme, _)| *scheme == Scheme::Bearer || asked.takes_basic);
         let named = match &given {
             Some((_, key)) if self.admin_key.as_ref().is_some_and(|known| is_same(key, known)) => Some(Principal::admin_key()),
@@ -275,7 +275,7 @@ impl Admission {
         Ok(principal.with_model(person::text(headers, MODEL, MAX_BYTES)?))
     }
 
-    /// Whether a request brings a key of this service, in whatever form, even where it let nobody in.
+    /// Whether a request carries a key of this service in any form, even if that key was not accepted.
     pub fn brings_own_key(&self, headers: &HeaderMap) -> bool {
         let is_own = |key: &str| {
             key.starts_with(api_key::PREFIX) || self.access.is_key(key) || self.admin_key.as_ref().is_some_and(|known| is_same(key, known))
@@ -284,7 +284,7 @@ impl Admission {
         values.map(str::trim).any(|value| is_own(value) || credential(value).is_some_and(|(_, key)| is_own(&key)))
     }
 
-    /// Whether this caller has shown a key, where there are any.
+    /// Whether this caller has shown a key, if any are configured.
     fn is_known(&self, principal: &Principal) -> bool {
         match principal.kind {
             PrincipalKind::Nobody => false,
@@ -293,7 +293,7 @@ impl Admission {
         }
     }
 
-    /// The user for whom a trusted caller calls.
+    /// The user that a trusted caller acts for.
     fn user(&self, principal: &Principal, headers: &HeaderMap) -> Result<Option<User>, Problem> {
         if !principal.vouches {
             return Ok(None);
@@ -304,7 +304,9 @@ impl Admission {
             return user.and_then(|user| person::bounded(user).ok()).map(Some).ok_or_else(|| self.access.refused());
         }
         if headers.contains_key(USER_TOKEN) && !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!("users come signed, in X-OpenWebUI-User-Jwt, which takes access.user_jwt_secret to be read; they are not known");
+            tracing::warn!(
+                "requests carry signed users (X-OpenWebUI-User-Jwt), but access.user_jwt_secret is not set: their users are unknown"
+            );
         }
         person::of_headers(headers)
     }
@@ -313,7 +315,7 @@ impl Admission {
         principal.on_behalf_of(user, &self.groups.load())
     }
 
-    /// The user that a trusted caller names in a body. Where users come signed, unsigned ones are not believed.
+    /// The user that a trusted caller names in a body. With signed users configured, unsigned ones are rejected.
     pub fn for_user_in_body(&self, principal: &Principal, user: Option<User>) -> Principal {
         match user {
             Some(user) if principal.vouches && self.user_jwt_secret.is_none() => self.on_behalf_of(principal, user),
@@ -322,19 +324,19 @@ impl Admission {
     }
 }
 
-/// What of a request tells who sent it.
+/// The credentials of a request.
 struct Asked<'a> {
     headers: &'a HeaderMap,
     reads_document: bool,
-    /// Whether a key may come as Basic.
+    /// Whether a key may be sent as Basic.
     takes_basic: bool,
-    /// Whether it is from a program, or from a page of our own.
+    /// Whether it comes from a program, or from one of our own pages.
     is_own: bool,
 }
 
-/// Why somebody is not let in.
+/// Why a caller is rejected.
 enum Refusal {
-    /// A key was given, and it is none of ours.
+    /// A key was sent, but it is not one of ours.
     WrongKey(Problem),
     Other(Problem),
 }
@@ -351,7 +353,7 @@ impl From<Problem> for Refusal {
     }
 }
 
-/// Who calls with what is configured.
+/// The caller with a configured key.
 fn by_configuration(access: &Access, given: Option<(Scheme, String)>, asked: &Asked<'_>) -> Result<Principal, Refusal> {
     let reads_document = asked.reads_document;
     match access {
@@ -367,7 +369,7 @@ fn by_configuration(access: &Access, given: Option<(Scheme, String)>, asked: &As
             _ => Err(Refusal::no_key()),
         },
         Access::Everybody => Ok(Principal::anyone()),
-        // Whoever sits at the machine of an open service has all of it anyway; a page of another site only what it was let into.
+        // A local user of an open service may do anything anyway; a page of another site only what the settings allow.
         Access::Loopback if is_local(asked.headers) => Ok(Principal { administers: asked.is_own, ..Principal::anyone() }),
         Access::Loopback => {
             let detail = "Without a key only this machine is served. Set an API key to serve other hosts.";
@@ -389,7 +391,7 @@ impl Access {
         }
     }
 
-    /// What every wrong key is told, whatever is wrong with it.
+    /// The answer to every wrong key, whatever the reason.
     fn refused(&self) -> Problem {
         match self {
             Self::Mcpo { .. } => Problem::new(Code::WrongKey, "Send the key that the service was started with."),
@@ -402,14 +404,14 @@ fn is_same(given: &str, key: &SecretString) -> bool {
     given.as_bytes().ct_eq(key.expose_secret().as_bytes()).into()
 }
 
-/// How a key came (RFC 7235).
+/// The scheme of a key (RFC 7235).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     Bearer,
     Basic,
 }
 
-/// The key out of `Bearer key` or `Basic base64(user:key)`.
+/// Extracts the key from `Bearer key` or `Basic base64(user:key)`.
 fn credential(value: &str) -> Option<(Scheme, String)> {
     let (scheme, rest) = value.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
@@ -422,8 +424,8 @@ fn credential(value: &str) -> Option<(Scheme, String)> {
     None
 }
 
-/// A page of another site may reach a loopback address through the user's browser under a name of its own (DNS rebinding); the
-/// `Host` gives it away.
+/// A page of another site may reach a loopback address through the user's browser under its own host name (DNS rebinding). The
+/// `Host` header reveals it.
 fn is_local(headers: &HeaderMap) -> bool {
     headers.get(header::HOST).is_none_or(|host| is_local_host(host.to_str().unwrap_or_default()))
 }
@@ -454,7 +456,7 @@ impl FromRequest for Caller {
     }
 }
 
-/// A caller who administers.
+/// A caller with administrator rights.
 pub struct Administrator(pub Arc<Principal>);
 
 impl FromRequest for Administrator {
@@ -512,7 +514,7 @@ mod tests {
         assert_eq!(credential("abc"), None);
     }
 
-    /// Each status is what mcpo 0.0.20 answers, where it has such a route.
+    /// Each status is that of mcpo 0.0.20, for routes that mcpo has.
     #[test]
     fn callers_of_mcpo_are_let_in_where_it_lets_them_in() {
         let decide = |strict, reads_document, authorization: Option<&'static str>| {

@@ -1,7 +1,7 @@
-//! Types for the document of our routes that describe what `domain` and `service` serialise, which know no OpenAPI.
+//! OpenAPI schemas for types that `domain` and `service` serialise; those layers do not know OpenAPI.
 //!
-//! Each has the members of the type that it describes, and one that the other lacks does not compile. `tests/it/service_document.rs`
-//! holds real answers against the rest.
+//! Each schema has the members of its type; an extra member does not compile. `tests/it/service_document.rs` compares the rest with
+//! real answers.
 
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{Object, RefOr, Schema};
@@ -38,7 +38,7 @@ macro_rules! described {
 
 pub(in crate::http) use described;
 
-/// What a tool returned, which is handed on as text.
+/// A tool's result, passed on as text.
 pub(in crate::http) struct Content;
 
 impl PartialSchema for Content {

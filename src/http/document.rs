@@ -1,4 +1,4 @@
-//! The document of our own routes: what the routes say of themselves, the errors that many of them share, and the limits that they check.
+//! The document of our own routes: the routes' descriptions, shared errors, and the limits that routes check.
 
 use actix_web::App;
 use serde_json::{Map, Value, json};
@@ -14,35 +14,35 @@ use crate::http::routes::{admin, execute, feedback, filter, sessions, smart_sele
 use crate::http::{configure, person};
 use crate::service::access::secrets;
 
-/// Our own static routes. The tools' routes are not among them: each caller's document describes those.
+/// Our own static routes. Excludes the tools' routes, which each caller's document describes.
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Toolsieve", description = "The service's own routes. The tools are described by /openapi.json.", license(name = "Apache-2.0", identifier = "Apache-2.0")),
+    info(title = "Toolsieve", description = "The service's own routes. /openapi.json describes the tools.", license(name = "Apache-2.0", identifier = "Apache-2.0")),
     components(schemas(ProblemBody<'static>)),
     tags(
-        (name = "operations", description = "Whether the service is alive and ready"),
-        (name = "filter", description = "Which tools matter for a message"),
+        (name = "operations", description = "Liveness and readiness of the service"),
+        (name = "filter", description = "Select tools for a message"),
         (name = "tools", description = "Find and run tools"),
-        (name = "toolsets", description = "Named lists of tools. Below /toolsets/NAME stand the same routes as below /, and know only its tools"),
-        (name = "sessions", description = "Documents of one's own. Below /s/ID stand the same routes as below /"),
-        (name = "secrets", description = "What callers keep here for MCP servers that are called in their names"),
+        (name = "toolsets", description = "Named lists of tools. The routes below / also exist below /toolsets/NAME, limited to its tools"),
+        (name = "sessions", description = "Private addresses with their own documents. The routes below / also exist below /s/ID"),
+        (name = "secrets", description = "Callers' secrets for MCP servers that run calls in their names"),
         (name = "files", description = "Files that tools returned"),
-        (name = "administration", description = "For the key of administration alone; for every other caller there are no such routes"),
-        (name = "documents", description = "What a caller may see, as OpenAPI documents")
+        (name = "administration", description = "Only for the admin key; hidden from all other callers"),
+        (name = "documents", description = "OpenAPI documents of a caller's visible tools")
     )
 )]
 struct ServiceApi;
 
 /// An error that many routes share.
 struct Shared {
-    /// Under `components/responses`.
+    /// Its name under `components/responses`.
     name: &'static str,
     code: Code,
     description: &'static str,
     routes: Routes,
 }
 
-/// Which routes answer a shared error.
+/// The routes that return a shared error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Routes {
     All,
@@ -51,23 +51,23 @@ enum Routes {
     Administration,
 }
 
-/// A route that says more about one of them describes it by itself.
+/// A route with more to say about one of them describes it itself.
 const SHARED: [Shared; 10] = [
     Shared { name: "NotJson", code: Code::NotJson, description: "The body is not JSON", routes: Routes::WithBody },
-    Shared { name: "Unauthorized", code: Code::Unauthorized, description: "No key, or a wrong one", routes: Routes::WithKey },
+    Shared { name: "Unauthorized", code: Code::Unauthorized, description: "Missing or wrong key", routes: Routes::WithKey },
     Shared {
         name: "ForeignOrigin",
         code: Code::ForeignOrigin,
-        description: "A page of another site asks (`foreign_origin`)",
+        description: "The request comes from a page of another site (`foreign_origin`)",
         routes: Routes::All,
     },
     Shared {
         name: "MethodNotAllowed",
         code: Code::MethodNotAllowed,
-        description: "The key is not that of administration: the answer of an address where no such route is",
+        description: "The key is not the admin key: the same answer as for an unknown route",
         routes: Routes::Administration,
     },
-    Shared { name: "BodyTooSlow", code: Code::BodyTooSlow, description: "The body did not come in time", routes: Routes::WithBody },
+    Shared { name: "BodyTooSlow", code: Code::BodyTooSlow, description: "The body did not arrive in time", routes: Routes::WithBody },
     Shared { name: "BodyTooLarge", code: Code::BodyTooLarge, description: "The body is too large", routes: Routes::WithBody },
     Shared {
         name: "EncodedBody",
@@ -81,11 +81,11 @@ const SHARED: [Shared; 10] = [
         description: "Too many requests, or too many wrong keys from this address; `Retry-After` says when to try again",
         routes: Routes::All,
     },
-    Shared { name: "Internal", code: Code::Internal, description: "Something went wrong here", routes: Routes::All },
+    Shared { name: "Internal", code: Code::Internal, description: "Internal error", routes: Routes::All },
     Shared {
         name: "Overloaded",
         code: Code::Overloaded,
-        description: "Too much is being received at once; `Retry-After` says when to try again",
+        description: "The service is receiving too much at once; `Retry-After` says when to try again",
         routes: Routes::WithBody,
     },
 ];
@@ -93,7 +93,7 @@ const SHARED: [Shared; 10] = [
 /// Keywords of JSON Schema and their values.
 type Keywords<'a> = &'a [(&'static str, usize)];
 
-/// What the members of request bodies may hold, by schema and member. Lengths of ids, names and tasks are checked in bytes.
+/// Limits on members of request bodies, by schema and member. Lengths of ids, names and tasks are in bytes.
 const MEMBERS: [(&str, &str, Keywords<'_>); 38] = [
     ("FilterBody", "messages", &[("minItems", 1)]),
     ("FilterBody", "connections", &[("maxProperties", filter::MAX_IDS)]),
@@ -135,7 +135,7 @@ const MEMBERS: [(&str, &str, Keywords<'_>); 38] = [
     ("ToolFactsBody", "description", &[("minLength", 1), ("maxLength", DESCRIPTION_CHARACTERS)]),
 ];
 
-/// What parameters may hold, by operation and name.
+/// Limits on parameters, by operation and name.
 const PARAMETERS: [(&str, &str, Keywords<'_>); 5] = [
     ("list_audit", "limit", &[("minimum", 1), ("maximum", admin::audit::MAX_LIMIT), ("default", admin::audit::DEFAULT_LIMIT)]),
     ("list_enrichment", "limit", &[("minimum", 1), ("maximum", admin::enrichment::MOST), ("default", admin::enrichment::DEFAULT_LIMIT)]),
@@ -144,7 +144,7 @@ const PARAMETERS: [(&str, &str, Keywords<'_>); 5] = [
     ("show_report", "limit", &[("minimum", 0), ("maximum", admin::report::MAX_LIMIT), ("default", admin::report::DEFAULT_LIMIT)]),
 ];
 
-/// The description of our own routes, as `openapi/service.json` holds it.
+/// The description of our own routes, as in `openapi/service.json`.
 #[must_use]
 pub fn service_document() -> String {
     let (_, document) = App::new().into_utoipa_app().openapi(ServiceApi::openapi()).configure(configure).split_for_parts();
@@ -156,7 +156,7 @@ pub fn service_document() -> String {
     format!("{document:#}")
 }
 
-/// Gives every error of an operation the schema of problems, and the operation the errors that it shares.
+/// Gives every error the schema of problems, and every operation its shared errors.
 fn describe_errors(operation: &mut Value) {
     let (needs_key, takes_body) = (operation.get("security").is_none(), operation.get("requestBody").is_some());
     let administers = operation["tags"].as_array().is_some_and(|tags| tags.iter().any(|tag| tag == "administration"));
@@ -190,7 +190,7 @@ fn problem(description: &str) -> Value {
     })
 }
 
-/// Writes the limits, and returns those whose place is not in the document.
+/// Writes the limits; returns those without a place in the document.
 fn write_limits(document: &mut Value) -> Vec<String> {
     let mut misplaced = Vec::new();
     let mut write = |schema: Option<&mut Value>, keywords: Keywords<'_>, place: String| match schema.and_then(Value::as_object_mut) {

@@ -1,7 +1,7 @@
-//! A change that was begun is finished, whoever still listens.
+//! Finishes started changes, even after the caller has disconnected.
 //!
-//! A handler ends with its connection, so that a call is cancelled when its caller leaves. A change must not end between the store and
-//! what memory holds of it, nor before the audit log has it: so requests that change something run as tasks of their own.
+//! A handler ends with its connection, so a disconnect cancels a call. A change must not end between the store and memory, nor before
+//! its audit entry. So requests that change something run as separate tasks.
 
 use actix_web::Error;
 use actix_web::body::MessageBody;
@@ -13,10 +13,10 @@ use actix_web::rt;
 use crate::http::place::Below;
 use crate::http::problem::{Code, Problem};
 
-/// Below these paths every method but GET and HEAD changes what is kept.
+/// Below these paths, every method but GET and HEAD changes stored data.
 const CHANGES: [&str; 5] = ["/v1/admin/", "/v1/secrets/", "/v1/sessions", "/v1/toolsets/", "/v1/feedback"];
 
-/// Lets a request pass; one that changes what is kept goes on to its end when its caller leaves.
+/// Forwards a request. A request that changes stored data runs to its end, even if its caller disconnects.
 ///
 /// # Errors
 /// Those of the routes. A panic is an internal error.
@@ -28,8 +28,8 @@ pub async fn finish(
         return next.call(request).await;
     }
     rt::spawn(async move { next.call(request).await }).await.unwrap_or_else(|error| {
-        tracing::error!(%error, "a change ended early");
-        Err(Problem::new(Code::Internal, "The service failed while it changed this: read again what holds now.").into())
+        tracing::error!(%error, "a change failed before its end");
+        Err(Problem::new(Code::Internal, "The service failed during this change. Read the current state again.").into())
     })
 }
 

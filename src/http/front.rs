@@ -1,5 +1,5 @@
-//! What every request goes through before its route is looked up, and every answer on its way out: the clock of the connection, the
-//! counts, and the headers of pages.
+//! The front of every request, before routing, and of every answer on its way out: connection timeouts, counts, and headers of
+//! pages.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,10 +19,10 @@ use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::http::{meter, pages};
 
-/// What pages that are let in may read of our answers.
+/// Response headers that admitted pages may read.
 const EXPOSED: HeaderValue = HeaderValue::from_static("etag, retry-after, mcp-session-id, x-request-id, x-toolsieve-repairs");
 
-/// Refuses pages of other sites, counts how the request ended, and ends the connection where something of it was left unread.
+/// Rejects pages of other sites, counts the outcome of the request, and closes the connection after an unread body.
 ///
 /// # Errors
 /// Those of the routes.

@@ -1,5 +1,5 @@
-//! What holds for any bytes that callers send: functions that panic where it does not. For fuzz targets (`tests/fuzz`) and for
-//! tests, which feed them a corpus and mutations of it; nothing of the service calls them.
+//! Invariants over arbitrary bytes from callers: functions that panic on a violation. Fuzz targets (`tests/fuzz`) and tests feed
+//! them a corpus and mutations of it; the service does not call them.
 
 use serde_json::value::RawValue;
 
@@ -9,15 +9,15 @@ use crate::http::problem::{Fault, Problem};
 use crate::http::routes::filter::filter_request;
 use crate::http::routes::tools::{call_request, described_names, search_request};
 
-/// What an answer may say beside what it quotes of a body.
+/// The longest answer text, apart from quotes of the body.
 const WORDS: usize = 1_000;
-/// Longest id or name of a model that is kept of a request.
+/// Longest id or model name kept from a request.
 const MAX_ID_BYTES: usize = 256;
 
-/// A body of `/v1/filter`, of a search, a description or a call is read within the limits, or refused as the caller's mistake.
+/// A body of `/v1/filter`, of a search, a description or a call is read within the limits, or rejected as the caller's mistake.
 ///
 /// # Panics
-/// Where that does not hold.
+/// If that does not hold.
 pub fn bodies(bytes: &[u8]) {
     match filter_request(bytes) {
         Ok(request) => {
@@ -41,7 +41,7 @@ pub fn bodies(bytes: &[u8]) {
         Err(refused) => is_callers(&refused, bytes),
     }
     match call_request(bytes) {
-        // Arguments go on as they were written.
+        // Arguments are forwarded unchanged.
         Ok((_, arguments)) => {
             assert!(arguments.is_empty() || serde_json::from_str::<&RawValue>(&arguments).is_ok());
             assert!(bytes.windows(arguments.len().max(1)).any(|part| part == arguments.as_bytes()) || arguments.is_empty());
@@ -50,10 +50,10 @@ pub fn bodies(bytes: &[u8]) {
     }
 }
 
-/// A message of an MCP client says one thing, and the result that is put into its answer leaves as it was written.
+/// A message of an MCP client has one meaning, and the result inserted into its answer leaves unchanged.
 ///
 /// # Panics
-/// Where that does not hold.
+/// If that does not hold.
 pub fn messages(bytes: &[u8]) {
     mcp::fuzzing::message(bytes);
     mcp::fuzzing::result(bytes);
@@ -70,7 +70,7 @@ mod tests {
 
     use super::bodies;
 
-    /// Names that are kept have a bound: where one of them has none any more, this panics.
+    /// Stored names are bounded: panics if one is not.
     #[test]
     fn what_is_kept_of_a_body_is_bounded() {
         for member in ["chat_id", "message_id", "model"] {

@@ -1,4 +1,4 @@
-//! Keys for language models that a caller brings: out of headers into secrets, in the order in which they are used.
+//! Callers' own keys for language models: reads headers into secrets, in order of use.
 
 use actix_web::HttpRequest;
 use secrecy::SecretString;
@@ -7,13 +7,13 @@ use crate::domain::selection::judgement::Provider;
 use crate::service::ports::Advisor;
 use crate::settings::llm::is_key;
 
-/// The provider's own headers, in the order of [`Provider::ALL`].
+/// The providers' own headers, in the order of [`Provider::ALL`].
 const HEADERS: [&str; 3] = ["X-Gemini-Api-Key", "X-OpenAI-Api-Key", "X-Anthropic-Api-Key"];
-/// For a key of any of them.
+/// The header for a key of any provider.
 const ANY: &str = "X-LLM-Api-Key";
 const MAX_BYTES: usize = 512;
 
-/// The accounts that a request brings, and what is wrong with its headers. A key itself is never part of a message.
+/// The accounts in a request, and the errors in its headers. Error messages never contain a key.
 pub fn advisors(request: &HttpRequest) -> (Vec<Advisor>, Vec<String>) {
     let mut warnings = Vec::new();
     let mut key = |header: &str| {

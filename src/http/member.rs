@@ -1,4 +1,4 @@
-//! Names the member of a JSON body that does not fit its type. `serde_json` says where in the text it stands; programs need its name.
+//! Finds the member of a JSON body with the wrong type. `serde_json` reports its place in the text; programs need its name.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use serde::de::{self, Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::Value;
 
-/// The path to the first member of this body that can't be read as a `T`, such as `limit` or `messages[0].role`. `None`: the body fits,
-/// or it does not fit as a whole.
+/// The path to the first member of this body that can't be read as a `T`, such as `limit` or `messages[0].role`. `None`: the body is
+/// valid, or invalid as a whole.
 #[must_use]
 pub(super) fn misfit<T: de::DeserializeOwned>(body: &[u8]) -> Option<String> {
     let value = serde_json::from_slice(body).ok()?;
     T::deserialize(Member(value)).err().map(|Misfit(path)| path).filter(|path| !path.is_empty())
 }
 
-/// A path from the member that does not fit upwards.
+/// The path from the invalid member upwards.
 #[derive(Debug)]
 struct Misfit(String);
 
@@ -77,7 +77,7 @@ impl<'de> Deserializer<'de> for Member {
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, Misfit> {
-        // Among them JSON that is kept as text, which `serde_json` alone can read.
+        // Includes JSON kept as text, which only `serde_json` can read.
         self.0.deserialize_newtype_struct(name, visitor).map_err(de::Error::custom)
     }
 
@@ -96,7 +96,7 @@ impl<'de> Deserializer<'de> for Member {
     }
 }
 
-/// A value and where it stands in the one around it.
+/// A value and its place in its parent.
 struct Placed {
     place: String,
     value: Value,

@@ -1,4 +1,4 @@
-//! Counts requests by route, method and class of the status, and logs them.
+//! Counts requests by route, method and status class, and logs them.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use actix_web::{Error, HttpMessage as _};
 use crate::http::access_log::Access;
 use crate::http::state::State;
 
-/// Of requests that fit no route, whose paths are the callers' words, and of those that are refused before one is looked up.
+/// For requests without a matching route (their paths are callers' words), and for requests rejected before routing.
 const NO_ROUTE: &str = "none";
 
-/// On a request that was refused before its route was looked up.
+/// Marks a request rejected before routing.
 pub(super) struct Refused;
 
-/// Counts and logs how a request ended.
+/// Counts and logs the outcome of a request.
 pub(super) fn note<B>(state: &State, method: &Method, took: Duration, result: &Result<ServiceResponse<B>, Error>) {
     let (route, status) = match result {
         Ok(response) => {

@@ -1,4 +1,4 @@
-//! HEAD and OPTIONS. HEAD is routed as GET, of which the server below sends the head alone; OPTIONS is answered with what there is.
+//! HEAD and OPTIONS. HEAD is routed as GET, and the server sends only the head. OPTIONS lists the methods.
 
 use actix_web::dev::{ResourceDef, ServiceRequest};
 use actix_web::http::header::{self, HeaderValue};
@@ -8,22 +8,22 @@ use serde_json::Value;
 
 use crate::domain::publishing::layout::Layout;
 
-/// On a request that came with HEAD.
+/// Marks a HEAD request.
 pub(super) struct WasHead;
 
-/// Which methods each of our paths answers.
+/// The methods of each of our paths.
 pub struct Methods {
     routes: Vec<(ResourceDef, Vec<&'static str>)>,
 }
 
-/// In the order in which they are named.
+/// In the order of listing.
 const KNOWN: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
-/// Of the MCP face, whose GET is a stream that has no head of its own.
+/// The MCP routes, whose GET is a stream without a separate head.
 const MCP: [&str; 3] = ["POST", "GET", "DELETE"];
 
 impl Methods {
-    /// Of the routes that the service's own document has, and of those below the servers.
+    /// Our documented routes, and those below the servers.
     #[must_use]
     pub fn new(document: &str, layout: &Layout) -> Self {
         let document: Value = serde_json::from_str(document).unwrap_or_default();
@@ -44,12 +44,12 @@ impl Methods {
         ];
         let mut routes: Vec<(ResourceDef, Vec<&'static str>)> = ours.collect();
         routes.extend(below.into_iter().map(|(path, methods)| (ResourceDef::new(path), methods)));
-        // Last: a tool is what nothing else is.
+        // Last: every other path may be a tool.
         routes.push((ResourceDef::new(server("/{tool:.+}")), vec!["POST"]));
         Self { routes }
     }
 
-    /// The answer to OPTIONS; `None` where there is nothing.
+    /// The answer to OPTIONS; `None` for an unknown path.
     pub(super) fn options(&self, path: &str) -> Option<HttpResponse> {
         let (_, methods) = self.routes.iter().find(|(route, _)| route.is_match(path))?;
         let mut allow = String::new();

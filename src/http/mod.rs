@@ -1,4 +1,4 @@
-//! The HTTP face: routes, who may call them, and how errors look.
+//! The HTTP interface: routes, authentication, and the form of errors.
 
 pub mod access_log;
 mod address;
@@ -33,7 +33,7 @@ use utoipa_actix_web::service_config::ServiceConfig;
 pub use self::document::service_document;
 use crate::domain::publishing::layout::Layout;
 
-/// Registers every static route, once for the server and for its document.
+/// Registers every static route, once for the server and its document.
 pub fn configure(config: &mut ServiceConfig<'_>) {
     config
         .service(routes::health::healthz)
@@ -59,10 +59,10 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .configure(routes::admin::configure);
 }
 
-/// Registers what depends on the catalog: everything below a server's name. Comes last.
+/// Registers the routes that depend on the catalog: all paths below a server's name. Comes last.
 pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
     let at = |path: &str| if layout.single.is_some() { path.to_owned() } else { format!("{}/{{server}}{path}", layout.prefix) };
-    // Guarded as a whole, so that a tool of such a name is still reached.
+    // One guard for all, so that a tool of such a name stays reachable.
     config
         .service(web::resource("/mcp").to(mcp::serve))
         .service(web::resource("/docs").guard(guard::Get()).to(routes::docs::redirect))
@@ -81,11 +81,11 @@ pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
     config.service(web::resource(at("/{tool:.+}")).route(execute)).default_service(web::to(problem::no_route));
 }
 
-/// What some route answers; HEAD wherever GET is.
+/// The methods of the routes; HEAD wherever GET is.
 const METHODS: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
 
-/// Pages of these origins may call; without any, no page of another site may. Never with cookies or credentials. As mcpo
-/// does it, with any header. What they may read of an answer is said in `front`, always in the same words.
+/// Pages of these origins may call; without any, no page of another site may. Cookies and credentials are never accepted. As in
+/// mcpo, any header is allowed. `front` sets the readable response headers, always the same.
 pub fn cors(origins: &[String], any_header: bool) -> Cors {
     const HOUR: usize = 3_600;
     let cors = Cors::default()

@@ -1,6 +1,6 @@
-//! Which web pages may call. A browser sends the origin of a page with whatever the page sends that could change something, and says of
-//! the rest whether it comes from another site. A page that is neither ours nor named in the settings is refused on every route,
-//! with a key or without: keys that browsers keep must be of no use to other sites.
+//! Decides which web pages may call. A browser sends the page's origin with every request that could change something. For other
+//! requests it reports whether they are cross-site. A page that is neither ours nor in the settings is rejected on every route, with
+//! or without a key: stored keys in browsers must be useless to other sites.
 
 use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderMap};
@@ -8,17 +8,17 @@ use url::Url;
 
 use crate::http::caller::is_signed_link;
 
-/// Sent by browsers, never by pages.
+/// Set by browsers, never by pages.
 const SITE: &str = "sec-fetch-site";
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// From a program, or from a page of our own.
+    /// A program, or one of our own pages.
     Own,
-    /// From a page that the settings name.
+    /// A page that the settings name.
     Named,
-    /// From any page, because the settings let all of them in: what its browser keeps for us counts for nothing.
+    /// Any page, because the settings allow all: keys stored in its browser are ignored.
     Any,
     Foreign,
 }
@@ -29,7 +29,7 @@ pub struct Origins {
     named: Vec<String>,
     public: Option<String>,
     any: bool,
-    /// Whether this service speaks TLS itself: then pages of the same host without it are others.
+    /// Whether this service terminates TLS itself: then plain-HTTP pages of the same host are foreign.
     is_secure: bool,
 }
 
@@ -44,10 +44,10 @@ impl Origins {
         }
     }
 
-    /// `path`: below the root under which a proxy shows the service.
+    /// `path`: below the root under which a proxy serves the service.
     pub(super) fn of(&self, method: &Method, headers: &HeaderMap, path: &str) -> Standing {
         let standing = self.standing(headers);
-        // A picture in a chat: the link is the permission, and what the browser keeps for us adds nothing to it.
+        // An image in a chat: the link is its own permission, and keys stored in the browser add nothing.
         let shows_file = || matches!(*method, Method::GET | Method::HEAD) && !headers.contains_key(header::ORIGIN) && is_signed_link(path);
         if standing == Standing::Foreign && shows_file() { Standing::Any } else { standing }
     }
@@ -58,7 +58,7 @@ impl Origins {
             let is_cross = headers.get(SITE).is_some_and(|site| site.as_bytes().eq_ignore_ascii_case(b"cross-site"));
             return if is_cross { foreign } else { Standing::Own };
         };
-        // Two of them are one that was made up.
+        // Two origin headers mean a forgery.
         let Some(origin) = origin.to_str().ok().filter(|_| headers.get_all(header::ORIGIN).count() == 1) else { return foreign };
         if self.public.as_deref() == Some(origin) || self.is_own(origin, headers) {
             return Standing::Own;
@@ -66,7 +66,7 @@ impl Origins {
         if self.named.iter().any(|named| named == origin) { Standing::Named } else { foreign }
     }
 
-    /// Whether it is the host and port that the request was sent to.
+    /// Whether it is the host and port of the request.
     fn is_own(&self, origin: &str, headers: &HeaderMap) -> bool {
         let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
         let usual_port = match origin.split_once("://") {

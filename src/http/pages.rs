@@ -1,24 +1,24 @@
-//! Headers that keep pages to themselves: what they may load, who may frame them, and that nothing is guessed.
+//! Headers that isolate pages: what they may load, who may frame them, and no content sniffing.
 
 pub mod plot;
 
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-/// What a page without a policy of its own may do: nothing but be read.
+/// The policy of a page without its own: it may load nothing.
 const NOTHING: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
-/// Of pages that bring their style along and nothing else.
+/// The policy of pages with inline styles only.
 pub(super) const STYLED: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 );
-/// Of the viewer of documents: its own scripts, the styles that those write, and calls to this service. No image that a
-/// definition names is ever fetched.
+/// The policy of the document viewer: its own scripts, the styles that they write, and calls to this service. It never fetches an
+/// image that a definition names.
 pub(super) const VIEWER: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; \
      connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 );
 const REFERRER_POLICY: HeaderName = header::REFERRER_POLICY;
 
-/// Adds what an answer does not say itself.
+/// Adds the headers that an answer does not set itself.
 pub(super) fn protect(headers: &mut HeaderMap) {
     add(headers, header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     add(headers, REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
@@ -28,7 +28,7 @@ pub(super) fn protect(headers: &mut HeaderMap) {
     });
     if is_page {
         add(headers, header::CONTENT_SECURITY_POLICY, NOTHING);
-        // For browsers that do not know frame-ancestors.
+        // For browsers without support for frame-ancestors.
         add(headers, header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     }
 }

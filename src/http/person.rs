@@ -1,7 +1,7 @@
-//! The person for whom a trusted caller asks, as its request describes them: in headers, or in the body.
+//! The user that a trusted caller acts for, from headers or from the body.
 //!
-//! What can't be read is refused with what is wrong with it. Nobody is ever taken for the key alone because of that. A display
-//! name decides nothing, so a long one is cut.
+//! Unreadable data is rejected with the reason. It never falls back to the key alone. A display name decides nothing, so a long one
+//! is cut.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use serde_json::Value;
 use crate::domain::access::principal::User;
 use crate::http::problem::Problem;
 
-/// Longest id, address, group, and name of a model that is taken; what is kept of a display name.
+/// Longest id, address, group and model name; the cut length of a display name.
 pub const MAX_BYTES: usize = 256;
-/// Most groups of a person.
+/// Most groups of a user.
 pub const MAX_GROUPS: usize = 512;
 
 const USER_ID: &str = "x-openwebui-user-id";
@@ -23,13 +23,13 @@ const USER_EMAIL: &str = "x-openwebui-user-email";
 const USER_NAME: &str = "x-openwebui-user-name";
 const USER_GROUPS: &str = "x-openwebui-user-groups";
 
-/// The person in the headers, of whom the id at least must be there.
+/// The user in the headers; the id is required.
 ///
 /// # Errors
 /// `Code::InvalidRequest`.
 pub fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
     let Some(id) = text(headers, USER_ID, MAX_BYTES)? else { return Ok(None) };
-    // With a comma behind each.
+    // The separator adds a comma per group.
     let groups = text(headers, USER_GROUPS, MAX_GROUPS * (MAX_BYTES + 1))?.unwrap_or_default();
     let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
     let name =
@@ -38,7 +38,7 @@ pub fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
     bounded(user).map(Some).map_err(|what| Problem::invalid(USER_ID, format!("The user in the headers can't be read: {what}.")))
 }
 
-/// The person in a body.
+/// The user in a body.
 ///
 /// # Errors
 /// `Code::InvalidRequest`.
@@ -62,10 +62,10 @@ pub fn of_body(user: &Value) -> Result<User, Problem> {
     read().map_err(|what| Problem::invalid("user", format!("user can't be read: {what}.")))
 }
 
-/// The same person if all that rules may speak of is within its bounds, with the name cut.
+/// The same user if all fields that rules can use are within their limits, with the name cut.
 ///
 /// # Errors
-/// What is not.
+/// The field that is not.
 pub fn bounded(mut user: User) -> Result<User, String> {
     let is_long = |text: &String| text.len() > MAX_BYTES;
     if user.id.is_empty() {
@@ -84,7 +84,7 @@ pub fn bounded(mut user: User) -> Result<User, String> {
     Ok(user)
 }
 
-/// A header that says something, in a length that can be kept.
+/// The value of a non-empty header within the length limit.
 ///
 /// # Errors
 /// `Code::InvalidRequest`.

@@ -1,4 +1,4 @@
-//! Where a request goes: to the whole service, or below the address of a toolset or of a session, which has the same routes.
+//! The place of a request: the whole service, or the address of a toolset or a session, which have the same routes.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::http::problem::Problem;
 use crate::http::state::State;
 use crate::service::publishing::publish::Place;
 
-/// The address that a path begins with.
+/// The address at the start of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Below<'a> {
     Toolset(&'a str),
@@ -20,7 +20,7 @@ pub enum Below<'a> {
 }
 
 impl<'a> Below<'a> {
-    /// The address, and what follows it.
+    /// The address, and the rest of the path.
     #[must_use]
     pub fn split(path: &'a str) -> Option<(Self, &'a str)> {
         let part = |prefix: &str| {
@@ -32,7 +32,7 @@ impl<'a> Below<'a> {
         toolset().or_else(|| part("/s/").map(|(id, rest)| (Self::Session(id), rest)))
     }
 
-    /// The place, and the caller as it is there. Where the caller sees nothing there is no such place.
+    /// The place, and the caller's principal there. A place without visible tools does not exist for the caller.
     pub(super) async fn enter(self, state: &State, principal: &Principal) -> Result<(Place, Principal), Problem> {
         match self {
             Self::Toolset(name) => {

@@ -1,4 +1,4 @@
-//! The error table, and how an error looks on the wire (RFC 9457).
+//! The error table, and the form of an error on the wire (RFC 9457).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -39,7 +39,7 @@ pub enum Fault {
     Us,
 }
 
-/// When somebody who found no room for a session may try again.
+/// `Retry-After` when the session table is full, in seconds.
 const SESSIONS_RETRY_SECONDS: u64 = 60;
 
 macro_rules! codes {
@@ -69,34 +69,34 @@ macro_rules! codes {
 
 codes! {
     NotJson            "not_json"            BAD_REQUEST            Caller "The body is not JSON",
-    Unauthorized       "unauthorized"        UNAUTHORIZED           Caller "No key, or a wrong one",
+    Unauthorized       "unauthorized"        UNAUTHORIZED           Caller "Missing or wrong key",
     WrongKey           "wrong_key"           FORBIDDEN              Caller "The key is wrong",
     ForeignOrigin      "foreign_origin"      FORBIDDEN              Caller "The request comes from another site",
     UserNeeded         "user_needed"         FORBIDDEN              Caller "This needs a user or a named key",
-    CredentialsMissing "credentials_missing" FORBIDDEN              Caller "The MCP server needs something of the caller",
-    SecretsOff         "secrets_off"         NOT_IMPLEMENTED        Caller "The service keeps no secrets",
-    NotFound           "not_found"           NOT_FOUND              Caller "There is no such thing here",
-    MethodNotAllowed   "method_not_allowed"  METHOD_NOT_ALLOWED     Caller "This address answers another method",
-    Conflict           "conflict"           CONFLICT               Caller "It is there already",
-    NothingToLoadInto  "nothing_to_load_into" CONFLICT              Caller "There is nothing that tools could be loaded into",
+    CredentialsMissing "credentials_missing" FORBIDDEN              Caller "The MCP server needs credentials of the caller",
+    SecretsOff         "secrets_off"         NOT_IMPLEMENTED        Caller "Storing secrets is off",
+    NotFound           "not_found"           NOT_FOUND              Caller "Not found",
+    MethodNotAllowed   "method_not_allowed"  METHOD_NOT_ALLOWED     Caller "The method is not allowed here",
+    Conflict           "conflict"           CONFLICT               Caller "It already exists",
+    NothingToLoadInto  "nothing_to_load_into" CONFLICT              Caller "There is no session or chat to load tools into",
     NotLoaded          "not_loaded"          CONFLICT               Caller "It is not loaded",
-    OfferUnknown       "offer_unknown"       CONFLICT               Caller "The offer is not known",
-    InitialToolset     "initial_toolset"     CONFLICT               Caller "It was there from the beginning",
-    PreconditionFailed "precondition_failed" PRECONDITION_FAILED   Caller "It was changed meanwhile",
-    NoUpgrade          "no_upgrade"          BAD_REQUEST            Caller "This address speaks HTTP alone",
-    BodyTooSlow        "body_too_slow"       REQUEST_TIMEOUT        Caller "The body did not come in time",
+    OfferUnknown       "offer_unknown"       CONFLICT               Caller "The offer is unknown",
+    InitialToolset     "initial_toolset"     CONFLICT               Caller "It was loaded initially",
+    PreconditionFailed "precondition_failed" PRECONDITION_FAILED   Caller "It has changed since",
+    NoUpgrade          "no_upgrade"          BAD_REQUEST            Caller "This address supports only HTTP",
+    BodyTooSlow        "body_too_slow"       REQUEST_TIMEOUT        Caller "The body did not arrive in time",
     BodyTooLarge       "body_too_large"      PAYLOAD_TOO_LARGE      Caller "The body is too large",
     EncodedBody        "encoded_body"        UNSUPPORTED_MEDIA_TYPE Caller "The body is encoded",
-    Overloaded         "overloaded"          SERVICE_UNAVAILABLE    Caller "Too much is being received at once",
+    Overloaded         "overloaded"          SERVICE_UNAVAILABLE    Caller "The service is receiving too much at once",
     InvalidArguments   "invalid_arguments"   UNPROCESSABLE_ENTITY   Caller "The arguments do not fit the tool's schema",
-    InvalidRequest     "invalid_request"     UNPROCESSABLE_ENTITY   Caller "The request does not fit",
+    InvalidRequest     "invalid_request"     UNPROCESSABLE_ENTITY   Caller "The request is invalid",
     RateLimited        "rate_limited"        TOO_MANY_REQUESTS      Caller "Too many requests",
     ToolError          "tool_error"          BAD_GATEWAY            Remote "The tool reported an error",
     ServerError        "server_error"        BAD_GATEWAY            Remote "The MCP server answered with an error",
     ResultTooLarge     "result_too_large"    BAD_GATEWAY            Remote "The tool's result is too large",
     ServerUnavailable  "server_unavailable"  SERVICE_UNAVAILABLE    Remote "The MCP server is not available",
     Timeout            "timeout"             GATEWAY_TIMEOUT        Remote "The MCP server did not answer in time",
-    Internal           "internal"            INTERNAL_SERVER_ERROR  Us     "Something went wrong here",
+    Internal           "internal"            INTERNAL_SERVER_ERROR  Us     "Internal error",
 }
 
 /// An error on its way to the caller.
@@ -105,7 +105,7 @@ pub struct Problem {
     pub code: Code,
     /// What to do next, in a sentence.
     pub detail: String,
-    /// The parameter, header or member of the body that does not fit, such as `limit` or `messages[0].role`.
+    /// The invalid parameter, header or member of the body, such as `limit` or `messages[0].role`.
     pub parameter: Option<Cow<'static, str>>,
     pub errors: Vec<ArgumentProblem>,
     /// Seconds, for `Retry-After`.
@@ -116,20 +116,20 @@ pub struct Problem {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct ProblemBody<'a> {
-    /// What happened and what to do next. First, because chats hand the whole body to a model as one line.
+    /// What happened and what to do next. First, because chats pass the whole body to a model as one line.
     detail: &'a str,
     r#type: String,
     title: &'a str,
     status: u16,
     /// Stable name of the error, for programs.
     code: &'a str,
-    /// The id of this request, which is in its line of the access log too.
+    /// The id of this request, also in its access log line.
     request_id: String,
-    /// What does not fit where `code` is `invalid_request`: a parameter, a header, or a member of the body, such as `limit` or
-    /// `messages[0].role`. Absent where no single one is to blame.
+    /// The invalid parameter, header or member of the body, if `code` is `invalid_request`, such as `limit` or
+    /// `messages[0].role`. Absent if the error concerns no single one.
     #[serde(skip_serializing_if = "Option::is_none")]
     parameter: Option<&'a str>,
-    /// What is wrong with each argument of a tool, where `code` is `invalid_arguments`.
+    /// The errors in the arguments of a tool, if `code` is `invalid_arguments`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     #[schema(value_type = Vec<ArgumentProblemBody>, required = false)]
     errors: &'a [ArgumentProblem],
@@ -137,15 +137,15 @@ pub struct ProblemBody<'a> {
 
 described! {
     ArgumentProblem =>
-    /// What is wrong with one argument of a tool.
+    /// An error in one argument of a tool.
     struct ArgumentProblemBody {
         /// JSON Pointer (RFC 6901) to the argument; empty for the whole object.
         pointer: String,
         message: String,
-        /// What would be right.
+        /// The expected value.
         #[serde(skip_serializing_if = "Option::is_none")]
         expected: Option<String>,
-        /// The name or value that was most likely meant.
+        /// The most likely intended name or value.
         #[serde(skip_serializing_if = "Option::is_none")]
         did_you_mean: Option<String>,
     }
@@ -156,12 +156,12 @@ impl Problem {
         Self { code, detail: detail.into(), parameter: None, errors: Vec::new(), retry_after: None }
     }
 
-    /// A value that does not fit, with the name of its parameter, header or member of the body.
+    /// An invalid value, with the name of its parameter, header or member of the body.
     pub fn invalid(parameter: impl Into<Cow<'static, str>>, detail: impl Into<String>) -> Self {
         Self { parameter: Some(parameter.into()), ..Self::new(Code::InvalidRequest, detail) }
     }
 
-    /// The same with the name of what does not fit, where the problem is that something does not and nothing is named yet.
+    /// Names the invalid member, for problems about an invalid value without a name so far.
     #[must_use]
     pub fn naming(mut self, parameter: impl Into<Cow<'static, str>>) -> Self {
         if self.code == Code::InvalidRequest && self.parameter.is_none() {
@@ -271,7 +271,7 @@ impl From<OfferError> for Problem {
     fn from(error: OfferError) -> Self {
         let detail = sentence(&error.to_string());
         match error {
-            OfferError::Unknown => Self::new(Code::OfferUnknown, format!("{detail} Send the names in tools beside it.")),
+            OfferError::Unknown => Self::new(Code::OfferUnknown, format!("{detail} Send the names in `tools` too.")),
             OfferError::LineBreak => Self::invalid("tools", detail),
             OfferError::Malformed | OfferError::Different => Self::invalid("offer", detail),
         }
@@ -283,7 +283,7 @@ impl From<WaitError> for Problem {
         match error {
             WaitError::Unknown => Self::new(Code::InvalidRequest, format!("{error}.")),
             WaitError::TooMany { .. } => {
-                Self::new(Code::RateLimited, format!("{error}. Answer one of them, or wait until its time is up, and then call again."))
+                Self::new(Code::RateLimited, format!("{error}. Answer one of them or wait for its timeout, then call again."))
             }
         }
     }
@@ -309,7 +309,7 @@ impl From<PolicyError> for Problem {
                 Self { parameter, ..Self::new(Code::InvalidRequest, format!("{error}.")) }
             }
             PolicyError::Malformed(_) => Self::new(Code::InvalidRequest, format!("{error}.")),
-            PolicyError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read it again and change that.")),
+            PolicyError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read the current version and change that.")),
             PolicyError::Store(error) => Self::from(error),
             PolicyError::Unreadable(_) => Self::new(Code::Internal, error.to_string()),
         }
@@ -354,7 +354,7 @@ fn sentence(fragment: &str) -> String {
 impl From<FactsError> for Problem {
     fn from(error: FactsError) -> Self {
         match error {
-            FactsError::NotFound => Self::new(Code::NotFound, "There is no such tool, and nothing is written about one."),
+            FactsError::NotFound => Self::new(Code::NotFound, "There is no such tool, and no metadata of one."),
             FactsError::Invalid(problem) => {
                 let parameter = match problem {
                     FactsProblem::TooMany(member, ..)
@@ -366,7 +366,7 @@ impl From<FactsError> for Problem {
                 };
                 Self::invalid(parameter, format!("{problem}."))
             }
-            FactsError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read it again and change that.")),
+            FactsError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read the current version and change that.")),
             FactsError::Store(error) => Self::from(error),
         }
     }
@@ -378,7 +378,7 @@ impl From<SessionError> for Problem {
             SessionError::Invalid(reason) => Self::new(Code::InvalidRequest, format!("{reason}.")),
             SessionError::Full => Self {
                 retry_after: Some(SESSIONS_RETRY_SECONDS),
-                ..Self::new(Code::RateLimited, format!("{error}. End one of yours, or try again when others have ended."))
+                ..Self::new(Code::RateLimited, format!("{error}. End one of yours, or try again later."))
             },
             SessionError::Store(error) => Self::from(error),
         }
@@ -388,9 +388,9 @@ impl From<SessionError> for Problem {
 impl From<ApproveError> for Problem {
     fn from(error: ApproveError) -> Self {
         match error {
-            ApproveError::NotFound => Self::new(Code::NotFound, "No server lists such a tool. GET /v1/admin/tools lists what there is."),
+            ApproveError::NotFound => Self::new(Code::NotFound, "No server lists such a tool. GET /v1/admin/tools lists the tools."),
             ApproveError::Off => Self::new(Code::Conflict, format!("{error}. There is nothing to approve.")),
-            ApproveError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Look at it before you approve it.")),
+            ApproveError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Review it before you approve it.")),
             ApproveError::WrongFingerprint(_) => Self::new(Code::PreconditionFailed, format!("{error}.")),
             ApproveError::Store(error) => Self::from(error),
         }
@@ -400,7 +400,7 @@ impl From<ApproveError> for Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let source = std::error::Error::source(&error).map(ToString::to_string);
-        tracing::error!(%error, source, "the store failed a caller");
+        tracing::error!(%error, source, "the store rejected an operation");
         Self::new(Code::Internal, format!("{error}; nothing was changed."))
     }
 }
@@ -428,7 +428,7 @@ impl From<CallError> for Problem {
             CallError::NoCredentials => Self::new(Code::UserNeeded, detail),
             CallError::NotLetIn { retry_after, .. } => Self {
                 retry_after: Some(whole_seconds(retry_after)),
-                ..Self::new(Code::ServerUnavailable, format!("{detail}. Where it refuses a secret, give another one; or try again."))
+                ..Self::new(Code::ServerUnavailable, format!("{detail}. If it rejects a secret, set another one; otherwise try again."))
             },
             CallError::TooManyUsers { retry_after, .. } => Self {
                 retry_after: Some(whole_seconds(retry_after)),
@@ -439,20 +439,20 @@ impl From<CallError> for Problem {
             },
             CallError::Timeout(_) => Self::new(Code::Timeout, detail),
             CallError::Refused { .. } | CallError::Protocol { .. } => Self::new(Code::ServerError, detail),
-            CallError::TooLarge { .. } => Self::new(Code::ResultTooLarge, format!("{detail}. Ask the tool for less.")),
+            CallError::TooLarge { .. } => Self::new(Code::ResultTooLarge, format!("{detail}. Request less from the tool.")),
         }
     }
 }
 
-/// Rounded up: who comes back earlier comes for nothing.
+/// Rounded up: an earlier retry would fail.
 pub(super) fn whole_seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
-/// Reads a JSON body, with errors that say where it is wrong.
+/// Reads a JSON body, with errors that give the place.
 ///
 /// # Errors
-/// [`Code::NotJson`] for what is not JSON, [`Code::InvalidRequest`] for JSON of another shape.
+/// [`Code::NotJson`] for invalid JSON, [`Code::InvalidRequest`] for JSON of another shape.
 pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| {
         let parameter = error.is_data().then(|| misfit::<T>(body)).flatten().map(Cow::from);
@@ -460,7 +460,7 @@ pub fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// The answer to everything that no route takes.
+/// The answer to every path without a route.
 pub async fn no_route() -> HttpResponse {
     Problem::not_found().error_response()
 }

@@ -1,4 +1,4 @@
-//! The parameters of a query, with errors that name the wrong one.
+//! Query parameters, with errors that name the invalid one.
 
 use std::borrow::Cow;
 use std::future::{Ready, ready};
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::http::problem::{Code, Problem};
 
-/// The parameters of a query. Each of them may be left out.
+/// Query parameters. All are optional.
 pub struct Query<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest for Query<T> {
@@ -29,7 +29,7 @@ fn read<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
     Ok(parameters.into_inner())
 }
 
-/// The first parameter that can't be read, or that comes twice.
+/// The first parameter that is invalid or duplicated.
 fn misfit<T: DeserializeOwned>(query: &str) -> Option<String> {
     let mut known = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {

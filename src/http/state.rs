@@ -1,4 +1,4 @@
-//! What the routes share: the use cases and a few settings.
+//! The shared state of the routes: the use cases and a few settings.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub struct State {
     pub current: Arc<CurrentCatalog>,
     pub bodies: Bodies,
     pub origins: Origins,
-    /// Whose word on the addresses of clients is believed.
+    /// Trusted proxies, which report clients' addresses.
     pub trusted_proxies: Vec<IpNet>,
     pub wrong_keys: WrongKeys,
     pub methods: Methods,
@@ -62,7 +62,7 @@ pub struct State {
     pub secrets: Arc<Secrets>,
     pub find: Find,
     pub describe: Describe,
-    /// The address under which callers reach this service, for links.
+    /// The address at which callers reach this service, for links.
     pub public_url: Option<String>,
     pub select: Arc<Select>,
     pub message_selections: MessageSelections,
@@ -80,7 +80,7 @@ pub struct State {
     pub exposition: Exposition,
     pub limits: Arc<Limits>,
     pub mcp_sessions: Arc<McpSessions>,
-    /// Of MCP clients that are asked something.
+    /// For questions to MCP clients.
     pub waiting_calls: Arc<WaitingCalls<Finished>>,
     pub passthrough: Arc<Passthrough>,
     pub subscriptions: Arc<Subscriptions>,

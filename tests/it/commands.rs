@@ -231,7 +231,7 @@ async fn a_service_that_is_away_or_refuses_is_code_1() {
     for words in commands {
         let output = toolsieve(&[words, &["--url", &service.url, "--admin-key", "wrong"]].concat());
         assert_eq!(output.status.code(), Some(1), "{words:?}: {}", said(&output));
-        assert!(said(&output).contains("does not take this admin key"), "{words:?}: {}", said(&output));
+        assert!(said(&output).contains("rejected this admin key"), "{words:?}: {}", said(&output));
     }
 }
 

@@ -209,7 +209,7 @@ async fn the_command_line_creates_lists_rotates_and_revokes() {
     let (code, _, error) = command(&service, &["keys", "revoke", "ci"]);
     assert!(code == Some(1) && error.contains("there is no key `ci`"), "{error}");
     let (code, _, error) = command(&service, &["keys", "list", "--admin-key", "wrong"]);
-    assert!(code == Some(1) && error.contains("does not take this admin key"), "{error}");
+    assert!(code == Some(1) && error.contains("rejected this admin key"), "{error}");
 }
 
 /// A user saw: with a new key of a former one's name, the sessions of whoever had that.

@@ -279,7 +279,7 @@ async fn the_command_line_shows_and_writes() {
         (vec!["tools", "set", "time", "--tag", "x"], 2, "SERVER/TOOL"),
         (vec!["tools", "show", "nowhere"], 1, "There is no such server"),
         (vec!["tools", "set", "time/get_current_time"], 2, "nothing to write"),
-        (vec!["tools", "show", "time/none"], 1, "There never was such a tool"),
+        (vec!["tools", "show", "time/none"], 1, "No such tool ever existed"),
     ] {
         let (found, _, error) = command(&service, &wrong);
         assert!(found == Some(code) && error.contains(part), "{error}");

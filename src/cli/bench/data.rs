@@ -1,4 +1,4 @@
-//! The data of a measurement: messages with the tools that they need, and the tools.
+//! The data of a measurement: messages with their needed tools, and the tools.
 //!
 //! Messages are lines of JSON in one of two forms. With tool ids, as in published sets:
 //! `{"id", "query", "relevant": [id], "alt": {id: [id]}, "kind"}`. With names of servers and tools:
@@ -22,15 +22,15 @@ use crate::cli::Failure;
 use crate::domain::catalog::catalog::{Catalog, CatalogServer, ServerListing};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 
-/// Under which name tools without a server are searched.
+/// Server name for tools without one.
 const NAMELESS: &str = "tools";
-/// The files of a folder that hold messages.
+/// Message files of a folder.
 const FILES: [&str; 4] = ["queries.jsonl", "messages.jsonl", "multi.jsonl", "notool.jsonl"];
 
 /// Messages of one file.
 pub(super) struct Set {
     pub(super) name: String,
-    /// Where its tools are, if it brings its own.
+    /// Path of the tools, if the set has its own.
     pub(super) tools: Option<PathBuf>,
     pub(super) queries: Vec<Query>,
 }
@@ -39,15 +39,15 @@ pub(super) struct Set {
 pub(super) struct Query {
     pub(super) id: String,
     pub(super) text: String,
-    /// What is needed: of each group one tool. Empty where no tool is.
+    /// The needed tools: one per group. Empty if the message needs none.
     pub(super) groups: Vec<BTreeSet<String>>,
     pub(super) kind: String,
 }
 
-/// What is searched.
+/// The searched tools.
 pub(super) struct Tools {
     pub(super) listings: Vec<ServerListing>,
-    /// The ids by which messages name them.
+    /// The ids of the tools in messages.
     pub(super) ids: HashMap<ToolId, String>,
 }
 
@@ -87,12 +87,12 @@ struct ListFile {
     initialize: Option<Value>,
 }
 
-/// The id of a tool that is named by its server and its name.
+/// The id of a tool, from its server and name.
 pub(super) fn id(server: &str, tool: &str) -> String {
     format!("{server}::{tool}")
 }
 
-/// The sets of a folder, or of a single file of messages.
+/// The sets of a folder, or of a single message file.
 pub(super) fn sets(path: &Path, queries: Option<&Path>) -> Result<Vec<Set>, Failure> {
     let name = |path: &Path| path.file_stem().map_or_else(|| "data".to_owned(), |name| name.to_string_lossy().into_owned());
     let files: Vec<PathBuf> = match queries {
@@ -138,7 +138,7 @@ fn query(number: usize, line: QueryLine) -> Query {
 }
 
 impl Tools {
-    /// Of a file with a tool a line. Descriptions of servers stand in `servers.jsonl` beside it.
+    /// Reads a file with one tool per line. `servers.jsonl` beside it holds descriptions of servers.
     pub(super) fn of_file(file: &Path, with_descriptions: bool) -> Result<Self, Failure> {
         let described = file.with_file_name("servers.jsonl");
         let descriptions: HashMap<String, String> = if with_descriptions && described.is_file() {
@@ -151,7 +151,7 @@ impl Tools {
         for line in lines::<ToolLine>(file)? {
             let server = if line.server.is_empty() { NAMELESS.to_owned() } else { line.server };
             let schema = line.input_schema.filter(Value::is_object).unwrap_or_else(|| json!({"type": "object"}));
-            // Of two tools with one name a server has the first.
+            // Of two tools with one name, the server's first counts.
             ids.entry(ToolId::new(ServerName::from(server.as_str()), line.name.as_str())).or_insert(line.id);
             let raw = json!({"name": line.name, "description": line.description, "inputSchema": schema});
             servers.entry(server).or_default().push(Arc::new(raw));
@@ -160,7 +160,7 @@ impl Tools {
         Ok(Self { listings, ids })
     }
 
-    /// Of a folder with a file a server.
+    /// Reads a folder with one file per server.
     pub(super) fn of_folder(folder: &Path) -> Result<Self, Failure> {
         let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, &error))?;
         let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -183,7 +183,7 @@ impl Tools {
         Ok(Self { listings, ids })
     }
 
-    /// Of servers that were asked.
+    /// Makes tools from live listings.
     pub(super) fn of_catalog(catalog: &Catalog) -> Self {
         let raw = |server: &CatalogServer| server.tools.iter().map(|tool| Arc::clone(&tool.raw)).collect();
         Self {
@@ -196,7 +196,7 @@ impl Tools {
         }
     }
 
-    /// Keeps the named servers; none named keeps all.
+    /// Keeps the named servers; keeps all without names.
     pub(super) fn keep(&mut self, servers: &[String]) -> Result<(), Failure> {
         let has = |name: &String| self.listings.iter().any(|listing| listing.server.as_str() == name);
         if let Some(unknown) = servers.iter().find(|name| !has(name)) {

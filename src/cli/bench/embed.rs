@@ -1,4 +1,4 @@
-//! `toolsieve bench embed`: the embedder's times on this machine, for the comparison in `bench/`.
+//! `toolsieve bench embed`: times of the embedder on this machine, for the comparison in `benches/`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use crate::settings::BuiltinModel;
 
 #[derive(Args)]
 pub(super) struct Embed {
-    /// A file with one text a line
+    /// File with one text per line
     #[arg(long, value_name = "FILE")]
     texts: PathBuf,
-    /// How often each text is embedded
+    /// Number of times to embed each text
     #[arg(long, default_value_t = 20)]
     rounds: usize,
-    /// The code path; without this the best that the processor has
+    /// Code path [default: the best that the processor supports]
     #[arg(long, value_enum)]
     kernel: Option<KernelArg>,
-    /// Print every single time as JSON
+    /// Print each time as JSON
     #[arg(long)]
     json: bool,
 }

@@ -1,13 +1,13 @@
-//! Means with the interval in which they lie: percentile bootstrap (Efron and Tibshirani 1993, section 13.3).
+//! Means with confidence intervals: percentile bootstrap (Efron and Tibshirani 1993, section 13.3).
 
 use indexmap::IndexMap;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
-/// How often messages are drawn anew.
+/// Number of resamples.
 pub(super) const RESAMPLES: usize = 1_000;
-/// The same draws in every run, and for every way to rank the same messages: differences are paired.
+/// The same draws in every run and for every ranking of the same messages, so that differences are paired.
 pub(super) const SEED: u64 = 7;
 
 /// A mean with its 95 % interval.
@@ -18,20 +18,20 @@ pub(super) struct Estimate {
     pub(super) high: f64,
 }
 
-/// By the name of the metric.
+/// Estimates by name of the metric.
 pub(super) type Figures = IndexMap<String, Estimate>;
 
-/// The means of all columns, and the same of every resample.
+/// The means of all columns, and those of every resample.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Means {
     columns: Vec<String>,
-    /// `None` where the column is defined for no message.
+    /// `None` if the column is undefined for every message.
     all: Vec<Option<f64>>,
     resamples: Vec<Vec<Option<f64>>>,
 }
 
 impl Means {
-    /// Of rows with a value per column; what is not a number is not defined and left out. `salt` makes draws of
+    /// Takes rows with one value per column. NaN marks undefined values, which are skipped. `salt` makes the draws for
     /// different messages independent.
     pub(super) fn of(columns: &[String], rows: &[&[f64]], salt: u64) -> Self {
         let mean = |picks: &mut dyn Iterator<Item = usize>| {
@@ -55,7 +55,7 @@ impl Means {
         }
     }
 
-    /// The macro average: every one of these counts alike, whatever its size.
+    /// The macro average: every set has the same weight, whatever its size.
     pub(super) fn average(all: &[&Self]) -> Self {
         let Some(first) = all.first() else { return Self::default() };
         let average = |of: &dyn Fn(&Self, usize) -> Option<f64>| {
@@ -74,7 +74,7 @@ impl Means {
         }
     }
 
-    /// This less another of the same messages, draw by draw.
+    /// The difference from another estimate on the same messages, draw by draw.
     pub(super) fn less(&self, other: &Self) -> Self {
         let less = |one: &[Option<f64>], other: &[Option<f64>]| {
             one.iter().zip(other).map(|(one, other)| Some((*one)? - (*other)?)).collect::<Vec<_>>()

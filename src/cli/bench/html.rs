@@ -1,4 +1,4 @@
-//! The report as one page: tables and plots, no script, nothing from elsewhere.
+//! The report as one self-contained page: tables and plots, without scripts.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Asks for every message what the service would answer, and makes figures of the answers.
+//! Runs the service's selection for every message, and computes metrics of the results.
 
 use std::collections::HashMap;
 use std::fs;
@@ -25,10 +25,10 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::selection::request::{SelectRequest, Turn, TurnRole};
 use crate::settings::{Rerank, Settings};
 
-/// Of how many found tools an example tells.
+/// Number of found tools to show in an example.
 const SHOWN: usize = 5;
 
-/// What is found: tools, or their servers, each at the place of its first tool.
+/// The level of the ranking: tools, or servers, each at the rank of its first tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Level {
     Tool,
@@ -40,7 +40,7 @@ pub(super) struct Corpus {
     pub(super) current: Arc<CurrentCatalog>,
     ids: HashMap<ToolId, String>,
     server_of: HashMap<String, String>,
-    /// Tools of the data that the service can't have: another of the same name, or no valid schema.
+    /// Tools of the data that the service rejects: duplicate names, or invalid schemas.
     left_out: usize,
 }
 
@@ -56,40 +56,40 @@ impl Corpus {
     }
 }
 
-/// What the service answers to one message.
+/// The service's result for one message.
 struct Answer {
     /// Ids, best first.
     ranked: Vec<String>,
-    /// Ids of the tools that are sent for the message.
+    /// Ids of the tools sent for the message.
     chosen: Vec<String>,
     needs_tool: bool,
     tokens_before: u64,
-    /// Of everything that is sent, the search tool too.
+    /// Tokens of everything sent, including the search tool.
     tokens_after: u64,
     took: Duration,
 }
 
-/// One set's figures with what is needed to average and to compare them.
+/// The metrics of one set, with the data for averages and comparisons.
 pub(super) struct Measured {
     pub(super) report: SetReport,
     pub(super) means: Means,
 }
 
-/// How it is measured.
+/// The options of a measurement.
 pub(super) struct Measure<'a> {
     pub(super) ks: &'a [usize],
     pub(super) level: Level,
-    /// How many missed messages are told.
+    /// Number of missed messages to list.
     pub(super) examples: usize,
-    /// Where rankings are written.
+    /// Folder for the rankings.
     pub(super) runs: Option<&'a Path>,
 }
 
 impl Measure<'_> {
-    /// `place` is the set's among all sets.
+    /// `place` is the index of the set among all sets.
     pub(super) async fn set(&self, set: &Set, place: u64, corpus: &Corpus, retrieval: &Retrieval) -> Result<Measured, Failure> {
         let progress = bar(&format!("{}: searching", set.name), set.queries.len());
-        // Nobody's first message pays for cold caches.
+        // Warms the caches before the first measured message.
         answer("a first message", corpus, retrieval).await;
         let mut answers = Vec::with_capacity(set.queries.len());
         for query in &set.queries {
@@ -127,7 +127,7 @@ impl Measure<'_> {
         ranking.chain(others.map(str::to_owned)).collect()
     }
 
-    /// The values of [`Measure::columns`]; of a message that needs no tool those of the ranking are not defined.
+    /// The values of [`Measure::columns`]. Ranking metrics are undefined for a message that needs no tool.
     fn row(&self, query: &Query, answer: &Answer, corpus: &Corpus) -> Vec<f64> {
         let (groups, ranked) = self.view(query, &answer.ranked, corpus);
         let (_, chosen) = self.view(query, &answer.chosen, corpus);
@@ -142,7 +142,7 @@ impl Measure<'_> {
         row.extend(self.ks.iter().map(|&k| needs(ndcg(&found, count, k))));
         row.extend(self.ks.iter().map(|&k| needs(complete(&found, count, k))));
         let of_servers = of_servers(query, &corpus.server_of).groups;
-        // A server counts at the place of each of its tools: right is whoever has one of the first k.
+        // A hit is any tool of a right server among the first k.
         let right = answer
             .ranked
             .iter()
@@ -161,7 +161,7 @@ impl Measure<'_> {
         row
     }
 
-    /// A message and a ranking at the level that is measured.
+    /// A message and a ranking at the measured level.
     fn view<'b>(&self, query: &Query, ranked: &'b [String], corpus: &'b Corpus) -> (Query, Vec<&'b str>) {
         match self.level {
             Level::Tool => (query.clone(), ranked.iter().map(String::as_str).collect()),
@@ -185,7 +185,7 @@ impl Measure<'_> {
         by_kind.into_iter().map(|(kind, rows)| (kind.to_owned(), group(&rows))).collect()
     }
 
-    /// Messages whose tools are not all among the first.
+    /// Messages with needed tools beyond the first ranks.
     fn missed(&self, set: &Set, answers: &[Answer], corpus: &Corpus) -> Vec<Missed> {
         let k = self.ks.iter().copied().max().unwrap_or(1);
         let all = set.queries.iter().zip(answers).filter_map(|(query, answer)| {
@@ -239,7 +239,7 @@ fn write_run(folder: &Path, set: &Set, answers: &[Answer]) -> Result<(), Failure
         .map_err(|error| Failure::failed(format!("error: {}: {error}", path.display())))
 }
 
-/// On a terminal a bar, elsewhere a line.
+/// A bar on a terminal, a line elsewhere.
 pub(super) fn bar(what: &str, total: usize) -> ProgressBar {
     let bar = ProgressBar::new(total as u64);
     if bar.is_hidden() {

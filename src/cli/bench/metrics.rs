@@ -1,4 +1,4 @@
-//! How good one ranking is.
+//! Quality of one ranking.
 //!
 //! A message needs G groups; a group is hit by the first of its tools. Recall@k is the share of the groups hit in the
 //! first k, hit@k whether any is, complete@k whether all are, nDCG@k has a gain of 1 for the first hit of each group
@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::cli::bench::data::Query;
 
-/// The places, from 1, at which groups are hit for the first time. What is ranked twice counts at its first place.
+/// The ranks, from 1, of the first hit of each group. A duplicate counts at its first rank.
 pub(super) fn hits<'a>(groups: &[BTreeSet<String>], ranked: impl IntoIterator<Item = &'a str>) -> Vec<usize> {
     let mut open: Vec<&BTreeSet<String>> = groups.iter().collect();
     let mut seen = HashSet::new();
@@ -53,7 +53,7 @@ fn within(hits: &[usize], k: usize) -> usize {
     hits.iter().filter(|&&place| place <= k).count()
 }
 
-/// The message with servers in the place of tools; equal groups become one.
+/// The message with servers instead of tools; merges equal groups.
 pub(super) fn of_servers(query: &Query, server_of: &HashMap<String, String>) -> Query {
     let mut groups: Vec<BTreeSet<String>> = Vec::new();
     for group in &query.groups {

@@ -1,7 +1,7 @@
-//! `toolsieve bench`: how well tools are found for messages whose tools are known, and at what cost.
+//! `toolsieve bench`: retrieval quality and cost on messages with known tools.
 //!
-//! Everything that is measured is the service's own code: catalog, tokens, vectors, index, fusion, gate and selection,
-//! in this process. No model is asked and no server is started, except with `--config`.
+//! Measures the service's own code in this process: catalog, tokens, vectors, index, fusion, gate and selection. Calls
+//! no language model. Starts servers only with `--config`.
 
 mod data;
 mod embed;
@@ -40,62 +40,62 @@ pub(super) struct Bench {
 
 #[derive(Subcommand)]
 enum Other {
-    /// Time the built-in embedder, one thread, text by text
+    /// Time the built-in embedder on one thread, text by text
     Embed(embed::Embed),
 }
 
 #[derive(Args)]
 struct RetrievalArgs {
-    /// A folder with queries.jsonl (or messages.jsonl, multi.jsonl, notool.jsonl), or one such file; several give a row
-    /// each and their average
+    /// Folder with queries.jsonl (or messages.jsonl, multi.jsonl, notool.jsonl), or one such file; several give one row
+    /// each and an average
     #[arg(long, value_name = "PATH", num_args = 1.., required = true)]
     data: Vec<PathBuf>,
-    /// The messages, in place of those of the folder
+    /// File of messages, instead of those of the folder
     #[arg(long, value_name = "FILE")]
     queries: Option<PathBuf>,
-    /// The tools, where the data brings no tools.jsonl: a folder with one `SERVER.json` each, as `tools/list` answers
+    /// Folder of tools, if the data has no tools.jsonl: one `SERVER.json` per server, as returned by `tools/list`
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     toollists: Option<PathBuf>,
-    /// The same, but as these servers list them now: a file with an `mcpServers` map
+    /// File with an `mcpServers` map: start these servers and use their current tools, if the data has no tools.jsonl
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Only the tools of this server of --toollists or --config; may be repeated
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
-    /// Give servers the descriptions of servers.jsonl, as if they sent them as instructions
+    /// Use the descriptions in servers.jsonl as the servers' instructions
     #[arg(long)]
     server_descriptions: bool,
-    /// After how many tools is counted
+    /// Ranks k for the metrics, such as recall@k
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,3,5,10,20", value_parser = clap::value_parser!(u16).range(1..=100))]
     k: Vec<u16>,
-    /// Whether tools are to be found, or their servers
+    /// What to find: tools, or their servers
     #[arg(long, value_enum, default_value_t = Level::Tool)]
     level: Level,
-    /// At most so many messages of each set, evenly spaced
+    /// Maximum number of messages per set, evenly spaced
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     limit_queries: Option<u32>,
-    /// Leave a part out; several are left out together
+    /// Leave out a part of the retrieval; several are left out together
     #[arg(long, value_name = "PART", value_delimiter = ',', value_parser = PossibleValuesParser::new(parts::names()))]
     without: Vec<String>,
-    /// Leave each of these parts out in turn, and compare; without names all
+    /// Leave out each of these parts in turn, and compare [default: all parts]
     #[arg(long, value_name = "PART", value_delimiter = ',', num_args = 0.., value_parser = PossibleValuesParser::new(parts::names()))]
     ablation: Option<Vec<String>>,
-    /// Write everything as JSON
+    /// Write all results to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with tables and plots, for which a browser needs nothing else
+    /// Write a self-contained page with tables and plots to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write the rankings, a file for each set
+    /// Write the rankings to this folder, one file per set
     #[arg(long, value_name = "DIR")]
     runs: Option<PathBuf>,
-    /// Tell so many missed messages of each set in the reports, word by word
+    /// Number of missed messages per set to list in the reports, in full
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     examples: usize,
-    /// Everything else: a TOML file
+    /// TOML file with settings
     #[arg(long, value_name = "FILE", env = "TOOLSIEVE_SETTINGS")]
     settings: Option<PathBuf>,
-    /// Keep the tools' vectors in this data folder, for the next run
+    /// Data folder that keeps the tools' vectors for the next run
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
@@ -109,7 +109,7 @@ impl Bench {
     }
 }
 
-/// Sets that are searched in the same tools.
+/// Sets that share the same tools.
 struct Searched {
     corpus: Corpus,
     sets: Vec<Set>,
@@ -187,7 +187,7 @@ impl RetrievalArgs {
         self.k.iter().copied().map(usize::from).collect()
     }
 
-    /// Every set with this recipe.
+    /// Measures every set with this recipe.
     async fn all(&self, searched: &[Searched], recipe: &Recipe, vectors: &VectorStore, is_first: bool) -> Result<Vec<Measured>, Failure> {
         let ks = self.ks();
         let runs = self.runs.as_deref().filter(|_| is_first);
@@ -204,10 +204,10 @@ impl RetrievalArgs {
         Ok(all)
     }
 
-    /// What is to be searched, in the order of the command line.
+    /// The tools to search, in the order of the command line.
     async fn searched(&self, settings: &Settings) -> Result<Vec<Searched>, Failure> {
         let mut all: Vec<Searched> = Vec::new();
-        // All sets without tools of their own are searched in the same ones.
+        // Sets without tools of their own share the same tools.
         let mut shared: Option<usize> = None;
         for path in &self.data {
             for mut set in data::sets(path, self.queries.as_deref())? {
@@ -258,7 +258,7 @@ impl RetrievalArgs {
         Ok(tools)
     }
 
-    /// Keeps as many messages as are wanted.
+    /// Keeps at most the requested number of messages.
     fn thin(&self, set: &mut Set) {
         let (all, Some(limit)) = (set.queries.len(), self.limit_queries) else { return };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! What can be left out of the retrieval, to see what it contributes. One line a part.
+//! Parts of the retrieval that can be left out, to measure their contribution. One line per part.
 
 use crate::cli::retrieval::{Recipe, Vectors};
 use crate::domain::selection::relevance::Synonyms;
@@ -7,9 +7,9 @@ use crate::domain::text::analysis::Language;
 /// A part of the retrieval.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
-    /// As it is written on the command line.
+    /// Its name on the command line.
     pub(super) name: &'static str,
-    /// What is left without it.
+    /// What remains without it.
     pub(super) without: &'static str,
     pub(super) leave_out: fn(&mut Recipe),
 }
@@ -19,34 +19,34 @@ pub(super) const PARTS: &[Part] = &[
     Part { name: "dense", without: "words alone", leave_out: |recipe| recipe.vectors = Vectors::None },
     Part {
         name: "first-sentence-vector",
-        without: "one vector a tool: server, name and description",
+        without: "one vector per tool: server, name and description",
         leave_out: |recipe| recipe.vectors = Vectors::Full,
     },
     Part {
         name: "description-vector",
-        without: "one vector a tool: name and first sentence",
+        without: "one vector per tool: name and first sentence",
         leave_out: |recipe| recipe.vectors = Vectors::Short,
     },
-    Part { name: "enrichment", without: "tools found by their own texts alone", leave_out: |recipe| recipe.vectors = Vectors::Own },
+    Part { name: "enrichment", without: "no descriptions by a model or an admin", leave_out: |recipe| recipe.vectors = Vectors::Own },
     Part { name: "sentences", without: "long messages ranked as a whole", leave_out: |recipe| recipe.fusion.sentence_weight = 0.0 },
-    Part { name: "coverage", without: "no place for what no tool before it does", leave_out: |recipe| recipe.fusion.coverage_weight = 0.0 },
+    Part {
+        name: "coverage",
+        without: "no preference for needs that no earlier tool covers",
+        leave_out: |recipe| recipe.fusion.coverage_weight = 0.0,
+    },
     Part {
         name: "servers",
         without: "no preference for the servers a message is about",
         leave_out: |recipe| recipe.fusion.server_weight = 0.0,
     },
-    Part {
-        name: "synonyms",
-        without: "no words that mean the same",
-        leave_out: |recipe| recipe.settings.live.selection.synonyms = Synonyms::default(),
-    },
-    Part { name: "corrections", without: "misspelt words as they are", leave_out: |recipe| recipe.corrections = false },
+    Part { name: "synonyms", without: "no synonyms", leave_out: |recipe| recipe.settings.live.selection.synonyms = Synonyms::default() },
+    Part { name: "corrections", without: "no correction of misspelt words", leave_out: |recipe| recipe.corrections = false },
     Part {
         name: "folding",
-        without: "near duplicates offered as often as there are",
+        without: "near duplicates offered separately",
         leave_out: |recipe| recipe.settings.live.selection.fold_duplicates = false,
     },
-    Part { name: "stemming", without: "words as they are written", leave_out: |recipe| recipe.language = Language::Unstemmed },
+    Part { name: "stemming", without: "no stemming", leave_out: |recipe| recipe.language = Language::Unstemmed },
     Part { name: "parameters", without: "no words of parameters", leave_out: |recipe| recipe.lexical.parameters.weight = 0.0 },
     Part { name: "server-names", without: "no words of servers' names", leave_out: |recipe| recipe.lexical.server.weight = 0.0 },
     Part { name: "gate", without: "tools for every message", leave_out: |recipe| recipe.settings.live.selection.gate = false },
@@ -56,7 +56,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     PARTS.iter().map(|part| part.name)
 }
 
-/// The parts of these names.
+/// The parts with these names.
 pub(super) fn named(names: &[String]) -> Vec<Part> {
     PARTS.iter().filter(|part| names.iter().any(|name| name == part.name)).copied().collect()
 }

@@ -1,10 +1,10 @@
-//! What a measurement says: the JSON, whose keys are stable, and the tables.
+//! The results of a measurement: JSON with stable keys, and tables.
 //!
-//! Every metric is an object `{"mean", "low", "high"}`, the interval being that of 95 %. The metrics: `recall@k`,
-//! `hit@k`, `ndcg@k`, `complete@k`, `mrr`; `server@k` (whether a tool of a right server is among the first k); of the set that is
-//! sent `cut.recall`, `cut.complete`, `cut.tools`, `cut.tokens`, `cut.reduction`, `cut.at_most_one_tool`; and
-//! `no_tool`, how many messages the gate takes for such that need no tool. A metric that is defined for no message is
-//! absent: without any needed tool all but the last five.
+//! Every metric is an object `{"mean", "low", "high"}` with the 95 % interval. The metrics: `recall@k`,
+//! `hit@k`, `ndcg@k`, `complete@k`, `mrr`; `server@k` (whether the first k include a tool of a right server); for the
+//! tools sent: `cut.recall`, `cut.complete`, `cut.tools`, `cut.tokens`, `cut.reduction`, `cut.at_most_one_tool`; and
+//! `no_tool`, the share of messages that the gate judges to need no tool. A metric that is undefined for every message is
+//! absent: if no message needs a tool, all but the last five.
 
 use indexmap::IndexMap;
 use serde::Serialize;
@@ -21,14 +21,14 @@ pub(super) struct Report {
     /// `tool` or `server`.
     pub(super) level: &'static str,
     pub(super) k: Vec<usize>,
-    /// Parts that were left out in all figures but those of `ablation`.
+    /// Parts left out of all figures but those of `ablation`.
     pub(super) without: Vec<String>,
     pub(super) bootstrap: Bootstrap,
     pub(super) sets: Vec<SetReport>,
-    /// Every set counts alike; absent with one set.
+    /// The average over sets of equal weight; absent with one set.
     #[serde(rename = "macro", skip_serializing_if = "Option::is_none")]
     pub(super) average: Option<Figures>,
-    /// One entry for each part that was left out in turn.
+    /// One entry per part left out in turn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) ablation: Vec<Ablation>,
 }
@@ -51,16 +51,16 @@ pub(super) struct SetReport {
     pub(super) queries: usize,
     pub(super) queries_without_tool: usize,
     pub(super) tools: usize,
-    /// Tools of the data that the service can't have, two of one name for instance.
+    /// Tools of the data that the service rejects, such as duplicate names.
     pub(super) tools_left_out: usize,
     pub(super) servers: usize,
-    /// cl100k tokens of all function definitions, meta-tools among them.
+    /// cl100k tokens of all function definitions, including meta-tools.
     pub(super) tokens_before: u64,
     pub(super) metrics: Figures,
-    /// By the messages' `kind`, where there are several.
+    /// By the messages' `kind`, if there are several.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(super) kinds: IndexMap<String, Group>,
-    /// Embedding, search and fusion of one message, in process.
+    /// Times for embedding, search and fusion of one message, in process.
     pub(super) latency_ms: Latency,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) missed: Vec<Missed>,
@@ -78,30 +78,30 @@ pub(super) struct Latency {
     pub(super) p95: f64,
 }
 
-/// A message whose tools were not all found.
+/// A message with missed tools.
 #[derive(Serialize)]
 pub(super) struct Missed {
     pub(super) id: String,
     pub(super) query: String,
-    /// Of each one is needed.
+    /// One tool per group is needed.
     pub(super) needed: Vec<Vec<String>>,
-    /// The first of the ranking.
+    /// The top of the ranking.
     pub(super) found: Vec<String>,
 }
 
 #[derive(Serialize)]
 pub(super) struct Ablation {
     pub(super) without: &'static str,
-    /// In words, what is left.
+    /// What remains, in words.
     pub(super) leaves: &'static str,
-    /// By the names of the sets.
+    /// By name of the set.
     pub(super) sets: IndexMap<String, Figures>,
-    /// What leaving it out changes in the macro average, paired by message.
+    /// The change in the macro average without the part, paired by message.
     pub(super) difference: Figures,
 }
 
 impl Report {
-    /// The k of the figures that are shown first.
+    /// The k of the main figures.
     pub(super) fn middle_k(&self) -> usize {
         let near = |k: &&usize| k.abs_diff(5);
         self.k.iter().min_by_key(near).copied().unwrap_or(5)
@@ -193,7 +193,7 @@ impl Report {
         table::text(&out)
     }
 
-    /// The metrics of a kind of message, with their headings.
+    /// The metrics for one kind of message, with their headings.
     pub(super) fn kind_metrics(&self) -> Vec<(String, String)> {
         let (least, middle) = (self.k.first().copied().unwrap_or(1), self.middle_k());
         [

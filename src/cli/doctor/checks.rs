@@ -1,4 +1,4 @@
-//! What can be checked of a configuration on this machine, each with what to do.
+//! Checks of a configuration on this machine, each with a remedy.
 
 use std::env;
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use crate::cli::catalog::Known;
 use crate::cli::embedder::Tried;
 use crate::settings::{Finding, HttpSettings, ServerSettings, TransportSettings};
 
-/// How something was found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Level {
@@ -23,10 +23,10 @@ pub(super) enum Level {
 #[derive(Debug, Serialize)]
 pub(super) struct Check {
     pub(super) level: Level,
-    /// What was looked at.
+    /// The subject of the check.
     pub(super) subject: String,
     pub(super) finding: String,
-    /// What to do about it.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
 }
@@ -41,38 +41,38 @@ impl Check {
     }
 }
 
-/// What is doubtful in the configuration.
+/// Warnings about the configuration.
 pub(super) fn warning(finding: &Finding) -> Check {
     Check::new(Level::Warning, finding.place.to_string(), finding.message.clone(), Some(finding.remedy.clone()))
 }
 
-/// Whether the address can be listened on. Before a change of services the old one may still have it.
+/// Whether the port is free. During a migration, mcpo may still hold it.
 pub(super) fn port(http: &HttpSettings, may_be_taken: bool) -> Check {
     let subject = format!("{}:{}", http.host, http.port);
     match TcpListener::bind((http.host, http.port)) {
         Ok(_) => Check::new(Level::Fine, subject, "free", None),
         Err(error) if may_be_taken => {
-            let remedy = "if that is mcpo: stop it before the start; otherwise choose another port with --port";
+            let remedy = "if mcpo uses it, stop mcpo before the start; otherwise choose another port with --port";
             Check::new(Level::Warning, subject, format!("can't be listened on now: {error}"), Some(remedy.to_owned()))
         }
         Err(error) => {
-            let remedy = "stop what listens there, or choose another port with --port";
+            let remedy = "stop the program that listens there, or choose another port with --port";
             Check::new(Level::Problem, subject, format!("can't be listened on: {error}"), Some(remedy.to_owned()))
         }
     }
 }
 
-/// Whether the data folder can be used, without making it.
+/// Whether the data folder can be used. Does not create it.
 pub(super) fn data_dir(path: &Path) -> Check {
     let subject = path.display().to_string();
     if !path.exists() {
         let parent = std::path::absolute(path).ok().and_then(|path| path.ancestors().find(|folder| folder.exists()).map(Path::to_owned));
         let writable = parent.is_some_and(|folder| tempfile_in(&folder));
         return if writable {
-            Check::new(Level::Fine, subject, "is made at the first start", None)
+            Check::new(Level::Fine, subject, "created at the first start", None)
         } else {
-            let remedy = "give this user the right to, or choose another folder with --data-dir";
-            Check::new(Level::Problem, subject, "the data folder can't be made", Some(remedy.to_owned()))
+            let remedy = "give this user write permission, or choose another folder with --data-dir";
+            Check::new(Level::Problem, subject, "the data folder can't be created", Some(remedy.to_owned()))
         };
     }
     match DataDir::open(path) {
@@ -84,14 +84,14 @@ pub(super) fn data_dir(path: &Path) -> Check {
     }
 }
 
-/// Whether this user can make a file there.
+/// Whether this user can create a file there.
 fn tempfile_in(folder: &Path) -> bool {
     let probe = folder.join(format!(".toolsieve-doctor-{}", std::process::id()));
     let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&probe).is_ok();
     made && std::fs::remove_file(probe).is_ok()
 }
 
-/// Whether the program of a server is there. What is in order is said by the server's answer.
+/// Whether the server's program exists. Reports failures only; the server's answer shows success.
 pub(super) fn command(server: &ServerSettings) -> Option<Check> {
     let TransportSettings::Stdio { command, directory, .. } = &server.transport else { return None };
     if let Some(directory) = directory.as_ref().filter(|directory| !directory.is_dir()) {
@@ -111,12 +111,12 @@ pub(super) fn command(server: &ServerSettings) -> Option<Check> {
         "npx" | "node" | "npm" => "install Node.js",
         "uvx" | "uv" => "install uv",
         "docker" => "install Docker, or run the service where it is",
-        _ => "install it, or write its whole path",
+        _ => "install it, or write its full path",
     };
     Some(Check::new(Level::Problem, server.name.as_str(), format!("the command `{command}` is not found"), Some(remedy.to_owned())))
 }
 
-/// Whether messages can be embedded, and how many of the tools are.
+/// Whether the embedder works, and how many tools are embedded.
 pub(super) fn embedder(tried: Result<Tried, String>, embedded: Option<usize>, tools: usize) -> Check {
     const SUBJECT: &str = "embedder";
     match tried {
@@ -133,7 +133,7 @@ pub(super) fn embedder(tried: Result<Tried, String>, embedded: Option<usize>, to
     }
 }
 
-/// What mcpo reads and does not do.
+/// Options that mcpo reads and ignores.
 pub(super) fn takes_effect(server: &ServerSettings) -> Option<Check> {
     let rules = server.remote.forwarding.as_ref()?;
     let which = if rules.whitelist.is_empty() { "all headers but credentials".to_owned() } else { rules.whitelist.join(", ") };
@@ -142,7 +142,7 @@ pub(super) fn takes_effect(server: &ServerSettings) -> Option<Check> {
     Some(Check::new(Level::Warning, server.name.as_str(), finding, Some(remedy)))
 }
 
-/// Which servers answer, with how much.
+/// Which servers answer, and how many tools and tokens they have.
 pub(super) fn answers(servers: &[ServerSettings], known: &Known) -> Vec<Check> {
     let mut checks = Vec::new();
     for server in servers {
@@ -153,7 +153,7 @@ pub(super) fn answers(servers: &[ServerSettings], known: &Known) -> Vec<Check> {
         } else {
             let reason = known.missing.iter().find(|(missing, _)| missing.as_str() == name);
             let reason = reason.map_or("it does not answer", |(_, reason)| reason.as_str());
-            checks.push(Check::new(Level::Problem, name, reason, Some("start it by hand to see what it says".to_owned())));
+            checks.push(Check::new(Level::Problem, name, reason, Some("start it by hand to see its output".to_owned())));
         }
     }
     for (server, tool) in &known.skipped {

@@ -1,5 +1,5 @@
-//! Two documents of one server, tool by tool: what is on one side only, what is called otherwise, and which of the
-//! schema's keywords one has and the other has not.
+//! Compares two documents of one server, tool by tool: operations on one side only, renamed operations, and schema
+//! keywords on one side only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::cli::doctor::documents::{Operation, Operations};
 use crate::domain::catalog::tool::ServerName;
 
-/// Keywords that tell a model something. Types and the forms of unions are left out: they are said in several ways.
+/// Keywords that inform a model. Excludes types and union forms, which have several equivalent spellings.
 const KEYWORDS: [&str; 20] = [
     "const",
     "default",
@@ -34,16 +34,16 @@ const KEYWORDS: [&str; 20] = [
 ];
 const DEEPEST: usize = 40;
 
-/// The documents of one server.
+/// The comparison for one server.
 #[derive(Debug, Serialize)]
 pub(super) struct ServerComparison {
     pub(super) server: String,
-    /// Why there is nothing to compare.
+    /// Why no comparison is possible.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
     #[serde(skip)]
     error_is_ours: bool,
-    /// How many tools are on both sides.
+    /// Number of tools on both sides.
     pub(super) common: usize,
     pub(super) only_mcpo: Vec<String>,
     pub(super) only_toolsieve: Vec<String>,
@@ -62,7 +62,7 @@ pub(super) struct ToolComparison {
     /// Parameters that only mcpo publishes, by path.
     pub(super) lost_parameters: Vec<String>,
     pub(super) gained_parameters: Vec<String>,
-    /// How many of each keyword only mcpo publishes.
+    /// Keywords that only mcpo publishes, with their counts.
     pub(super) lost: BTreeMap<&'static str, usize>,
     pub(super) gained: BTreeMap<&'static str, usize>,
 }
@@ -92,8 +92,8 @@ impl ServerComparison {
         }
     }
 
-    /// Whether something that mcpo publishes is missing or called otherwise here. That mcpo has nothing to show is its
-    /// own trouble.
+    /// Whether something that mcpo publishes is missing or renamed here. Excludes servers for which mcpo itself publishes
+    /// nothing.
     pub(super) fn is_problem(&self) -> bool {
         self.error_is_ours || !self.only_mcpo.is_empty() || self.changed.iter().any(ToolComparison::is_problem)
     }
@@ -127,7 +127,7 @@ impl ToolComparison {
     }
 }
 
-/// What a schema holds.
+/// The contents of a schema.
 #[derive(Default)]
 struct Contents {
     parameters: BTreeSet<String>,
@@ -137,7 +137,7 @@ struct Contents {
 impl Contents {
     fn of(schema: &Value) -> Self {
         let mut contents = Self::default();
-        // What the whole body is called says nothing of a parameter.
+        // The title of the whole body describes no parameter.
         if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
             for (name, property) in properties {
                 contents.parameter(name, property, 0);

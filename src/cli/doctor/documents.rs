@@ -1,4 +1,4 @@
-//! The operations of a server's document: ours, those of a running mcpo, and those that mcpo would publish.
+//! The operations of a server's document: ours, those of a running mcpo, and the computed ones of mcpo 0.0.20.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,19 +17,19 @@ use crate::service::publishing::publish::{Face, Place, Publish};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One operation, as far as who calls it and the model notice.
+/// One operation: the parts that callers and models see.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Operation {
     pub(super) id: String,
     pub(super) summary: String,
-    /// The schema of the body, with references to components replaced.
+    /// Schema of the body, with component references inlined.
     pub(super) body: Value,
 }
 
-/// By path, decoded.
+/// Operations by decoded path.
 pub(super) type Operations = BTreeMap<String, Operation>;
 
-/// What our document of a server holds.
+/// Our operations for a server.
 pub(super) fn ours(publish: &Publish, server: &ServerName) -> Result<Operations, String> {
     let document = publish
         .document(&Place::Whole, &Face::Server(server.clone()), &Visibility::default(), Mode::Full)
@@ -37,7 +37,7 @@ pub(super) fn ours(publish: &Publish, server: &ServerName) -> Result<Operations,
     serde_json::from_slice(&document.body).map(|document| operations(&document)).map_err(|error| error.to_string())
 }
 
-/// What a running mcpo publishes of a server.
+/// The operations that a running mcpo publishes for a server.
 pub(super) async fn fetched(url: &str, server: &ServerName, key: Option<&SecretString>) -> Result<Operations, String> {
     let address = format!("{}/{}/openapi.json", url.trim_end_matches('/'), document::encoded(server.as_str()));
     let client = reqwest::Client::builder().timeout(TIMEOUT).build().map_err(|error| error.to_string())?;
@@ -59,7 +59,7 @@ pub(super) async fn fetched(url: &str, server: &ServerName, key: Option<&SecretS
     Ok(operations(&document))
 }
 
-/// What mcpo 0.0.20 would publish of these tools.
+/// The operations that mcpo 0.0.20 would publish for these tools.
 pub(super) fn computed(server: &CatalogServer) -> Result<Operations, String> {
     let operations = server.tools.iter().map(|tool| {
         let body = mcpo::schema::published(&tool.id.name, &tool.input.source)
@@ -86,7 +86,7 @@ fn operations(document: &Value) -> Operations {
     operations.collect()
 }
 
-/// The schema with its references to components replaced; a cycle ends after some levels.
+/// Inlines component references; stops at a depth limit, so cycles end.
 fn inlined(schema: &Value, document: &Value, depth: usize) -> Value {
     const DEEPEST: usize = 24;
     match schema {

@@ -1,6 +1,6 @@
-//! `toolsieve doctor`: what would keep the service from working here, and what changes for who comes from mcpo.
+//! `toolsieve doctor`: problems that would keep the service from working here, and differences from mcpo.
 //!
-//! It starts the configured MCP servers and ends them, and writes nothing but renewed tokens.
+//! Starts and stops the configured MCP servers. Writes nothing but renewed tokens.
 
 mod checks;
 mod compare;
@@ -25,16 +25,16 @@ use self::compare::ServerComparison;
 
 #[derive(Args)]
 pub(super) struct Doctor {
-    /// The MCP servers: a JSON file with an `mcpServers` map
+    /// JSON file with an `mcpServers` map: the MCP servers
     #[arg(short, long, value_name = "FILE", env = "TOOLSIEVE_CONFIG", conflicts_with = "from_mcpo")]
     config: Option<PathBuf>,
-    /// The file that mcpo is started with: compare its documents with ours, tool by tool
+    /// mcpo's configuration file: compare its documents with ours, tool by tool
     #[arg(long, value_name = "FILE")]
     from_mcpo: Option<PathBuf>,
-    /// A running mcpo to compare with, such as <http://127.0.0.1:8000>; without it, what it would publish is computed
+    /// Address of a running mcpo to compare with, such as <http://127.0.0.1:8000> [default: compute its documents]
     #[arg(long, value_name = "URL", requires = "from_mcpo")]
     mcpo_url: Option<String>,
-    /// The key of that mcpo, where it is started with --strict-auth
+    /// Key of that mcpo, if it runs with --strict-auth
     #[arg(long, value_name = "KEY", requires = "mcpo_url", env = "MCPO_API_KEY", hide_env_values = true)]
     mcpo_key: Option<SecretString>,
     #[command(flatten)]
@@ -46,13 +46,13 @@ pub(super) struct Doctor {
     json: bool,
 }
 
-/// Everything that was found.
+/// All findings.
 #[derive(Serialize)]
 struct Report {
-    /// Whether nothing is a problem.
+    /// Whether there are no problems.
     fine: bool,
     checks: Vec<Check>,
-    /// Per server, with `--from-mcpo`.
+    /// Comparison per server, with `--from-mcpo`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     mcpo: Vec<ServerComparison>,
 }

@@ -1,4 +1,4 @@
-//! One connection, and how long it may go on.
+//! One connection and its timeouts.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,51 +13,51 @@ use tokio::sync::Notify;
 
 use super::Connections;
 
-/// How long a request's head may take from its first byte on.
+/// Time for a request's head, from its first byte.
 const HEAD: Duration = Duration::from_secs(5);
-/// How long a stranger may ask for nothing.
+/// Idle time of a stranger.
 const STRANGER: Duration = Duration::from_secs(5);
-/// The same of a known caller. Longer than clients keep connections, so that none is closed under a request.
+/// Idle time of a known caller. Longer than clients keep connections, so that none is closed during a request.
 pub const KNOWN: Duration = Duration::from_secs(75);
-/// How long an answer may wait for a peer that reads nothing.
+/// Time that an answer may wait for a peer that does not read.
 const STALLED: Duration = Duration::from_mins(1);
-/// How long what nobody wants is read on after an early answer, so that the peer gets to see that answer.
+/// Time to drain unwanted input after an early answer, so that the peer can read that answer.
 const LINGER: Duration = Duration::from_secs(1);
-/// By then everybody could have said who they are.
+/// Time by which every caller could have authenticated.
 const LATE: Duration = Duration::from_secs(2);
-/// Most bytes of an answer that are handed out at once. The server below copies each part whole into the buffer of the connection,
-/// and asks for the next one while that holds less than 32 KiB: so a peer that reads nothing holds 48 KiB, however large its answer.
+/// Largest part of an answer to hand out at once. The server copies each part whole into the connection's buffer,
+/// and requests the next one while the buffer has less than 32 KiB. So a stalled peer holds 48 KiB, however large its answer.
 const PART: usize = 16 << 10;
-/// The same for a stranger, of whom one part is in that buffer at a time.
+/// The same for a stranger, with one part in that buffer at a time.
 const STRANGERS_PART: usize = 4 << 10;
-/// How often it is looked at.
+/// Interval of the checks.
 const LOOK_AT_STRANGER: Duration = Duration::from_secs(1);
 const LOOK_AT_KNOWN: Duration = Duration::from_secs(5);
 
-/// What the server, the routes and the table know of a connection. Times are milliseconds after it was opened, 0 is none.
+/// The state of a connection, shared by the server, the routes and the table. Times are milliseconds after its opening; 0 is none.
 pub struct Connection {
     number: u64,
     opened: Instant,
     connections: Weak<Connections>,
-    /// Requests whose answers are not yet complete.
+    /// Requests with incomplete answers.
     answering: AtomicUsize,
     is_known: AtomicBool,
-    /// Whether it ends with the present answer.
+    /// Whether it ends after the current answer.
     is_ending: AtomicBool,
-    /// When the last answer was complete, or the last byte of it left.
+    /// When the last answer was complete, or its last byte left.
     quiet_since: AtomicU64,
-    /// When the first byte came after that.
+    /// When the first byte after that arrived.
     heard_at: AtomicU64,
-    /// Since when the peer has read nothing.
+    /// Since when the peer has not read.
     blocked_since: AtomicU64,
-    /// Whether a stranger has asked, and the answer is not complete.
+    /// Whether a stranger has an incomplete answer.
     is_asked: AtomicBool,
-    /// What reads the bytes of a stranger, or writes to it, while it has to wait. Both are one task.
+    /// The task that reads from or writes to a stranger, while it waits. It is one task for both.
     reading: AtomicWaker,
     end: Notify,
 }
 
-/// How a connection stands when room is needed.
+/// The state of a connection when room is needed.
 pub(super) struct Standing {
     answering: bool,
     age: Duration,
@@ -91,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// A caller was let in.
+    /// Marks the peer as an admitted caller.
     pub fn know(&self) {
         if self.is_known.swap(true, Ordering::Relaxed) {
             return;
@@ -102,14 +102,14 @@ impl Connection {
         }
     }
 
-    /// A request is being answered, until this is dropped.
+    /// Marks a request as running until this is dropped.
     #[must_use]
     pub fn answer(self: &Arc<Self>) -> Answering {
         self.answering.fetch_add(1, Ordering::Relaxed);
         Answering(Arc::clone(self))
     }
 
-    /// No further request is taken.
+    /// Accepts no further request.
     pub fn end_after_answer(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
         self.reading.wake();
@@ -119,7 +119,7 @@ impl Connection {
         self.number
     }
 
-    /// Nobody is being answered who has read nothing for a while.
+    /// The current state. A peer that has not read for a while does not count as being answered.
     pub(super) fn standing(&self) -> Standing {
         let blocked = self.blocked_since.load(Ordering::Relaxed);
         let reads = blocked == 0 || self.opened + Duration::from_millis(blocked) + LATE > Instant::now();
@@ -160,7 +160,7 @@ impl Connection {
         self.is_known.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing that comes is wanted any more.
+    /// Whether further input is unwanted.
     pub(super) fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::Relaxed)
     }
@@ -170,7 +170,7 @@ impl Connection {
         self.is_asked.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a stranger has to wait with what follows, until it is answered or known.
+    /// Whether a stranger's further input has to wait, until it is answered or authenticated.
     pub(super) fn has_to_wait(&self, context: &Context<'_>) -> bool {
         let waits = self.is_asked.load(Ordering::Relaxed) || self.blocked_since.load(Ordering::Relaxed) > 0;
         if waits {
@@ -185,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// Whether the peer reads nothing at the moment. Who asks is woken when it does.
+    /// Whether the peer is not reading at the moment. Wakes the caller when it reads again.
     fn is_blocked(&self, context: &Context<'_>) -> bool {
         let is_blocked = self.blocked_since.load(Ordering::Relaxed) > 0;
         if is_blocked {
@@ -198,7 +198,7 @@ impl Connection {
         u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// When it ends unless something happens.
+    /// When it ends without further events.
     fn deadline(&self) -> Instant {
         let at = |time: &AtomicU64| Some(time.load(Ordering::Relaxed)).filter(|time| *time > 0);
         let after = |time: u64, patience: Duration| self.opened + Duration::from_millis(time) + patience;
@@ -230,12 +230,12 @@ impl Drop for Answering {
     }
 }
 
-/// The body of an answer, which is complete when this is dropped.
+/// The body of an answer, complete when this is dropped.
 pub struct Sent {
     body: BoxBody,
-    /// What the body has handed out and the server has not asked for yet.
+    /// The part handed out that the server has not polled past yet.
     rest: Bytes,
-    /// Whether a part was handed out that has to leave before the next one.
+    /// Whether a part has to leave before the next one.
     is_handed: bool,
     answering: Option<Answering>,
 }
@@ -265,7 +265,7 @@ impl MessageBody for Sent {
                 sent.is_handed = false;
                 context.waker().wake_by_ref();
             }
-            // What is written so far goes out now.
+            // Flushes the written part now.
             return Poll::Pending;
         }
         if sent.rest.is_empty() {
@@ -296,11 +296,11 @@ mod tests {
     use super::{Connection, HEAD, KNOWN, LATE, LINGER, PART, STALLED, STRANGER, STRANGERS_PART, Sent};
 
     fn remaining(connection: &Connection) -> u64 {
-        // The few milliseconds that the test itself takes.
+        // The few milliseconds of the test itself.
         (connection.deadline() - Instant::now() + Duration::from_millis(500)).as_secs()
     }
 
-    /// Without this, somebody who has sent one request holds a connection for ever with half of the next one.
+    /// Otherwise a peer with one complete request holds a connection for ever with half of the next one.
     #[test]
     fn each_state_has_its_clock() {
         let connection = Arc::new(Connection::new(0, Weak::new()));
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(remaining(&connection), LINGER.as_secs());
     }
 
-    /// Without this, strangers who read nothing of their answers keep their places for a minute, however many they are.
+    /// Otherwise strangers that do not read their answers keep their slots for a minute, however many they are.
     #[test]
     fn who_reads_nothing_of_an_answer_gives_its_place_away() {
         let connection = Arc::new(Connection { opened: Instant::now().checked_sub(2 * LATE).unwrap(), ..Connection::new(0, Weak::new()) });
@@ -334,7 +334,7 @@ mod tests {
         assert!(!connection.standing().is_late());
     }
 
-    /// Before, each stranger who left the document of 200 tools unread held a copy of its 300 KB.
+    /// Regression: each stranger that left the document of 200 tools unread held a copy of its 300 KB.
     #[tokio::test]
     async fn an_answer_is_handed_out_in_small_parts() {
         let whole: Vec<u8> = (0..=10 * PART).map(|number| u8::try_from(number % 251).unwrap()).collect();
@@ -359,7 +359,7 @@ mod tests {
         }
     }
 
-    /// Without this, a stranger who reads nothing holds a buffer full of an answer.
+    /// Otherwise a stranger that does not read holds a buffer full of an answer.
     #[tokio::test]
     async fn a_stranger_gets_the_next_part_when_the_last_one_has_left() {
         let connection = Arc::new(Connection::new(0, Weak::new()));

@@ -1,7 +1,7 @@
-//! The bytes of a connection, of which [`Connection`] hears when they move.
+//! The bytes of a connection; reports their movement to [`Connection`].
 //!
-//! Of a stranger one head is handed out at a time. The server below parses whatever it has read, and keeps a request for each head in
-//! it; and it goes on answering a peer that reads nothing. What follows a head waits here, a small part at a time.
+//! Hands out a stranger's input one head at a time. The server parses everything it has read and keeps a request for each head. It
+//! also keeps answering a peer that does not read. Input behind a head waits here, in small parts.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Connection;
 
-/// How much of a stranger is read at once.
+/// Size of one read from a stranger.
 const PART: usize = 2_048;
-/// How much of what nobody wants is read at once, and how often before others get their turn.
+/// Size of one read of unwanted input, and the number of reads before yielding.
 const UNWANTED: usize = 8_192;
 const UNWANTED_PARTS: usize = 16;
 
-/// A stream whose bytes are noted.
+/// A stream with tracked bytes.
 pub struct Io<S> {
     stream: S,
     connection: Arc<Connection>,
-    /// What a stranger has sent behind a head.
+    /// A stranger's input behind a head.
     kept: BytesMut,
     head: Head,
 }
@@ -66,7 +66,7 @@ impl<S: AsyncRead + Unpin> Io<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes what still comes off the peer, so that it gets to see the answer, and hands out none of it.
+    /// Drains the peer's input so that the peer can read the answer. Hands out none of it.
     fn read_unwanted(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.kept = BytesMut::new();
         let mut part = [0; UNWANTED];
@@ -102,19 +102,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Io<S> {
     }
 }
 
-/// How much of a head has passed: it ends with an empty line.
+/// The parser state of a head, which ends with an empty line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Head {
-    /// Nothing but line breaks so far.
+    /// Only line breaks so far.
     #[default]
     Before,
     InLine,
-    /// At the beginning of a line that is not the first one; with a carriage return or without.
+    /// At the start of a later line, with or without a carriage return.
     AtLine,
 }
 
 impl Head {
-    /// Where the head ends in these bytes, which follow those that passed before.
+    /// The end of the head in these bytes, which follow earlier ones.
     fn end(&mut self, bytes: &[u8]) -> Option<usize> {
         for (index, byte) in bytes.iter().enumerate() {
             *self = match (*self, byte) {
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Without this, 64 requests in one packet are 64 parsed requests in memory, for each of 2,000 connections.
+    /// Otherwise 64 requests in one packet are 64 parsed requests in memory, for each of 2,000 connections.
     #[tokio::test]
     async fn a_stranger_is_read_head_by_head_and_a_known_caller_as_it_comes() {
         const HEAD: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(io.read(&mut bytes).await.unwrap(), 2 * HEAD.len());
     }
 
-    /// A refused body goes on coming. Handed out, it would stay in memory as long as its sender lingers.
+    /// A rejected body keeps arriving. Handed out, it would stay in memory as long as its sender waits.
     #[tokio::test]
     async fn what_nobody_wants_is_taken_and_not_handed_out() {
         let (mut peer, stream) = duplex(1 << 12);

@@ -1,8 +1,8 @@
-//! The open connections: who has shown a key on them, how long they may be silent, and which end first when there are too many.
+//! The open connections: which are authenticated, their timeouts, and the eviction order over the limits.
 //!
-//! The server below has a clock for the first head of a connection alone. Everything else that a peer can do to hold one, from
-//! trickling its second head to never reading an answer, ends here, by three facts: whether something is being answered, when
-//! the last byte moved, and whether the caller is known. A stranger is whoever has not been let in on this connection.
+//! The server itself limits only the first head of a connection. A peer can hold a connection in other ways, such as a slow second
+//! head or an unread answer. All of these end here, by three facts: whether an answer is running, when the last byte moved, and
+//! whether the caller is known. A stranger is a peer without an admitted request on this connection.
 
 mod connection;
 mod io;
@@ -21,15 +21,15 @@ pub use self::connection::{Answering, Connection, KNOWN as KEEP_ALIVE, Sent};
 pub use self::io::Io;
 use crate::service::records::metrics::Meters;
 
-/// The log says at most this often that connections are ended for want of room.
+/// Shortest interval between log lines about evicted connections.
 const QUIET: Duration = Duration::from_mins(1);
 
-/// How many connections there may be.
+/// Limits on connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// In all. What is over it goes at once, strangers first.
+    /// All connections. Excess ones end at once, strangers first.
     pub most: usize,
-    /// Of strangers, past the time in which everybody has said who they are.
+    /// Strangers past the time for authentication.
     pub strangers: usize,
 }
 
@@ -54,12 +54,12 @@ impl Connections {
         Arc::new(Self { limits, meters, table: Mutex::default() })
     }
 
-    /// Does the work of a new connection, until that is done or the connection has to end.
+    /// Serves a new connection until it is done or must end.
     pub async fn attend<F: Future<Output = ()>>(self: &Arc<Self>, work: impl FnOnce(Arc<Connection>) -> F) {
         let open = Open::new(self);
         let connection = &open.connection;
         let mut work = pin!(work(Arc::clone(connection)));
-        // Whoever has already sent a request is answered before anybody makes room.
+        // Answers peers that have already sent a request before any eviction.
         if futures::poll!(work.as_mut()).is_ready() {
             return;
         }
@@ -79,7 +79,7 @@ impl Connections {
         }
     }
 
-    /// Open connections: those of strangers, and those of known callers.
+    /// Open connections of strangers and of known callers.
     #[must_use]
     pub fn count(&self) -> (usize, usize) {
         let table = self.table.lock();
@@ -93,7 +93,7 @@ impl Connections {
         }
     }
 
-    /// Ends what is over the limits: strangers that ask for nothing, then idle connections of known callers, then strangers.
+    /// Evicts connections over the limits: idle strangers, then idle known callers, then strangers.
     fn make_room(&self) {
         let (mut ended, total, should_tell) = {
             let mut table = self.table.lock();
@@ -115,18 +115,18 @@ impl Connections {
         };
         self.meters.connections_ended(ended.len());
         if should_tell {
-            tracing::warn!(open = total, most = self.limits.most, "too many connections: those that ask for nothing are ended");
+            tracing::warn!(open = total, most = self.limits.most, "too many connections: closing idle ones");
         }
         ended.drain(..).for_each(|connection| connection.end());
     }
 }
 
-/// The oldest connection of which this holds.
+/// The oldest connection that satisfies this.
 fn first(connections: &BTreeMap<u64, Arc<Connection>>, fits: impl Fn(&Standing) -> bool) -> Option<u64> {
     connections.iter().find(|(_, connection)| fits(&connection.standing())).map(|(number, _)| *number)
 }
 
-/// A connection in the table, for as long as this is there.
+/// An entry in the table; removes itself on drop.
 struct Open {
     connections: Arc<Connections>,
     connection: Arc<Connection>,
@@ -164,7 +164,7 @@ mod tests {
         Connections::new(ConnectionLimits { most, strangers }, Arc::new(Meters::default()))
     }
 
-    /// A connection on which nothing more happens, and what its peer has done before.
+    /// An inert connection, with its peer's earlier actions.
     fn silent(all: &Arc<Connections>, begin: impl FnOnce(&Arc<Connection>) + Send + 'static) -> tokio::task::JoinHandle<()> {
         let all = Arc::clone(all);
         tokio::spawn(async move {
@@ -176,7 +176,7 @@ mod tests {
         })
     }
 
-    /// Until everybody has done what there is to do without waiting.
+    /// Runs all ready tasks.
     async fn settled() {
         for _ in 0..100 {
             tokio::task::yield_now().await;

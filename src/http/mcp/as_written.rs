@@ -1,5 +1,5 @@
-//! Results that leave as their servers wrote them. The SDK's types round numbers and know neither every form nor every member, so
-//! the SDK answers with something small in their place, and on its way out that is replaced.
+//! Forwards results unchanged. The SDK's types round numbers and lack some forms and members. So the SDK answers with a small
+//! placeholder, which is replaced on the way out.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,27 +17,27 @@ use crate::domain::text::json;
 const PLACEHOLDER: &str = "toolsieve";
 const RESULT_TYPE: &str = "resultType";
 
-/// The result of one request, JSON text as it was written.
+/// The result of one request: the original JSON text.
 #[derive(Clone, Default)]
 pub(super) struct AsWritten(Arc<OnceLock<Box<RawValue>>>);
 
 impl AsWritten {
-    /// Where a result is a question, what stands for it until it leaves.
+    /// The placeholder of a question in the result, until it leaves.
     pub(super) fn question(&self, result: &str) -> Option<InputRequiredResult> {
         (outcome::is_question(result) && self.put(result.to_owned())).then(|| InputRequiredResult::from_request_state(PLACEHOLDER))
     }
 
-    /// What stands for the result of a call; `None` where it is no JSON.
+    /// The placeholder for a call's result; `None` for invalid JSON.
     pub(super) fn result(&self, result: String) -> Option<CallToolResult> {
         self.put(result).then(|| CallToolResult::success(Vec::new()))
     }
 
     fn put(&self, result: String) -> bool {
-        // There is one result to a request.
+        // A request has one result.
         RawValue::from_string(result).is_ok_and(|result| self.0.set(result).is_ok())
     }
 
-    /// Puts it into what the SDK answers with.
+    /// Inserts it into the SDK's answer.
     pub(super) fn replacing<B>(self, response: http::Response<B>) -> http::Response<MapFrame<B, Replace<B>>>
     where
         B: Body<Data = Bytes> + 'static,
@@ -48,7 +48,7 @@ impl AsWritten {
         })
     }
 
-    /// In a message of JSON-RPC, or in an event of a stream. Each comes in one piece.
+    /// In a JSON-RPC message, or in an event of a stream. Each comes in one piece.
     pub(super) fn replaced(&self, data: Bytes) -> Bytes {
         let Some((text, written)) = self.0.get().and_then(|written| Some((std::str::from_utf8(&data).ok()?, written))) else { return data };
         if text.starts_with('{') {
@@ -56,8 +56,8 @@ impl AsWritten {
         }
         let put_in = |line: &str| {
             let message = line.strip_prefix("data:").and_then(|message| in_message(message.trim_start(), written));
-            // A line end in what was written would end the event, and one of the three is a carriage return alone. Between the
-            // tokens of JSON all of them mean the same.
+            // A line end in the original would end the event; a lone carriage return is one too. Between JSON tokens, all are
+            // equivalent.
             message.map_or_else(|| line.to_owned(), |message| format!("data: {}", message.replace('\r', " ").replace('\n', "\ndata: ")))
         };
         let lines: Vec<String> = text.split('\n').map(put_in).collect();
@@ -67,13 +67,13 @@ impl AsWritten {
 
 type Replace<B> = Box<dyn FnMut(http_body::Frame<Bytes>) -> http_body::Frame<<B as Body>::Data>>;
 
-/// `None`: it is no message with a result.
+/// `None`: not a message with a result.
 fn in_message(message: &str, written: &RawValue) -> Option<String> {
     let mut members: IndexMap<String, &RawValue> = json::members(message)?;
     let result = members.get_mut("result")?;
     let stated = json::members(result.get())?.get(RESULT_TYPE).copied();
     let mut own: IndexMap<String, &RawValue> = json::members(written.get())?;
-    // Clients of the newer era are told what kind of result it is, those of the older one not: the SDK knows which this is.
+    // Clients of the newer era get the result's kind, those of the older one don't. The SDK knows the era.
     let typed = match (stated, own.contains_key(RESULT_TYPE)) {
         (Some(stated), false) => {
             own.insert(RESULT_TYPE.to_owned(), stated);

@@ -11,7 +11,7 @@ use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::publishing::document::MetaTool;
 use crate::domain::text::json::{self, Edit};
 
-/// A tool with everything that its server says of it, under the name by which it is published.
+/// A tool with everything from its server, under its published name.
 pub(super) fn of(tool: &Tool) -> McpTool {
     named(tool, tool.operation_id.as_str())
 }
@@ -22,7 +22,7 @@ pub(super) fn named(tool: &Tool, name: &str) -> McpTool {
     let Value::Object(mut raw) = shown.unwrap_or_else(|| (*tool.raw).clone()) else { return plain(tool, name) };
     raw.insert("name".into(), name.into());
     raw.insert("description".into(), tool.description.as_str().into());
-    // Clients take nothing but objects at the root.
+    // Clients accept only objects at the root.
     if !is_object_schema(raw.get("inputSchema")) {
         raw.insert("inputSchema".into(), (*tool.input.published).clone());
     }
@@ -32,7 +32,7 @@ pub(super) fn named(tool: &Tool, name: &str) -> McpTool {
     serde_json::from_value(Value::Object(raw)).unwrap_or_else(|_| plain(tool, name))
 }
 
-/// One that has a member of a form that nobody expects: without what is not needed to call it.
+/// A tool with a malformed member: without the members that calls do not need.
 fn plain(tool: &Tool, name: &str) -> McpTool {
     let schema = tool.input.published.as_object().cloned().unwrap_or_default();
     McpTool::new(name.to_owned(), tool.description.clone(), schema)
@@ -42,7 +42,7 @@ fn is_object_schema(schema: Option<&Value>) -> bool {
     schema.is_some_and(|schema| schema.get("type").is_some_and(|kind| kind == "object"))
 }
 
-/// Its name and the first sentence.
+/// Its name and first sentence.
 pub(super) fn stub(tool: &Tool) -> McpTool {
     let any = JsonObject::from_iter([("type".to_owned(), json!("object"))]);
     McpTool::new(tool.operation_id.to_string(), tool.summary().to_owned(), any)
@@ -57,8 +57,8 @@ pub(super) fn of_meta(tool: &MetaTool) -> McpTool {
     definition
 }
 
-/// A result with addresses that say whose the resources are that it refers to, where many servers are reached. What anybody can
-/// fetch keeps its own.
+/// A result whose resource addresses name their server, for places with many servers. Publicly reachable addresses stay
+/// unchanged.
 pub(super) fn with_addresses(server: &ServerName, read: &CallToolResult, mut result: String) -> String {
     for (number, block) in read.content.iter().enumerate() {
         if let ContentBlock::ResourceLink(link) = block

@@ -1,4 +1,4 @@
-//! What has to be known of a client's message before it is handled.
+//! Parses a client's message as far as routing needs it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const LIST_TOOLS: &str = "tools/list";
 const LISTEN: &str = "subscriptions/listen";
 const VERSION: &str = "mcp-protocol-version";
 
-/// A message of JSON-RPC, as far as anything looks at it here. Of members with one name the last counts, as for the SDK.
+/// A JSON-RPC message, limited to the members used here. The last of several equal members counts, as in the SDK.
 #[derive(Default)]
 pub(super) struct Message<'a> {
     members: IndexMap<String, &'a RawValue>,
@@ -36,25 +36,25 @@ pub(super) struct Message<'a> {
     is_answer: bool,
 }
 
-/// What is no message of JSON-RPC.
+/// Invalid JSON-RPC.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable {
     pub(super) code: i64,
     pub(super) message: String,
-    /// As JSON text, where it can be read.
+    /// As JSON text, if readable.
     pub(super) id: Option<String>,
 }
 
 /// A message in two parts.
 pub(super) struct Parted {
-    /// What the SDK reads.
+    /// The SDK's part.
     pub(super) body: Bytes,
-    /// Of a call of a tool, the object of its arguments as it was written: a tree of values would round its numbers.
+    /// The arguments object of a tool call, unchanged: a tree of values would round its numbers.
     pub(super) arguments: Option<Arc<str>>,
 }
 
 impl<'a> Message<'a> {
-    /// Reads the one message of a request.
+    /// Reads the single message of a request.
     pub(super) fn read(body: &'a [u8]) -> Result<Self, Unreadable> {
         let parse_error = |error: serde_json::Error| Unreadable { code: PARSE_ERROR, message: format!("Parse error: {error}"), id: None };
         let json: &RawValue = serde_json::from_slice(body).map_err(parse_error)?;
@@ -84,7 +84,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The message as the SDK can read it. `checks_headers`: the SDK compares arguments with headers that repeat them.
+    /// The message for the SDK. `checks_headers`: the SDK compares arguments with headers that repeat them.
     pub(super) fn part(&self, body: Bytes, checks_headers: bool) -> Parted {
         let params = self.params().filter(|_| self.calls_a_tool()).and_then(|params| json::members(params.get()));
         let arguments = params.as_ref().and_then(|params| params.get(ARGUMENTS)).map(|arguments| arguments.get());
@@ -96,7 +96,7 @@ impl<'a> Message<'a> {
             return Parted { body: bounded.unwrap_or(body), arguments: None };
         };
         let for_sdk = if checks_headers { Some(json::with_texts_for_numbers(arguments)) } else { None };
-        // What can't be read as a tree can't be compared.
+        // Arguments that do not fit a tree can't be compared.
         let for_sdk = for_sdk.filter(|arguments| serde_json::from_str::<Value>(arguments).is_ok()).unwrap_or(Cow::Borrowed("{}"));
         let message = self.with_arguments(params.as_ref(), &for_sdk);
         Parted { body: message.map_or(body, |message| json::bounded(&message).into_owned().into()), arguments: Some(arguments.into()) }
@@ -124,23 +124,23 @@ impl<'a> Message<'a> {
         self.id().is_some() && self.is(INITIALIZE)
     }
 
-    /// Whether the client asks who this is.
+    /// Whether the client requests the server's identity.
     pub(super) fn asks_who(&self) -> bool {
         self.is(INITIALIZE) || self.is(DISCOVER)
     }
 
-    /// Of a request, its id as JSON text.
+    /// The id of a request, as JSON text.
     pub(super) fn request(&self) -> Option<&'a str> {
         self.method.as_ref()?;
         self.id().map(RawValue::get)
     }
 
-    /// Of an answer to a request of ours, that request's id.
+    /// The id of our request that this message answers.
     pub(super) fn answers(&self) -> Option<&'a str> {
         self.id().filter(|_| self.is_answer).map(RawValue::get)
     }
 
-    /// The id of the request that the client does not want any more.
+    /// The id of the request that the client cancels.
     pub(super) fn cancels(&self) -> Option<&'a str> {
         #[derive(Deserialize)]
         struct Cancelled<'a> {
@@ -151,7 +151,7 @@ impl<'a> Message<'a> {
         Some(cancelled.request.get())
     }
 
-    /// Of a greeting, what the client can do.
+    /// The client's capabilities, from an `initialize` request.
     pub(super) fn abilities(&self) -> Abilities {
         let params: Option<Value> = self.params().and_then(|params| serde_json::from_str(params.get()).ok());
         params
@@ -168,7 +168,7 @@ impl<'a> Message<'a> {
         self.is(LIST_TOOLS)
     }
 
-    /// Of a request for a stream of what changes (protocol 2026-07-28), the addresses of the resources that it names.
+    /// The resource addresses in a request for a notification stream (protocol 2026-07-28).
     pub(super) fn listens(&self) -> Option<Vec<String>> {
         #[derive(Default, Deserialize)]
         #[serde(rename_all = "camelCase", default)]
@@ -184,7 +184,7 @@ impl<'a> Message<'a> {
         Some(asked.map(|asked| asked.notifications.resource_subscriptions).unwrap_or_default())
     }
 
-    /// `tools/list` with `"lazy": false`: a client of the lazy mode wants all definitions for once. The SDK drops that member.
+    /// `tools/list` with `"lazy": false`: a client of the lazy mode requests all definitions once. The SDK drops that member.
     pub(super) fn asks_for_everything(&self) -> bool {
         #[derive(Deserialize)]
         struct Listing {
@@ -199,12 +199,12 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A string, or a whole number that the SDK can hold.
+/// A string, or an integer within the SDK's range.
 fn is_id(id: &str) -> bool {
     id.starts_with('"') || id.parse::<i64>().is_ok()
 }
 
-/// Whether a request with these headers is of a version that has sessions.
+/// Whether a request with these headers uses a protocol version with sessions.
 pub(super) fn has_sessions(headers: &HeaderMap) -> bool {
     let version = headers.get(VERSION).and_then(|version| version.to_str().ok());
     version.is_none_or(|version| version < ProtocolVersion::V_2026_07_28.as_str())
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(part(&call(written), true), (call(readable), Some(written.to_owned())));
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(500), "]".repeat(500));
         assert_eq!(part(&call(&deep), true), (call("{}"), Some(deep)));
-        // The SDK says what is wrong with these.
+        // The SDK reports the errors in these.
         for odd in ["null", "[1]", "\"{}\""] {
             assert_eq!(part(&call(odd), true), (call(odd), None));
         }

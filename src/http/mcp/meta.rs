@@ -46,12 +46,12 @@ pub(super) async fn available(state: &State, here: Here<'_>) -> Value {
     value(&state.loading.available(here).await)
 }
 
-/// The tool that shall run, and its arguments as JSON text.
+/// The tool to run, and its arguments as JSON text.
 pub(super) fn run(arguments: &str) -> Result<(String, String), Problem> {
     tools::call_request(arguments.as_bytes())
 }
 
-/// As structured content, and as a text for clients that know no other (MCP specification, "Structured Content").
+/// As structured content, and as text for clients without support for it (MCP specification, "Structured Content").
 pub(super) fn structured(answer: Result<Value, Problem>) -> CallToolResult {
     match answer {
         Ok(answer) => CallToolResult::structured(answer),

@@ -1,12 +1,12 @@
-//! The MCP face: the same catalogue, policy and calls for MCP clients, over streamable HTTP, in both eras of the protocol.
+//! The MCP interface: the same catalog, policy and calls for MCP clients, over streamable HTTP, in both eras of the protocol.
 //!
-//! What a caller sees depends on its key and on the address alone (MCP specification 2026-07-28, "Tools": a list must not vary
-//! by connection), so any replica answers any request, with a session or without. Clients of the older era get a session all the
-//! same, where the settings want it: it is the way to tell them something by ourselves. It is ours and not the SDK's, which keeps
-//! a few tasks for each and knows no bounds: here it is an entry in a table, and the SDK meets every request as if it were alone.
+//! A caller's view depends only on its key and the address (MCP specification 2026-07-28, "Tools": a list must not vary by
+//! connection). So any replica answers any request, with or without a session. Clients of the older era get a session if the settings
+//! allow it, for notifications. The session is ours: an entry in a table. The SDK's own sessions need several tasks each and are
+//! unbounded, so the SDK handles every request in isolation.
 //!
-//! One address is different, `?mode=message`: for Open WebUI, which lists anew for each message and says in a header for which. There
-//! the list is what the filter was answered for that message, and no client shall keep it.
+//! One address differs: `?mode=message`. Open WebUI lists tools anew for each message, with the message's id in a header. That list is
+//! the filter's selection for the message, and clients must not cache it.
 
 mod as_written;
 mod definition;
@@ -62,7 +62,7 @@ const JSON: &str = "application/json";
 const INTERNAL_ERROR: i64 = -32603;
 /// The message that Open WebUI is about to answer.
 const MESSAGE_ID: &str = "x-openwebui-message-id";
-/// What is said in the middle of a call that waits for its client.
+/// Messages during a call, for a client that waits for it.
 const SAID: usize = 16;
 
 #[derive(Deserialize)]
@@ -88,7 +88,7 @@ impl McpQuery {
     }
 }
 
-/// Whether a request to `/{server}/mcp` is one of MCP: a call of a tool named `mcp` takes no stream of events, and has a body.
+/// Whether a request to `/{server}/mcp` is MCP: a call of a tool named `mcp` accepts no event stream, and has a body.
 pub struct SpeaksMcp;
 
 impl Guard for SpeaksMcp {
@@ -99,11 +99,11 @@ impl Guard for SpeaksMcp {
     }
 }
 
-/// `/mcp`: `POST` takes one message of JSON-RPC; the answer is JSON, or a stream of events where the tool tells of its progress.
+/// `/mcp`: `POST` takes one JSON-RPC message; the answer is JSON, or an event stream if the tool reports progress.
 /// `GET` is the stream of a session, `DELETE` ends one.
 ///
 /// # Errors
-/// 422 for an unknown mode, 404 for a session that is not the caller's. All other errors are those of the protocol.
+/// 422 for an unknown mode, 404 for a session of another caller. All other errors are those of the protocol.
 pub async fn serve(
     state: web::Data<State>,
     caller: Caller,
@@ -118,7 +118,7 @@ pub async fn serve(
 /// `/{server}/mcp`: one server alone, under its own names.
 ///
 /// # Errors
-/// 404 for a server that the caller does not see, 503 for one that has listed nothing yet; the others as [`serve`].
+/// 404 for a server hidden from the caller, 503 for one without any listing yet; the others as [`serve`].
 pub async fn serve_one(
     state: web::Data<State>,
     caller: Caller,
@@ -131,12 +131,12 @@ pub async fn serve_one(
     let server = ServerName::from(path.into_inner().as_str());
     check_server(&state, &caller.0, &server)?;
     if query.mode.as_deref().is_some_and(|mode| mode != "full") {
-        return Err(Problem::new(Code::InvalidRequest, "The address of one server has no mode; /mcp has."));
+        return Err(Problem::new(Code::InvalidRequest, "A server's address takes no mode; only /mcp does."));
     }
     answer(Asked { state, caller, at, query, request, server: Some(server) }, body.0).await
 }
 
-/// A request, before its body.
+/// A request without its body.
 struct Asked {
     state: web::Data<State>,
     caller: Caller,
@@ -181,7 +181,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         None
     };
     let mut context = context(&caller, &request);
-    // Only servers whose configuration says so get any of them.
+    // Only servers with this setting get any of them.
     context.headers = Arc::clone(&headers);
     if let (None, Some(session)) = (&context.session, session.as_ref().or(opened.as_ref())) {
         context.session = Some(Conversation::client(session.id().as_str()));
@@ -217,7 +217,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     drop(message);
     let written = face.written.clone();
     let asked = to_request(&request, &headers, body)?;
-    // Host and Origin were looked at before any route was, and so was the key.
+    // `admit` has already checked host, origin and key.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
@@ -235,13 +235,13 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     Ok(response)
 }
 
-/// What was chosen for the message that Open WebUI lists the tools for, see [`crate::service::selection::message_selections`].
+/// The selection for the message that Open WebUI lists the tools for; see [`crate::service::selection::message_selections`].
 fn chosen(state: &State, principal: &Principal, request: &HttpRequest) -> Option<Arc<[String]>> {
     let message = request.headers().get(MESSAGE_ID)?.to_str().ok()?;
     state.message_selections.of(principal, message)
 }
 
-/// The session that a request names.
+/// The session named by a request.
 fn session(
     state: &State,
     headers: &http::HeaderMap,
@@ -253,14 +253,14 @@ fn session(
     known.map(Some).ok_or_else(|| Problem::new(Code::NotFound, "There is no such session here. Begin one with `initialize`."))
 }
 
-/// The stream on which the service says something by itself.
+/// The stream for notifications by the service.
 fn listen(state: &State, request: &HttpRequest, session: Option<Arc<McpSession>>) -> Result<HttpResponse, Problem> {
     let session = session.ok_or_else(Problem::not_found)?;
     if !SpeaksMcp::reads_streams(request) {
         return Err(Problem::new(Code::InvalidRequest, "Send `Accept: text/event-stream`."));
     }
     let messages = session.listen();
-    // What changed while nobody listened.
+    // Changes during the client's absence.
     state.mcp_sessions.tell_if_changed(&session);
     state.subscriptions.tell_if_changed(&session);
     Ok(stream::response(messages))
@@ -280,7 +280,7 @@ fn end(state: &State, session: Option<Arc<McpSession>>) -> HttpResponse {
     HttpResponse::NoContent().finish()
 }
 
-/// Without a session there is nothing but `POST`.
+/// Without a session, only `POST` is allowed.
 fn not_allowed(state: &State) -> HttpResponse {
     let problem = Problem::new(Code::MethodNotAllowed, "Send messages of JSON-RPC with POST; GET and DELETE are for sessions.");
     let mut response = problem.error_response();
@@ -289,7 +289,7 @@ fn not_allowed(state: &State) -> HttpResponse {
     response
 }
 
-/// Tells the client its new session, if it was welcomed.
+/// Sends the client its new session id after a successful `initialize`.
 fn with_session(state: &State, mut response: HttpResponse, opened: Option<Arc<McpSession>>) -> HttpResponse {
     let Some(session) = opened else { return response };
     match HeaderValue::from_str(session.id().as_str()) {
@@ -309,7 +309,7 @@ fn to_request(request: &HttpRequest, headers: &http::HeaderMap, body: Bytes) -> 
     builder.body(Full::new(body)).map_err(|error| Problem::new(Code::InvalidRequest, format!("The request can't be read: {error}.")))
 }
 
-/// What is answered to a request that is no message of the protocol. An id that can't be read is left out (MCP specification
+/// The answer to an invalid message. Omits an unreadable id (MCP specification
 /// 2026-07-28, "Error responses").
 fn refused(status: StatusCode, unreadable: &Unreadable) -> HttpResponse {
     HttpResponse::build(status).content_type(JSON).body(error_text(unreadable))
@@ -325,7 +325,7 @@ fn says_json(headers: &http::HeaderMap) -> bool {
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(JSON))
 }
 
-/// What the SDK refuses in plain words, as an error of the protocol.
+/// Converts the SDK's plain-text rejection to a protocol error.
 async fn in_protocol(
     response: http::Response<BoxBody<Bytes, Infallible>>,
     id: Option<String>,
@@ -341,7 +341,7 @@ async fn in_protocol(
     let code = if parts.status.is_client_error() { INVALID_REQUEST } else { INTERNAL_ERROR };
     let message = String::from_utf8_lossy(&words).into_owned();
     if parts.status == http::StatusCode::UNSUPPORTED_MEDIA_TYPE && says_json {
-        // The media type is right; it is the message that does not fit.
+        // The media type is right; the message is invalid.
         parts.status = http::StatusCode::BAD_REQUEST;
     }
     parts.headers.insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(JSON));

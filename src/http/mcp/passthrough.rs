@@ -1,8 +1,8 @@
-//! Prompts, resources and completion of the servers, for MCP clients: which server is meant, and names that tell them apart.
+//! Prompts, resources and completion of the servers, for MCP clients: finds the server and prefixes names.
 //!
-//! Where many servers are reached, a prompt is `SERVER__NAME` and a resource `toolsieve://SERVER/URI`, with its own address
-//! behind the slash as it was written: what was put before it is all that has to be taken off again, from addresses that were made of a
-//! template too. Where one server is reached, both keep their own names.
+//! Where many servers are reachable, a prompt is `SERVER__NAME` and a resource `toolsieve://SERVER/URI`, with its own unchanged
+//! address behind the slash. Removing the prefix restores the address, also for addresses built from a template. Where one server is
+//! reachable, both keep their own names.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{
@@ -26,10 +26,10 @@ use crate::service::mcp::passthrough::{PassError, View, member_of_name};
 use crate::service::mcp::waiting_calls::{Subject, WaitError};
 use crate::service::ports::{Asked, AskedKind, CallError};
 
-/// What stands between a server's name and that of its prompt.
+/// The separator between a server's name and its prompt's name.
 const BETWEEN: &str = "__";
 const SCHEME: &str = "toolsieve://";
-/// What a server's name keeps in an address (RFC 3986, unreserved).
+/// Unreserved characters in a server's name within an address (RFC 3986).
 const IN_ADDRESS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 pub(super) const RESOURCE_NOT_FOUND: i64 = -32002;
 pub(super) const INVALID_PARAMS: i64 = -32602;
@@ -50,7 +50,7 @@ impl Face {
         View { caller: self.caller.clone(), place: self.place.clone(), server: self.server.clone() }
     }
 
-    /// Adds what the servers have beside tools.
+    /// Adds the servers' capabilities beside tools.
     pub(super) fn announce(&self, capabilities: &mut ServerCapabilities) {
         let offers = self.state.passthrough.offers(&self.view_of_servers());
         let told = self.hears.then_some(true);
@@ -113,7 +113,7 @@ impl Face {
     ) -> Result<ReadResourceResponse, ErrorData> {
         let round = rounds::round(context, request.input_responses.take(), request.request_state.take());
         let asked = request.uri.clone();
-        // Since protocol 2026-07-28 there is no code of its own for it.
+        // Since protocol 2026-07-28 it has no code of its own.
         let code = if round.is_some() { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
         let missing = |message: String| protocol_error(code, message, Some(json!({ "uri": asked })));
         let unknown = || unknown_resource(&asked, code);
@@ -168,13 +168,13 @@ impl Face {
         Ok(result)
     }
 
-    /// The entries of all servers, without those that can't be read, under names that tell the servers apart, without hidden characters.
+    /// The readable entries of all servers, under prefixed names, without hidden characters.
     async fn entries<T: DeserializeOwned>(&self, what: AskedKind, named: fn(&ServerName, &str) -> String) -> Vec<T> {
         let (mut entries, key) = (Vec::new(), member_of_name(what));
         for (server, listed) in self.state.passthrough.list(what, &self.view_of_servers()).await {
             for entry in listed.iter() {
                 let mut shown = hidden_text::clean(entry).value.unwrap_or_else(|| entry.clone());
-                // The name of a tool is left alone by that.
+                // Keeps a tool's name unchanged.
                 if let Some((name, _)) = shown.get("name").and_then(Value::as_str).and_then(hidden_text::strip) {
                     shown["name"] = name.into();
                 }
@@ -188,7 +188,7 @@ impl Face {
         entries
     }
 
-    /// Of two servers whose names fit, the longer name is meant.
+    /// If two servers' names match, the longer one wins.
     fn server_of_prompt(&self, name: &str) -> Option<(ServerName, String)> {
         let (server, name) = match &self.server {
             Some(server) => (server.clone(), name.to_owned()),
@@ -204,7 +204,7 @@ impl Face {
         self.state.passthrough.note_denial(&server, &asked, &self.caller.principal);
     }
 
-    /// A result may name a resource by its own address: then it is the server's that lists it, or the only one's that has any.
+    /// A result may name a resource by its own address. Then it belongs to the server that lists it, or to the only server with resources.
     pub(super) async fn server_of_resource(&self, uri: &str) -> Option<(ServerName, String)> {
         let own = |server: ServerName, uri: &str| {
             let uri = self.state.passthrough.own_name(&server, AskedKind::Resources, uri);
@@ -236,7 +236,7 @@ fn prompt_of(servers: Vec<ServerName>, name: &str) -> Option<(ServerName, String
     fitting.max_by_key(|(server, _)| server.as_str().len())
 }
 
-/// What is not there, and what is denied, by the code that the client's era has for it.
+/// The error for absent and denied, with the code of the client's era.
 pub(super) fn unknown_resource(uri: &str, code: i64) -> ErrorData {
     protocol_error(code, format!("Unknown resource: {uri}"), Some(json!({ "uri": uri })))
 }
@@ -257,7 +257,7 @@ pub(super) fn protocol_error(code: i64, message: String, data: Option<Value>) ->
     ErrorData::new(ErrorCode(i32::try_from(code).unwrap_or(ErrorCode::INTERNAL_ERROR.0)), message, data)
 }
 
-/// An error of the server as it is, and ours in the words of the error table.
+/// A server's error unchanged, and ours in the words of the error table.
 pub(super) fn told(error: PassError, unknown: impl Fn() -> ErrorData) -> ErrorData {
     let problem = match error {
         PassError::NotFound | PassError::Call(CallError::UnknownServer) => return unknown(),
@@ -271,7 +271,7 @@ pub(super) fn told(error: PassError, unknown: impl Fn() -> ErrorData) -> ErrorDa
     ErrorData::internal_error(problem.detail, None)
 }
 
-/// A state under which nothing waits for this client.
+/// An unknown state for this client.
 pub(super) fn unknown_state(error: WaitError) -> ErrorData {
     ErrorData::invalid_params(format!("{error}."), None)
 }

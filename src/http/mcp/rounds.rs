@@ -1,9 +1,9 @@
-//! Calls that are made in several requests, because somebody is asked something in between (MCP specification 2026-07-28, "Multi
+//! Calls over several requests, with questions to the client in between (MCP specification 2026-07-28, "Multi
 //! Round-Trip Requests").
 //!
-//! A server of the newer era asks in place of a result: question, answers and the server's state pass through, and nothing is kept
-//! here. One of the older era asks on its connection: its call waits ([`crate::service::mcp::waiting_calls`]), and what the client gets is a
-//! question of the same form.
+//! A server of the newer era returns a question as its result. Question, answers and the server's state pass through, and nothing is
+//! stored here. A server of the older era asks on its connection. Its call waits ([`crate::service::mcp::waiting_calls`]), and the
+//! client gets a question of the same form.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::service::mcp::passthrough::PassError;
 use crate::service::mcp::waiting_calls::{Holder, OpenCall, Subject, Turn, WaitError, WaitingCalls};
 use crate::service::ports::{Asked, CallError, Round, Said};
 
-/// The requests that may be made in rounds.
+/// The requests that allow rounds.
 pub(super) const CALL: &str = "tools/call";
 pub(super) const GET_PROMPT: &str = "prompts/get";
 pub(super) const READ_RESOURCE: &str = "resources/read";
@@ -33,20 +33,20 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const MISSING_CAPABILITY: i64 = -32021;
 const QUEUE: usize = 16;
 
-/// What a call that may have waited ended with.
+/// The end of a call that may have waited.
 pub enum Finished {
     Called(Executed),
     Passed(Result<Box<RawValue>, PassError>),
 }
 
-/// The round that a request is, where its client is of the newer era.
+/// The round of a request, for a client of the newer era.
 pub(super) fn round(context: &RequestContext<RoleServer>, responses: Option<InputResponses>, state: Option<String>) -> Option<Round> {
     let is_newer = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
     let capabilities = || context.meta.0.0.get(CAPABILITIES).cloned().unwrap_or_default();
     is_newer.then(|| Round { capabilities: capabilities(), responses, state })
 }
 
-/// What is said to such a request whose parameters are of another form.
+/// The answer to such a request with malformed parameters.
 pub(super) fn unreadable(method: &str) -> ErrorData {
     let own = if method == READ_RESOURCE { "`uri` is a text" } else { "`name` is a text, `arguments` is an object" };
     let words = format!("the parameters of {method} can't be read: {own}, `inputResponses` is an object, `requestState` is a text");
@@ -83,7 +83,7 @@ impl Face {
                     return Ok(question.into());
                 }
             }
-            // What is wrong with an answer or a state is for the client to know, and so is what it lacks.
+            // Errors in an answer or a state go to the client, and so do missing capabilities.
             Err(ExecuteError::Call(CallError::Protocol { code, message, data })) if is_another || *code == MISSING_CAPABILITY => {
                 return Err(protocol_error(*code, message.clone(), data.as_deref().cloned()));
             }
@@ -95,7 +95,7 @@ impl Face {
         self.called(name, tool, ended).map(CallToolResponse::from)
     }
 
-    /// Asks a server for a prompt or a resource. What comes may be a question, where the request is a round.
+    /// Requests a prompt or a resource from a server. In a round, the result may be a question.
     pub(super) async fn ask(
         &self,
         server: &ServerName,
@@ -121,7 +121,7 @@ impl Face {
         }
     }
 
-    /// Begins a call, or goes on with the one that waits under the state of the round.
+    /// Starts a call, or resumes the one waiting under the round's state.
     async fn turn<C, F>(&self, subject: Subject, round: Round, call: C) -> Result<Turn<Finished>, WaitError>
     where
         C: FnOnce(Option<mpsc::Sender<Said>>, Round) -> F,

@@ -1,4 +1,4 @@
-//! What an MCP client asks, answered by the use cases.
+//! Answers the requests of MCP clients through the use cases.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -42,52 +42,52 @@ use crate::service::ports::{Progress, Round};
 use crate::service::publishing::publish::{Place, Publish};
 use crate::service::toolsets::loading::Here;
 
-/// How long a client may keep a list. Servers change theirs rarely, and nobody tells the client.
+/// How long a client may cache a list. Servers rarely change theirs, and clients get no notification.
 pub(super) const LIST_TTL_MS: u64 = 60_000;
 const PROGRESS_QUEUE: usize = 16;
-/// How long a result waits for notifications that are on their way.
+/// How long a result waits for notifications under way.
 pub(super) const TELLING: Duration = Duration::from_secs(1);
-/// The methods of the lazy mode beside those of the protocol.
+/// The methods of the lazy mode, in addition to the protocol's.
 const DESCRIBE: &str = "tools/describe";
 const DESCRIBE_BATCH: &str = "tools/describe_batch";
 
-/// What a client is shown of the catalogue.
+/// The part of the catalog that a client sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     Whole(Mode),
-    /// Names and first sentences; whole definitions on demand.
+    /// Names and first sentences; full definitions on demand.
     Stubs,
-    /// What was chosen for the message at hand; everything where nothing was.
+    /// The selection for the current message; everything without one.
     ForMessage,
 }
 
-/// The server that one request meets.
+/// The server for one request.
 #[derive(Clone)]
 pub(super) struct Face {
     pub(super) state: web::Data<State>,
     pub(super) caller: Caller,
-    /// Where it was reached: the whole service, a toolset, or a session.
+    /// The place: the whole service, a toolset, or a session.
     pub(super) place: Arc<Place>,
     pub(super) shown: Shown,
-    /// With [`Shown::ForMessage`]: the names of what was chosen, in their order.
+    /// With [`Shown::ForMessage`]: the selected names, in order.
     pub(super) chosen: Option<Arc<[String]>>,
-    /// The one server that is spoken to, under its own names.
+    /// The single server of this address, under its own names.
     pub(super) server: Option<ServerName>,
-    /// The client's, where it has one.
+    /// The client's session, if it has one.
     pub(super) session: Option<Arc<McpSession>>,
-    /// Where messages go that belong to this very request, before its answer.
+    /// The channel for messages of this request, before its answer.
     pub(super) stream: Option<mpsc::Sender<Arc<str>>>,
     /// Path and mode, as one text.
     pub(super) address: Arc<str>,
-    /// Of a call, its arguments as they were written; those that the SDK hands over are for its own checks.
+    /// The unchanged arguments of a call. The SDK's copy is only for its own checks.
     pub(super) arguments: Option<Arc<str>>,
-    /// What the client is asked in place of a result.
+    /// A question to the client instead of a result.
     pub(super) written: AsWritten,
-    /// Whether the client asks who this is, or for a stream of what changes. The SDK asks before every request.
+    /// Whether the client requests the identity or a notification stream. The SDK queries the identity before every request.
     pub(super) introduces: bool,
-    /// Whether the client can be told of changes.
+    /// Whether the client can receive change notifications.
     pub(super) hears: bool,
-    /// Of a client of the newer era that listens.
+    /// For a listening client of the newer era.
     pub(super) open: Option<Arc<Open>>,
 }
 
@@ -124,7 +124,7 @@ impl ServerHandler for Face {
         }
         let mode = self.mode();
         let (of_meta, define): (_, fn(&Tool) -> McpTool) = match self.shown {
-            // Who has all names needs nothing to find them.
+            // A client with all names needs no search.
             Shown::Stubs => (vec![document::describe_listed()], definition::stub),
             Shown::Whole(_) | Shown::ForMessage => (Publish::meta_tools(&catalog, &visibility, mode), definition::of),
         };
@@ -137,7 +137,7 @@ impl ServerHandler for Face {
         }
         self.state.loading.note_listed(&self.caller, listed.len());
         tools.extend(listed.into_iter().map(|tool| define(tool)));
-        // What is loaded is listed at once.
+        // Loaded tools are listed at once.
         let changes = mode == Mode::Dynamic || matches!(*self.place, Place::Session(_)) || self.shown == Shown::ForMessage;
         let ttl = if changes { 0 } else { LIST_TTL_MS };
         Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(ttl).with_cache_scope(CacheScope::Private))
@@ -251,7 +251,7 @@ impl ServerHandler for Face {
         let names: Vec<String> = match request.method.as_str() {
             DESCRIBE => params.get("name").and_then(text).into_iter().collect(),
             DESCRIBE_BATCH => params.get("names").and_then(Value::as_array).into_iter().flatten().filter_map(text).collect(),
-            // The SDK takes what it can't read for something of another kind.
+            // The SDK takes unreadable messages for another kind.
             rounds::CALL | rounds::GET_PROMPT | rounds::READ_RESOURCE => return Err(rounds::unreadable(&request.method)),
             method => return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)),
         };
@@ -286,7 +286,7 @@ impl Face {
         Here { caller: &self.caller, place: &self.place, client: self.session.as_ref().map(|session| session.loads()) }
     }
 
-    /// The answer to what changes the list: clients are told.
+    /// The answer to a change of the list; notifies clients.
     fn changed(&self, answer: Result<Value, Problem>) -> CallToolResult {
         if answer.is_ok() {
             self.tell_change();
@@ -302,7 +302,7 @@ impl Face {
         }
     }
 
-    /// The tool of a name that is listed here.
+    /// The tool with this listed name.
     fn find(&self, name: &str) -> Result<Arc<Tool>, ExecuteError> {
         let principal = &self.caller.principal;
         let Some(server) = &self.server else { return self.state.execute.by_name(name, principal) };
@@ -318,12 +318,12 @@ impl Face {
         }
     }
 
-    /// Whether this is one of the meta-tools that are listed here.
+    /// Whether this is a meta-tool listed here.
     fn has(&self, name: &str) -> bool {
         if self.shown == Shown::Stubs { name == DESCRIBE_TOOLS } else { self.mode().has(name) }
     }
 
-    /// The mode in which the tools of servers are listed.
+    /// The mode for listing the servers' tools.
     fn mode(&self) -> Mode {
         match self.shown {
             Shown::Whole(mode) => mode,
@@ -352,13 +352,13 @@ impl Face {
         let executed = self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), Told { progress, said, round: None }).await;
         ended.cancel();
         for told in telling.into_iter().chain(handing) {
-            // What the tool told before it ended reaches the client before the result, which ends the stream.
+            // The tool's notifications reach the client before the result, which ends the stream.
             let _ = tokio::time::timeout(TELLING, told).await;
         }
         self.called(name, &tool, executed.result).map(CallToolResponse::from)
     }
 
-    /// What a call has ended with.
+    /// The end of a call.
     pub(super) fn called(&self, name: &str, tool: &Tool, ended: Result<String, ExecuteError>) -> Result<CallToolResult, ErrorData> {
         match ended {
             Ok(result) => Ok(self.result(tool, result)),
@@ -366,11 +366,11 @@ impl Face {
         }
     }
 
-    /// A result object leaves as its server wrote it, where clients can read it. What is none is handed on as a text, so that nothing
-    /// is lost.
+    /// A result object leaves unchanged if clients can read it. Anything else is forwarded as text, so that nothing is
+    /// lost.
     fn result(&self, tool: &Tool, result: String) -> CallToolResult {
         let read = serde_json::from_str::<CallToolResult>(&result);
-        // Numbers that no type here can hold, and what is too deep for a tree, keep nobody from reading the rest.
+        // Numbers and depths beyond these types do not prevent reading the rest.
         let Some(read) = read.ok().or_else(|| serde_json::from_value(readable_members(&result)?).ok()) else {
             return CallToolResult::success(vec![ContentBlock::text(result)]);
         };
@@ -378,7 +378,7 @@ impl Face {
         self.written.result(result).unwrap_or(read)
     }
 
-    /// What a call of this tool carries: headers too, where its server's configuration lets some through.
+    /// The context of a call to this tool, including headers that its server's configuration allows.
     pub(super) fn for_tool(&self, tool: &Tool) -> Caller {
         let mut caller = self.caller.clone();
         if !self.state.execute.forwards_headers(tool) {
@@ -388,13 +388,13 @@ impl Face {
     }
 }
 
-/// An object of those members that can be read as trees.
+/// An object of the members that fit a tree.
 fn readable_members(object: &str) -> Option<Value> {
     let members = json::members(object)?.into_iter();
     Some(Value::Object(members.filter_map(|(name, value)| Some((name, json::readable(value.get()).ok()?))).collect()))
 }
 
-/// Where a tool's notifications go on their way to a client that asked for them.
+/// Forwards a tool's notifications to a client that requested them.
 pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Sender<Progress>, JoinHandle<()>)> {
     let token = context.meta.get_progress_token()?;
     let peer = context.peer.clone();
@@ -412,7 +412,7 @@ pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Se
     Some((sender, telling))
 }
 
-/// Why a call brought nothing.
+/// Why a call has no result.
 fn failed_call(name: &str, error: ExecuteError) -> Result<CallToolResult, ErrorData> {
     match error {
         ExecuteError::NotFound { did_you_mean } => Err(unknown(name, did_you_mean)),
@@ -420,12 +420,12 @@ fn failed_call(name: &str, error: ExecuteError) -> Result<CallToolResult, ErrorD
     }
 }
 
-/// A failure that the model can do something about.
+/// A failure that the model can act on.
 pub(super) fn failed(problem: &Problem) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(problem.detail.clone())])
 }
 
-/// What does not exist and what is denied get the same answer (MCP specification, "Tools", "Error Handling").
+/// Absent and denied get the same answer (MCP specification, "Tools", "Error Handling").
 fn unknown(name: &str, did_you_mean: Option<String>) -> ErrorData {
     let mut words = format!("Unknown tool: {name}");
     if let Some(meant) = did_you_mean {
@@ -458,7 +458,7 @@ fn of_one_server(config: ServerConfig, server: Option<&CatalogServer>) -> Server
     }
 }
 
-/// What is behind this server and how to get at it.
+/// Describes the service and its use.
 fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> String {
     let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
     let behind = document::behind(catalog.servers().iter().map(|server| (server, count(server))));

@@ -22,14 +22,14 @@ use crate::http::problem::{Code, Problem};
 use crate::service::mcp::mcp_sessions::{Listening, Running};
 
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
-/// After so much silence a comment says that the stream is alive.
+/// Interval of the keep-alive comments on a silent stream.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const ALIVE: &[u8] = b": alive\n\n";
-/// Events that wait for a client that does not read.
+/// Queue length per slow client, in events.
 const EVENTS: usize = 16;
 
-/// A message of JSON-RPC as an event. JSON text that came over a stream has no line ends outside of strings, and inside they are
-/// escaped; where somebody sent some all the same, each line is one of the event.
+/// A JSON-RPC message as an event. JSON text from a stream has no line ends outside strings, and those inside are
+/// escaped. If some appear anyway, each line becomes a line of the event.
 pub(super) fn event(message: &str) -> Bytes {
     let mut event = String::with_capacity(message.len() + 8);
     for line in message.lines() {
@@ -41,7 +41,7 @@ pub(super) fn event(message: &str) -> Bytes {
     event.into()
 }
 
-/// A response that tells what comes, until the session is over.
+/// A response that streams notifications until the session ends.
 pub(super) fn response(listening: Listening) -> HttpResponse {
     let events = unfold(listening, async |mut listening| {
         let event = match timeout(KEEP_ALIVE, listening.next()).await {
@@ -58,18 +58,18 @@ pub(super) fn response(listening: Listening) -> HttpResponse {
 pub(super) fn streaming() -> actix_web::HttpResponseBuilder {
     let mut builder = HttpResponse::Ok();
     builder.insert_header((header::CONTENT_TYPE, EVENT_STREAM)).insert_header((header::CACHE_CONTROL, "no-cache"));
-    // Proxies that collect what they pass on would hold events back.
+    // Buffering proxies would hold events back.
     builder.insert_header(("x-accel-buffering", "no"));
     builder
 }
 
-/// What comes first.
+/// The first event.
 enum First<B> {
     Said(Arc<str>),
     Answered(http::Response<B>),
 }
 
-/// The response to a request, with what is said on its stream before the answer. It ends where the client has cancelled the request.
+/// The response to a request, with messages before the answer. Ends when the client cancels the request.
 pub(super) async fn merged<B>(
     handled: impl Future<Output = http::Response<B>> + 'static,
     mut said: Option<mpsc::Receiver<Arc<str>>>,
@@ -85,18 +85,18 @@ where
         biased;
         Some(message) = next(&mut said) => First::Said(message),
         response = &mut handled => First::Answered(response),
-        // Dropped, the request cancels what it does. Nobody waits for an answer.
+        // Dropping the request cancels its work. Nobody waits for an answer.
         () = cancelled.cancelled() => return Ok(streaming().finish()),
     };
     match (first, said) {
         (First::Answered(response), Some(said)) if is_stream(&response) => Ok(pumped(None, ready(response), said, running)),
         (First::Answered(response), _) => {
             let response = to_response(response).await?;
-            // It is at work until all of it is sent.
+            // Counts as running until it is fully sent.
             Ok(response.map_body(|_, body| Held::new(body, running)).map_into_boxed_body())
         }
         (First::Said(message), Some(said)) => Ok(pumped(Some(message), handled, said, running)),
-        (First::Said(_), None) => Err(Problem::new(Code::Internal, "What was said has no stream.")),
+        (First::Said(_), None) => Err(Problem::new(Code::Internal, "A message has no stream.")),
     }
 }
 
@@ -104,7 +104,7 @@ async fn next(said: &mut Option<mpsc::Receiver<Arc<str>>>) -> Option<Arc<str>> {
     said.as_mut()?.recv().await
 }
 
-/// A stream of what is said and then of the answer, made by a task that ends when the client goes away.
+/// A stream of messages and then the answer. Its task ends when the client disconnects.
 fn pumped<B>(
     first: Option<Arc<str>>,
     handled: impl Future<Output = http::Response<B>> + Unpin + 'static,
@@ -170,7 +170,7 @@ async fn pump<B>(
             }
             frame = body.frame() => frame,
         };
-        // Each frame is a whole event, so that others may come between two of them.
+        // Each frame is a whole event, so others may come between two of them.
         let Some(Ok(frame)) = frame else { return };
         if let Ok(data) = frame.into_data() {
             let _ = sender.send(data).await;
@@ -178,7 +178,7 @@ async fn pump<B>(
     }
 }
 
-/// A body that holds a request as being at work, and ends where the client has cancelled it.
+/// A body that keeps a request running, and ends when the client cancels it.
 pub(super) struct Held {
     body: BoxBody,
     cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -199,7 +199,7 @@ impl MessageBody for Held {
     }
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        // A length that was promised is kept.
+        // A promised length is kept.
         if self.body.size() == BodySize::Stream && self.cancelled.as_mut().poll(context).is_ready() {
             return Poll::Ready(None);
         }

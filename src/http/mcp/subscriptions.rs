@@ -1,4 +1,4 @@
-//! What MCP clients want to be told of: subscriptions to resources in a session, and the streams of the newer era.
+//! Notifications that MCP clients subscribe to: resources in a session, and the streams of the newer era.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::service::mcp::passthrough::PassError;
 use crate::service::mcp::subscriptions::{Resource, SubscribeError};
 use crate::service::ports::CallError;
 
-/// Subscriptions of one stream that are made at a time.
+/// Concurrent subscription requests per stream.
 const AT_ONCE: usize = 8;
-/// When somebody who has too many streams or subscriptions may try again, in seconds.
+/// `Retry-After` for callers with too many streams or subscriptions, in seconds.
 const RETRY_SECONDS: u64 = 60;
 
-/// A stream that is open, and the resources of which it tells.
+/// An open stream, and its resources.
 pub(super) struct Open {
     stream: OpenStream,
     resources: Vec<String>,
@@ -44,7 +44,7 @@ impl Face {
         })
     }
 
-    /// `resources/unsubscribe`. What was not subscribed to is so no more either.
+    /// `resources/unsubscribe`. Succeeds for unknown subscriptions too.
     pub(super) async fn unfollow(&self, uri: &str) -> Result<(), ErrorData> {
         let unknown = || unknown_resource(uri, RESOURCE_NOT_FOUND);
         let session = self.own_session()?;
@@ -58,12 +58,12 @@ impl Face {
         self.session.as_ref().ok_or_else(|| ErrorData::new(ErrorCode::INVALID_REQUEST, missing, None))
     }
 
-    /// Opens the stream of a `subscriptions/listen`, with as many of the resources as can be subscribed to: the client is told which.
+    /// Opens the stream of a `subscriptions/listen` with all resources that allow a subscription, and reports them to the client.
     pub(super) async fn open(&mut self, address: McpAddress, resources: &[String]) -> Result<(), Problem> {
         let too_many = |detail: String| Problem { retry_after: Some(RETRY_SECONDS), ..Problem::new(Code::RateLimited, detail) };
         let limit = self.state.subscriptions.limit();
         if resources.len() > limit {
-            return Err(Problem::new(Code::InvalidRequest, format!("One stream tells of at most {limit} resources.")));
+            return Err(Problem::new(Code::InvalidRequest, format!("One stream allows at most {limit} resources.")));
         }
         let stream = self.state.mcp_sessions.open_stream(&self.caller.principal, address);
         let stream = stream.ok_or_else(|| too_many("There are too many open streams and sessions. Close some of yours.".to_owned()))?;
@@ -76,7 +76,7 @@ impl Face {
             match subscribed {
                 Ok(()) => accepted.push(uri.clone()),
                 Err(error @ SubscribeError::TooMany { .. }) => return Err(too_many(words(&error))),
-                // What is not there, what is denied and what the server refuses is not among what the client is told of.
+                // Leaves out absent and denied resources, and those that the server rejects.
                 Err(_) => {}
             }
         }
@@ -90,7 +90,7 @@ impl Face {
         self.state.subscriptions.subscribe(session, Resource { server, uri: own }, uri, &self.view_of_servers()).await
     }
 
-    /// What a stream tells of, out of what was asked for. The SDK leaves out what is not announced.
+    /// The announced part of the requested notifications. The SDK drops unannounced ones.
     pub(super) fn accepted(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         let open = self.open.as_ref()?;
         let mut accepted = requested.clone();
@@ -98,7 +98,7 @@ impl Face {
         Some(accepted)
     }
 
-    /// Tells what changes, until the client goes away or the process ends.
+    /// Sends changes until the client disconnects or the process ends.
     pub(super) async fn tell(&self, context: &SubscriptionContext) {
         let Some(open) = &self.open else { return };
         let session = open.stream.session();
@@ -116,7 +116,7 @@ impl Face {
                 News::Tools => sink.notify_tool_list_changed().await,
                 News::Prompts => sink.notify_prompt_list_changed().await,
                 News::Resources => sink.notify_resource_list_changed().await,
-                // The SDK lets nothing through but what was asked for: of a part of it the whole is told.
+                // The SDK forwards only requested addresses: a part's change is sent under the requested whole.
                 News::Updated(uri) => {
                     match open.resources.iter().filter(|whole| uri.starts_with(whole.as_str())).max_by_key(|whole| whole.len()) {
                         Some(whole) => sink.notify_resource_updated(whole.as_str()).await,

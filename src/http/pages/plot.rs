@@ -1,4 +1,4 @@
-//! Plots as SVG and tables, for pages that stand alone. Colours come from the page's style sheet, by class.
+//! Plots as SVG and tables, for self-contained pages. Colours come from the page's style sheet, by class.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ svg .s0{stroke:var(--c0)}svg .s1{stroke:var(--c1)}svg .s2{stroke:var(--c2)}svg .
 svg .s4{stroke:var(--c4)}svg .s5{stroke:var(--c5)}svg .s6{stroke:var(--c6)}svg .s7{stroke:var(--c7)}
 ";
 
-/// How many lines or bars have a colour of their own.
+/// Number of lines or bars with distinct colours.
 pub const COLOURS: usize = 8;
 
 const WIDTH: f64 = 720.0;
@@ -28,30 +28,30 @@ const LEFT: f64 = 190.0;
 const RIGHT: f64 = 70.0;
 const BAR: f64 = 18.0;
 const GAP: f64 = 8.0;
-/// A plot of lines.
+/// A line plot.
 const HEIGHT: f64 = 300.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 40.0;
 const MARGIN: f64 = 48.0;
 
-/// A bar with an interval where it has one.
+/// A bar, with an interval if there is one.
 pub struct Bar {
     pub label: String,
     pub value: f64,
     pub interval: Option<(f64, f64)>,
-    /// What is written at its end.
+    /// The label at its end.
     pub text: String,
-    /// Bars of one colour belong together.
+    /// Bars of one group share a colour.
     pub colour: usize,
 }
 
-/// A line through points at the same places as those of all others.
+/// A line; all lines of a plot share their x positions.
 pub struct Line {
     pub label: String,
     pub values: Vec<f64>,
 }
 
-/// Text for HTML and SVG: names of tools and sets come from anywhere.
+/// Escapes text for HTML and SVG: names of tools and sets come from anywhere.
 #[must_use]
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -69,7 +69,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// Bars below each other, to the right for what is more than 0 and to the left for what is less.
+/// Horizontal bars below each other: to the right above 0, to the left below.
 #[must_use]
 pub fn bars(title: &str, bars: &[Bar]) -> String {
     let ends = |bar: &Bar| [bar.value, bar.interval.map_or(bar.value, |(low, _)| low), bar.interval.map_or(bar.value, |(_, high)| high)];
@@ -109,7 +109,7 @@ pub fn bars(title: &str, bars: &[Bar]) -> String {
     out
 }
 
-/// Of cells that are HTML.
+/// A table with HTML cells.
 #[must_use]
 pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = "<table><tr>".to_owned();
@@ -123,7 +123,7 @@ pub fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     out + "</table>"
 }
 
-/// Lines between 0 and 1 over evenly spaced places.
+/// Lines between 0 and 1 over evenly spaced positions.
 #[must_use]
 pub fn lines(title: &str, places: &[String], lines: &[Line]) -> String {
     let step = (WIDTH - 2.0 * MARGIN) / (places.len().max(2) - 1) as f64;

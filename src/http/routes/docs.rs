@@ -12,7 +12,7 @@ use crate::http::place::At;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
-/// The pages' addresses are relative, so the address of the viewer ends with a slash.
+/// The page uses relative addresses, so the viewer's address ends with a slash.
 ///
 /// # Errors
 /// 404 for an unknown server.
@@ -25,15 +25,15 @@ pub async fn redirect(state: web::Data<State>, caller: Caller, at: At, server: O
     Ok(HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, location)).finish())
 }
 
-/// The viewer on the document of everything.
+/// The viewer for the document of all tools.
 ///
 /// # Errors
-/// 404 for a file that is no part of the viewer.
+/// 404 for an unknown file of the viewer.
 pub async fn root(state: web::Data<State>, at: At, file: web::Path<String>) -> Result<HttpResponse, Problem> {
     serve(&file, format!("{}/openapi.json", state.publish.layout().below(&at.0.prefix()).root_path))
 }
 
-/// The viewer on one server's document.
+/// The viewer for one server's document.
 ///
 /// # Errors
 /// 404 for an unknown server.
@@ -69,7 +69,7 @@ mod tests {
 
     use super::serve;
 
-    /// Before, each request held a copy of a file of more than a megabyte.
+    /// Regression: each request held a copy of a file of more than a megabyte.
     #[test]
     fn files_are_not_copied() {
         let bytes = |file: &str| serve(file, "/openapi.json".to_owned()).unwrap().into_body().try_into_bytes().unwrap();

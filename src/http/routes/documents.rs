@@ -1,4 +1,4 @@
-//! OpenAPI documents of what a caller may see.
+//! OpenAPI documents of a caller's visible tools.
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::http::header;
@@ -22,9 +22,9 @@ use crate::service::toolsets::loading::Here;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct DocumentQuery {
-    /// `full` (default): all tools; `meta`: only the three that find, describe and run them; `smart`: these and
-    /// `smart_select_tools`; `dynamic`: those that find, load, unload and run, the pinned tools, and what is loaded. A session
-    /// has a default of its own.
+    /// `full` (default): all tools; `meta`: only the three meta-tools that find, describe and run tools; `smart`: these and
+    /// `smart_select_tools`; `dynamic`: the meta-tools that find, load, unload and run tools, the pinned tools, and the loaded ones. A
+    /// session has its own default.
     mode: Option<String>,
 }
 
@@ -35,12 +35,12 @@ struct OpenApiBody {
     openapi: String,
     #[schema(value_type = Object)]
     info: (),
-    /// Absent where the paths are those of this address.
+    /// Absent if the paths belong to this address.
     #[schema(value_type = Vec<Object>, required = false)]
     servers: (),
     #[schema(value_type = Object)]
     paths: (),
-    /// Absent where no key is needed.
+    /// Absent if no key is needed.
     #[schema(value_type = Vec<Object>, required = false)]
     security: (),
     #[schema(value_type = Object)]
@@ -53,7 +53,7 @@ impl DocumentQuery {
     }
 }
 
-/// The mode that is asked for, or that of the place; `more` are further ones that are taken, for the error.
+/// The requested mode, or that of the place; `more` lists further accepted modes, for the error.
 pub(in crate::http) fn mode(asked: Option<&str>, at: &At, more: &str) -> Result<Mode, Problem> {
     let Some(name) = asked else { return Ok(at.0.mode()) };
     Mode::of_name(name).ok_or_else(|| Problem::invalid("mode", format!("mode is `full`, `meta`, `smart`{more} or `dynamic`.")))
@@ -80,7 +80,7 @@ pub async fn root(
     answer(&state, &caller, &at, &Face::Root, query.0.mode(&at)?, &request).await
 }
 
-/// One server's tools, with paths below it, as mcpo serves them.
+/// One server's tools, with paths below it, in mcpo's layout.
 ///
 /// # Errors
 /// 404 for an unknown server.
@@ -119,7 +119,7 @@ async fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode
     Ok(if unchanged { response.finish() } else { response.content_type("application/json").body(body) })
 }
 
-/// A server that is configured but has never answered is not the same as none: who comes again finds its document.
+/// A configured server without any listing yet differs from an unknown one: a later request finds its document.
 fn absent(state: &State, server: Option<&ServerName>) -> Problem {
     if !server.is_some_and(|name| state.status.is_configured(name)) {
         return Problem::not_found();
@@ -128,10 +128,10 @@ fn absent(state: &State, server: Option<&ServerName>) -> Problem {
     Problem { retry_after: Some(LIST_RETRY.as_secs()), ..problem }
 }
 
-/// Whether a caller may know of a server, and it has listed what it has.
+/// Whether the caller may see the server, and the server has listed its tools.
 ///
 /// # Errors
-/// 404 where there is no such server for the caller, 503 where it has listed nothing yet.
+/// 404 for a server unknown to the caller, 503 for one without any listing yet.
 pub(in crate::http) fn check_server(state: &State, caller: &Principal, server: &ServerName) -> Result<(), Problem> {
     if !state.current.shows_server(caller, server) {
         return Err(Problem::not_found());

@@ -21,12 +21,12 @@ use crate::service::caller;
 use crate::service::execution::execute::Executed;
 use crate::service::publishing::publish::Place;
 
-/// Longest id of a chat or a selection that is taken over.
+/// Longest id of a chat or a selection.
 pub(in crate::http) const MAX_ID_BYTES: usize = 256;
-/// Says what was put right in the arguments, by JSON Pointer.
+/// Reports the repairs of arguments, by JSON Pointer.
 const REPAIRS: HeaderName = HeaderName::from_static("x-toolsieve-repairs");
 const MAX_HEADER_BYTES: usize = 2_000;
-/// What is published below a server beside its own tools.
+/// Our own paths below a server, beside its tools.
 const META_TOOLS: [&str; 8] = [
     "v1/tools/search",
     "v1/tools/describe",
@@ -38,7 +38,7 @@ const META_TOOLS: [&str; 8] = [
     "v1/toolsets/available",
 ];
 
-/// `POST /{server}/{tool}`: the body is the arguments, the answer is the tool's result.
+/// `POST /{server}/{tool}`: the body holds the arguments, the answer is the tool's result.
 ///
 /// # Errors
 /// The table in `problem.rs`.
@@ -51,8 +51,8 @@ pub async fn execute(
     body: Body,
 ) -> Result<HttpResponse, Problem> {
     let (server, tool) = path.into_inner();
-    // A server's document publishes the meta-tools with paths below the server, as it does with its tools. What looks like one and is a
-    // tool of the server has `%2F` in its path.
+    // A server's document publishes the meta-tools below the server's path, like its tools. A tool of the server with a colliding
+    // name has `%2F` in its path.
     let written = request.match_info().query("tool");
     let meta = Some(written).filter(|written| META_TOOLS.contains(written));
     if meta.is_some() {
@@ -72,7 +72,7 @@ pub async fn execute(
     run(&state, &caller, &request, ToolId::new(server.as_str(), tool), &body.0).await
 }
 
-/// `POST /{tool}` where one server lives at `/`.
+/// `POST /{tool}` for a single server at `/`.
 ///
 /// # Errors
 /// The table in `problem.rs`.
@@ -93,7 +93,7 @@ async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId
     Ok(answer(state.execute.call(&tool, arguments, for_tool(state, &tool, caller, request)).await))
 }
 
-/// What a call of this tool carries of the request: headers too, where its server's configuration lets some through.
+/// The context of a call to this tool, including headers that its server's configuration allows.
 pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpRequest) -> caller::Caller {
     let mut context = context(caller, request);
     if state.execute.forwards_headers(tool) {
@@ -102,8 +102,8 @@ pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpReque
     context
 }
 
-/// The headers of a request, in the types of the client's side. Every face takes them from here, so what is left out here reaches no
-/// MCP server: a key that let the caller in belongs to this service alone.
+/// The headers of a request, in the client's types. Every interface takes them from here, so a header left out here reaches no
+/// MCP server: the caller's key belongs to this service alone.
 pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
     let pairs = request.headers().iter().filter_map(|(name, value)| {
         let name = http::HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
@@ -113,7 +113,7 @@ pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
     for (name, value) in pairs {
         out.append(name, value);
     }
-    // Keys come in this header, in whatever scheme. Where no key was asked for, it is the caller's own and may be meant for a server.
+    // Keys come in this header, in any scheme. If no key was required, it is the caller's own and may be for a server.
     let state = request.app_data::<web::Data<State>>();
     let is_own = caller.0.kind != PrincipalKind::Anyone || state.is_none_or(|state| state.admission.brings_own_key(request.headers()));
     if is_own {
@@ -122,7 +122,7 @@ pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
     out
 }
 
-/// JSON; an empty body counts as such, since some clients send none for a tool without parameters.
+/// JSON. An empty body is accepted, since some clients send none for a tool without parameters.
 fn arguments(body: &[u8]) -> Result<&str, Problem> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok("");
@@ -130,7 +130,7 @@ fn arguments(body: &[u8]) -> Result<&str, Problem> {
     Ok(serde_json::from_slice::<&RawValue>(body).map(RawValue::get)?)
 }
 
-/// What a call carries of the request.
+/// The request's context for a call.
 pub fn context(caller: &Caller, request: &HttpRequest) -> caller::Caller {
     let header = |names: &[&str]| {
         names.iter().find_map(|name| {
@@ -154,12 +154,12 @@ fn session(request: &HttpRequest) -> Option<Conversation> {
     }
 }
 
-/// Open WebUI marks chats that it doesn't keep itself by what their id begins with.
+/// Open WebUI marks unsaved chats by a prefix of their id.
 pub(super) fn is_kept(chat: &str) -> bool {
     !["local:", "temporary:", "channel:"].iter().any(|prefix| chat.starts_with(prefix))
 }
 
-/// The answer to a call, with what was put right in its arguments.
+/// The answer to a call, with the repairs of its arguments.
 pub fn answer(executed: Executed) -> HttpResponse {
     let mut response = match executed.result {
         Ok(body) => HttpResponse::Ok().content_type("application/json").body(body),

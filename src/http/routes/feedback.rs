@@ -1,4 +1,4 @@
-//! What callers say of a tool and a selection.
+//! Callers' verdicts on tools of a selection.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, post, web};
@@ -14,48 +14,48 @@ use crate::service::records::feedback::FeedbackError;
 
 /// Longest body, in bytes: two names and a word.
 const MAX_BYTES: usize = 4_096;
-/// Length of an id or a name.
+/// Longest id or name.
 pub(in crate::http) const MAX_ID_BYTES: usize = 256;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct FeedbackBody {
-    /// The `selection_id` that `/v1/filter` answered this caller.
+    /// The `selection_id` of the caller's `/v1/filter` response.
     #[serde(default)]
     selection_id: Option<String>,
-    /// In its place a chat: its last selection is meant.
+    /// Instead, a chat: the verdict is for its last selection.
     #[serde(default)]
     chat_id: Option<String>,
     /// The published name of a tool.
     tool: String,
-    /// `helpful`: it was right. `wrong`: it is not what the message needs. `missing`: the message needs it, and it was not
+    /// `helpful`: the tool was right. `wrong`: the message does not need it. `missing`: the message needs it, but it was not
     /// offered.
     verdict: String,
 }
 
 #[derive(Serialize, ToSchema)]
 struct FeedbackAnswer {
-    /// The selection that it was kept for.
+    /// The selection of the verdict.
     selection_id: String,
     tool: String,
     verdict: &'static str,
 }
 
-/// Keeps a verdict on a tool and a selection of the caller's own. The last one counts. No text is taken or kept.
+/// Stores a verdict on a tool of the caller's own selection. The last verdict counts. Accepts and stores no text.
 #[utoipa::path(
     tag = "filter",
     request_body = FeedbackBody,
     responses(
-        (status = 200, description = "It is kept", body = FeedbackAnswer),
-        (status = 404, description = "There is no such selection of the caller's, or no such tool"),
-        (status = 422, description = "Neither or both of selection_id and chat_id, or a value that does not fit"),
+        (status = 200, description = "The verdict is stored", body = FeedbackAnswer),
+        (status = 404, description = "The caller has no such selection, or the tool is unknown"),
+        (status = 422, description = "Neither or both of selection_id and chat_id, or an invalid value"),
         (status = 429, description = "Over limits.selections_per_minute")
     )
 )]
 #[post("/v1/feedback")]
 pub async fn feedback(state: web::Data<State>, caller: Caller, body: Body) -> Result<HttpResponse, Problem> {
     if body.0.len() > MAX_BYTES {
-        return Err(Problem::new(Code::BodyTooLarge, format!("Feedback may have {MAX_BYTES} bytes.")));
+        return Err(Problem::new(Code::BodyTooLarge, format!("Feedback has at most {MAX_BYTES} bytes.")));
     }
     let body: FeedbackBody = read_json(&body.0)?;
     let (named, verdict) = (body.named()?, body.verdict()?);
@@ -91,11 +91,11 @@ impl From<FeedbackError> for Problem {
     fn from(error: FeedbackError) -> Self {
         match error {
             FeedbackError::NoSelection => {
-                Self::new(Code::NotFound, "There is no such selection of yours: send the selection_id that /v1/filter answered.")
+                Self::new(Code::NotFound, "You have no such selection: send the selection_id of a /v1/filter response.")
             }
             FeedbackError::NoTool { did_you_mean } => match did_you_mean {
                 Some(name) => Self::new(Code::NotFound, format!("There is no such tool. Did you mean `{name}`?")),
-                None => Self::new(Code::NotFound, "There is no such tool. Send the name under which it is published."),
+                None => Self::new(Code::NotFound, "There is no such tool. Send its published name."),
             },
             FeedbackError::Store(error) => Self::from(error),
         }

@@ -10,28 +10,28 @@ use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::service::ports::StoredFile;
 
-/// What a page may show in place; anything else is saved. Nothing among these can run.
+/// Media types that a page may display; anything else is downloaded. None of these can run code.
 const SHOWN: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-/// Whatever a file turns out to be, it runs nothing and loads nothing here.
+/// Whatever the file contains, it runs and loads nothing here.
 const POLICY: &str = "default-src 'none'; media-src 'self'; img-src 'self'; sandbox";
 const LONGEST_NAME: usize = 100;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Link {
-    /// When the link ends, in seconds since 1970.
+    /// Expiry of the link, in seconds since 1970.
     expires: u64,
-    /// Made by this service; the link works without a key.
+    /// Signature by this service; the link works without a key.
     signature: String,
 }
 
-/// A file that a tool returned, while its link works.
+/// A file that a tool returned, until its link expires.
 #[utoipa::path(
     tag = "files",
     params(("id" = String, Path, description = "From the link"), Link),
     responses(
         (status = 200, description = "The file", content_type = "application/octet-stream", body = String),
-        (status = 404, description = "The link is wrong or has run out")
+        (status = 404, description = "The link is invalid or expired")
     ),
     security(())
 )]
@@ -43,7 +43,7 @@ pub async fn file(state: web::Data<State>, id: web::Path<String>, link: Option<w
         }
         _ => None,
     };
-    let gone = || Problem::new(Code::NotFound, "The link is wrong or has run out. Call the tool again for a new one.");
+    let gone = || Problem::new(Code::NotFound, "The link is invalid or expired. Call the tool again for a new one.");
     let StoredFile { mime_type, name, bytes, .. } = found.ok_or_else(gone)?;
     Ok(HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, mime_type.as_str()))
@@ -54,7 +54,7 @@ pub async fn file(state: web::Data<State>, id: web::Path<String>, link: Option<w
         .body(bytes))
 }
 
-/// Sounds, films and plain images are shown, all else is saved, under its name (RFC 6266).
+/// Displays audio, video and plain images; downloads all else under its name (RFC 6266).
 fn disposition(mime_type: &str, name: Option<&str>) -> String {
     let is_shown = SHOWN.contains(&mime_type) || mime_type.starts_with("audio/") || mime_type.starts_with("video/");
     let kind = if is_shown { "inline" } else { "attachment" };

@@ -1,4 +1,4 @@
-//! Which tools matter for a message: what the Open WebUI filter asks before every model call.
+//! Selects tools for a message: the Open WebUI filter calls this before every model call.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use std::collections::HashMap;
@@ -26,68 +26,68 @@ use crate::http::state::State;
 use crate::service::selection::request::{Offered, SelectRequest, Turn, TurnRole};
 use crate::settings::Rerank;
 
-/// Newly chosen tools that a request may ask for.
+/// Most newly chosen tools per request.
 pub(in crate::http) const MAX_LIMIT: usize = 128;
-/// Tool ids and connections of one request.
+/// Most tool ids and connections per request.
 pub(in crate::http) const MAX_IDS: usize = 1_000;
-/// Functions on offer when each foreign one has to be embedded.
+/// Most functions on offer if each foreign one has to be embedded.
 const MAX_JUDGED: usize = 1_000;
 
 #[derive(Deserialize, ToSchema)]
 struct FilterBody {
-    /// The last turns, oldest first; the last 6 are enough.
+    /// The last turns, oldest first; the last 6 suffice.
     #[schema(value_type = Vec<Object>)]
     messages: Vec<Message>,
-    /// Which tool ids are ours, and the path of the document that each publishes, or of MCP (`/mcp`). Other ids are foreign and kept.
+    /// Our tool ids, each with the path of its document or its MCP address (`/mcp`). Other ids are foreign and kept.
     #[serde(default)]
     #[schema(value_type = Object)]
     connections: Option<IndexMap<String, String>>,
-    /// The tool ids that are switched on in the chat.
+    /// The tool ids switched on in the chat.
     #[serde(default)]
     tool_ids: Option<Vec<String>>,
     /// The functions on offer: names, or whole definitions.
     #[serde(default)]
     #[schema(value_type = Vec<Object>)]
     tools: Option<Vec<OfferedTool>>,
-    /// `sha256:` and the SHA-256 in hexadecimal digits of the names among `tools`, in their order, joined by line feeds. A caller who
-    /// sends it together with the names sends it in their place from then on. Definitions go along each time.
+    /// `sha256:` and the hexadecimal SHA-256 of the names among `tools`, in their order, joined by line feeds. Send it once with the
+    /// names, and afterwards in their place. Always send definitions.
     #[serde(default)]
     offer: Option<String>,
-    /// Names that the model found with the meta-tools. They, and what the chat was offered before, are answered with their
-    /// definitions where they are not on offer. Absent: nothing but what is on offer is answered.
+    /// Names that the model found with the meta-tools. The answer defines them and the chat's earlier tools, if they are not on
+    /// offer. Absent: the answer has only functions on offer.
     #[serde(default)]
     disclose: Option<Vec<String>>,
-    /// Names on offer that stay whatever the message says, as far as the caller may use them: what the chat called before `messages`
-    /// begin, what an administrator keeps.
+    /// Names on offer that stay in any case, if the caller may use them: tools that the chat called before `messages` begin, and
+    /// tools that an administrator keeps.
     #[serde(default)]
     keep: Option<Vec<String>>,
-    /// Whether foreign definitions are judged too.
+    /// Whether to judge foreign definitions too.
     #[serde(default)]
     narrow_foreign: Option<bool>,
-    /// Believed of callers that are trusted with it. Whoever can't be read is refused.
+    /// Accepted only from trusted callers. An unreadable user is rejected.
     #[serde(default)]
     #[schema(value_type = Option<PersonBody>)]
     user: Option<Value>,
     #[serde(default)]
     chat_id: Option<String>,
-    /// With a connection over MCP, what is chosen is what `/mcp?mode=message` lists for this message.
+    /// With a connection over MCP, `/mcp?mode=message` lists the selection for this message.
     #[serde(default)]
     message_id: Option<String>,
     #[serde(default)]
     model: Option<String>,
-    /// How many tools may be newly chosen. Default: `selection.limit`. Pinned tools, the chat's set and the search tool come on top.
+    /// Most newly chosen tools. Default: `selection.limit`. Pinned tools, the chat's set and the search tool come on top.
     #[serde(default)]
     limit: Option<usize>,
-    /// The most tokens that newly chosen definitions may take.
+    /// Most tokens of newly chosen definitions.
     #[serde(default)]
     token_budget: Option<usize>,
-    /// Whether a language model chooses among the best ranked tools: `auto` (where the ranking is ambiguous), `off` or
+    /// Whether a language model chooses among the best ranked tools: `auto` (if the ranking is ambiguous), `off` or
     /// `always`. The default is the service's.
     #[serde(default)]
     rerank: Option<String>,
 }
 
-/// A person. Lengths are in bytes.
+/// A user. Lengths are in bytes.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone: it is read where headers are")]
 struct PersonBody {
@@ -106,7 +106,7 @@ struct Message {
     tool_calls: Option<Vec<Value>>,
 }
 
-/// A text, or parts of which the texts count.
+/// A text, or parts; only texts among them count.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Content {
@@ -126,12 +126,12 @@ enum OfferedTool {
 #[derive(Serialize, ToSchema)]
 struct FilterAnswer {
     selection_id: String,
-    /// The tool ids to keep, in their order; absent when none were sent.
+    /// The tool ids to keep, in their order; absent if none were sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_ids: Option<Vec<String>>,
     /// The functions to keep.
     tools: Vec<SelectedBody>,
-    /// Those of them that were not on offer, see `disclose`.
+    /// Those of them that were not on offer; see `disclose`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     definitions: Vec<DefinitionBody>,
     tokens: TokensBody,
@@ -150,15 +150,15 @@ struct SelectedBody {
     server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<String>,
-    /// 0 to 1; null where the message was not what decided.
+    /// 0 to 1; null if the message did not decide.
     score: Option<f32>,
     reason: String,
 }
 
-/// A function that `run_tool` of a connection runs.
+/// A function that a connection's `run_tool` runs.
 #[derive(Serialize, ToSchema)]
 struct DefinitionBody {
-    /// The connection; absent when none were sent.
+    /// The connection; absent if none were sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_id: Option<String>,
     /// `name`, `description` and `parameters`, a JSON Schema.
@@ -166,25 +166,25 @@ struct DefinitionBody {
     function: Value,
 }
 
-/// cl100k tokens of our definitions on offer that the caller may use, and of those that are kept.
+/// cl100k tokens of our permitted definitions on offer, and of the kept ones.
 #[derive(Serialize, ToSchema)]
 struct TokensBody {
     before: u64,
     after: u64,
 }
 
-/// The tools that matter for a message, out of those on offer.
+/// Selects the tools that matter for a message, out of those on offer.
 #[utoipa::path(
     tag = "filter",
     request_body = FilterBody,
     params(
-        ("X-Session-Id" = Option<String>, Header, description = "In place of `chat_id`, for callers who have one of these"),
-        ("X-LLM-Api-Key" = Option<String>, Header, description = "The user's own key for Gemini, OpenAI or Anthropic, for `rerank`. It is not kept.")
+        ("X-Session-Id" = Option<String>, Header, description = "Instead of `chat_id`, for callers with such an id"),
+        ("X-LLM-Api-Key" = Option<String>, Header, description = "The user's own key for Gemini, OpenAI or Anthropic, for `rerank`. It is not stored.")
     ),
     responses(
         (status = 200, description = "The selection", body = FilterAnswer),
-        (status = 409, description = "The names of this offer are not known: send them beside it"),
-        (status = 422, description = "No messages, or a value that does not fit"),
+        (status = 409, description = "The names of this offer are unknown: send them too"),
+        (status = 422, description = "No messages, or an invalid value"),
         (status = 429, description = "Over limits.selections_per_minute")
     )
 )]
@@ -193,7 +193,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     let mut body: FilterBody = read_json(&body.0)?;
     let offer = body.offer.take();
     let (advisors, warnings) = llm_keys::advisors(&request);
-    // Where functions are named, they are listed already.
+    // Named functions are listed already.
     let lists_over_mcp =
         body.tools.is_none() && offer.is_none() && body.connections.iter().flatten().any(|(_, path)| above_mcp(path).is_some());
     let user = body.user.as_ref().map(person::of_body).transpose()?;
@@ -213,7 +213,7 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     let request = SelectRequest { sessions: sessions(&state, &request, &principal).await?, ..request };
     let message = request.message.clone().filter(|_| lists_over_mcp);
     let mut selection = state.select.select(request, &principal).await;
-    // Where nothing is remembered the whole list is listed, which is what was answered then.
+    // Without a remembered selection, the whole list was listed, which was the answer then.
     if let Some(message) = message.filter(|_| !selection.keeps_all) {
         state.message_selections.remember(&principal, &message, selection.tools.iter().map(|tool| tool.name.clone()));
     }
@@ -221,12 +221,12 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     Ok(HttpResponse::Ok().json(FilterAnswer { offer: remembered, ..FilterAnswer::from(selection) }))
 }
 
-/// What a body asks for, before anything is known of its caller.
+/// The contents of a body, before authentication of its user.
 pub(in crate::http) fn filter_request(body: &[u8]) -> Result<SelectRequest, Problem> {
     read_json::<FilterBody>(body)?.into_request()
 }
 
-/// The place above an address of MCP; `None` for other addresses.
+/// The place above an MCP address; `None` for other addresses.
 fn above_mcp(path: &str) -> Option<&str> {
     let path = path.trim().split('?').next()?.trim_end_matches('/');
     let rest = path.strip_suffix("mcp")?;
@@ -235,12 +235,12 @@ fn above_mcp(path: &str) -> Option<&str> {
     is_place.then_some(place)
 }
 
-/// What is published at an address of MCP is what the document beside it publishes.
+/// An MCP address publishes the same as the document beside it.
 fn document_path(path: String) -> String {
     above_mcp(&path).map(|place| format!("{place}/")).unwrap_or(path)
 }
 
-/// The sessions among the connections, by the path of each.
+/// The sessions among the connections, by path.
 async fn sessions(state: &State, request: &SelectRequest, principal: &Principal) -> Result<HashMap<String, Arc<Session>>, Problem> {
     let mut sessions = HashMap::new();
     for path in request.connections.values() {
@@ -337,7 +337,7 @@ impl Content {
 }
 
 impl OfferedTool {
-    /// A definition comes bare or as `{"type": "function", "function": {…}}`.
+    /// A definition is bare, or `{"type": "function", "function": {…}}`.
     fn into_offered(self) -> Option<Offered> {
         match self {
             Self::Name(name) => Some(Offered { name, description: None }),

@@ -1,4 +1,4 @@
-//! Alive and ready.
+//! Liveness and readiness.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, get, web};
@@ -15,10 +15,10 @@ use crate::service::ports::{IndexState, QdrantState, ServerPhase, ServerState};
 
 described! {
     Readiness =>
-    /// The state of each part. Callers see it of the servers that they may know of; without a key, errors and details are left out.
+    /// The state of each component. Callers see the servers that they may see. Without a key, errors and details are left out.
     struct ReadinessBody {
         ready: bool,
-        /// How many tools there are.
+        /// Number of tools.
         tools: usize,
         servers: Vec<ServerStateBody>,
         index: IndexBody,
@@ -37,16 +37,16 @@ described! {
     struct ServerStateBody {
         server: String,
         phase: ServerPhaseBody,
-        /// How many tools it listed last.
+        /// Number of tools in the last listing.
         tools: usize,
-        /// How many of them could not be read; the log says why. Absent: none.
+        /// Number of unreadable tools among them; the log has the reasons. Absent: none.
         #[serde(skip_serializing_if = "no")]
         left_out: usize,
-        /// Why the last attempt to connect failed.
+        /// Error of the last connection attempt.
         error: Option<String>,
         /// The negotiated version of MCP.
         protocol: Option<String>,
-        /// Connections on behalf of single users. Absent where the server has none.
+        /// Connections on behalf of single users. Absent if the server has none.
         #[serde(skip_serializing_if = "Option::is_none")]
         user_connections: Option<usize>,
     }
@@ -54,7 +54,7 @@ described! {
 
 described! {
     ServerPhase =>
-    /// `starting`: the first attempt is under way. `retrying`: the last attempt failed, and the next one is scheduled.
+    /// `starting`: the first attempt is running. `retrying`: the last attempt failed, and the next one is scheduled.
     #[serde(rename_all = "snake_case")]
     enum ServerPhaseBody {
         Starting,
@@ -65,7 +65,7 @@ described! {
 
 described! {
     IndexView =>
-    /// The search index. Tools that it lacks are found by their words.
+    /// The search index. Tools missing from it are found by their words.
     struct IndexBody {
         state: IndexedBody,
         #[serde(flatten)]
@@ -75,7 +75,7 @@ described! {
 
 described! {
     Indexed =>
-    /// `building`: the index holds other tools than the catalog. `embedding`: some tools have no vector yet.
+    /// `building`: the index differs from the catalog. `embedding`: some tools have no vector yet.
     #[serde(rename_all = "snake_case")]
     enum IndexedBody {
         Building,
@@ -89,12 +89,12 @@ described! {
     struct IndexStateBody {
         /// Tools in the index.
         documents: usize,
-        /// Those with a vector.
+        /// Tools with a vector.
         embedded: usize,
-        /// Why tools are found by their words alone.
+        /// Why search is lexical only.
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<String>,
-        /// Only of an index on a Qdrant cluster.
+        /// Only for an index on a Qdrant cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         qdrant: Option<QdrantBody>,
     }
@@ -106,7 +106,7 @@ described! {
     struct QdrantBody {
         nodes: usize,
         answering: usize,
-        /// Whether searches go there. Otherwise tools are found by their words alone, in memory.
+        /// Whether searches use the cluster. Otherwise search is lexical, in memory.
         searched: bool,
         /// The last error of a node.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +119,7 @@ described! {
 struct StoreBody {
     /// `ready` or `failed`.
     state: String,
-    /// Of a failed store.
+    /// Only for a failed store.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -129,9 +129,9 @@ described! {
     /// The embedding model.
     struct EmbedderBody {
         model: String,
-        /// 0 until an endpoint has answered once.
+        /// 0 until the first response of an endpoint.
         dimension: usize,
-        /// Why nothing can be embedded now.
+        /// Why embedding fails now.
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     }
@@ -140,23 +140,23 @@ described! {
 /// The last reload of the configuration.
 #[derive(Serialize, ToSchema)]
 struct ReloadBody {
-    /// `none`, `applied` or `failed`. After a failed reload the former configuration stays in force.
+    /// `none`, `applied` or `failed`. After a failed reload the old configuration stays in force.
     state: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<String>,
-    /// Keys with new values that need a restart, of an applied reload.
+    /// Changed keys that need a restart, after an applied reload.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs_restart: Option<Vec<String>>,
-    /// Of a failed reload.
+    /// Only after a failed reload.
     #[serde(skip_serializing_if = "Option::is_none")]
     problems: Option<Vec<String>>,
 }
 
 described! {
     DefinitionCounts =>
-    /// How many tools have definitions that nobody approved.
+    /// Number of tools with unapproved definitions.
     struct DefinitionCountsBody {
-        /// Among them those that are withheld.
+        /// Number of withheld tools among them.
         changed: usize,
         withheld: usize,
         new: usize,
@@ -189,16 +189,16 @@ pub async fn readyz(state: web::Data<State>, caller: Caller) -> HttpResponse {
     let mut readiness = state.status.readiness(caller.0.kind == PrincipalKind::Nobody).await;
     let is_public = caller.0.kind == PrincipalKind::Nobody && state.current.policy().is_open();
     if !is_public && !caller.0.administers {
-        // What is hidden has no state either.
+        // Hidden servers have no visible state either.
         readiness.servers.retain(|server| state.current.shows_server(&caller.0, &server.server));
     }
     if !is_public && !caller.0.administers {
         readiness.definitions = None;
     }
     if caller.0.kind == PrincipalKind::Nobody {
-        // What a server wrote before it died is not for everybody.
+        // A server's last output is not public.
         readiness.servers.iter_mut().for_each(|server| server.error = None);
-        // Nor are the paths and keys of the configuration.
+        // Nor are paths and keys of the configuration.
         readiness.reload.hide_details();
     }
     let mut response = if readiness.ready { HttpResponse::Ok() } else { HttpResponse::ServiceUnavailable() };

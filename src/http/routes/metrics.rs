@@ -1,4 +1,4 @@
-//! What Prometheus reads.
+//! Metrics for Prometheus.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::http::header;
@@ -13,14 +13,14 @@ const OPEN_METRICS: &str = "application/openmetrics-text";
 const OPEN_METRICS_TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Metrics for Prometheus. They need a key like everything, unless `metrics.public` is set. Of servers only those are in it that
-/// the caller may know of; the admin key sees all.
+/// Metrics for Prometheus. They need a key, unless `metrics.public` is set. They include only servers that the caller may see;
+/// the admin key sees all.
 #[utoipa::path(
     tag = "operations",
     responses(
         (
             status = 200,
-            description = "Metrics: OpenMetrics 1.0 where `Accept` asks for it, otherwise Prometheus text 0.0.4",
+            description = "Metrics: OpenMetrics 1.0 if `Accept` requests it, otherwise Prometheus text 0.0.4",
             content((String = "text/plain"), (String = "application/openmetrics-text"))
         ),
         (status = 404, description = "metrics.enabled is false")

@@ -1,4 +1,4 @@
-//! Secrets that callers keep here for MCP servers. What was given is never told again.
+//! Callers' secrets for MCP servers. Values are write-only.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, delete, get, put, web};
@@ -18,7 +18,7 @@ use crate::service::ports::{AuditAction, AuditEntry};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct SecretValueBody {
-    /// In bytes. A server over HTTP gets it in a header: ASCII, in one line.
+    /// In bytes. A server over HTTP receives it in a header: ASCII, one line.
     #[schema(value_type = String, format = Password)]
     value: SecretString,
 }
@@ -28,10 +28,10 @@ struct SecretValueBody {
 struct KeptSecretBody {
     server: String,
     name: String,
-    /// `set`; `missing`: the server needs it and it was not given; `unreadable`: the service has lost the key that it was sealed
-    /// with, so it has to be given again.
+    /// `set`; `missing`: the server needs it; `unreadable`: the service has lost the key that encrypted it, so the caller has to set
+    /// it again.
     state: &'static str,
-    /// Whether the server, as it is configured now, needs it.
+    /// Whether the server's current configuration needs it.
     needed: bool,
     updated_at: Option<String>,
 }
@@ -41,17 +41,17 @@ struct KeptSecretsBody {
     secrets: Vec<KeptSecretBody>,
 }
 
-/// Keeps a secret of the caller for a server, sealed, in the place of a former one.
+/// Stores a secret of the caller for a server, encrypted. Replaces an earlier one.
 #[utoipa::path(
     operation_id = "give_secret",
     tag = "secrets",
     params(("server" = String, Path, description = "The server that needs it"), ("name" = String, Path, description = "Its name there")),
     request_body = SecretValueBody,
     responses(
-        (status = 200, description = "It is kept", body = KeptSecretBody),
-        (status = 403, description = "The request is neither of a user nor of a named key"),
+        (status = 200, description = "The secret is stored", body = KeptSecretBody),
+        (status = 403, description = "The caller is neither a user nor a named key"),
         (status = 404, description = "No such server"),
-        (status = 422, description = "The server needs no such secret, or the value does not fit"),
+        (status = 422, description = "The server needs no such secret, or the value is invalid"),
         (status = 501, description = "The service has no key for secrets")
     )
 )]
@@ -60,7 +60,7 @@ pub async fn put(state: web::Data<State>, caller: Caller, path: web::Path<(Strin
     let (server, name) = path.into_inner();
     let server = ServerName::new(server);
     let body: SecretValueBody = read_json(&body.0).map_err(|problem| match problem.code {
-        // What JSON readers say quotes what they read.
+        // JSON parsers quote their input in errors.
         Code::InvalidRequest => Problem::invalid("value", "Send {\"value\": \"…\"}: one text, and nothing else."),
         _ => Problem::new(Code::NotJson, "Send {\"value\": \"…\"}."),
     })?;
@@ -71,19 +71,19 @@ pub async fn put(state: web::Data<State>, caller: Caller, path: web::Path<(Strin
         return Err(Problem::not_found());
     }
     let updated_at = state.secrets.put(&caller.0, &server, &name, &body.value).await?;
-    tracing::info!(%server, "a secret was given");
+    tracing::info!(%server, "secret stored");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretReplace, format!("{server}/{name}")));
     let updated_at = Some(time(updated_at));
     Ok(HttpResponse::Ok().json(KeptSecretBody { server: server.to_string(), name, state: "set", needed: true, updated_at }))
 }
 
-/// The caller's secrets, and those that servers need and that are missing. Never a value.
+/// Lists the caller's secrets, and missing ones that servers need. Never contains a value.
 #[utoipa::path(
     operation_id = "list_secrets",
     tag = "secrets",
     responses(
         (status = 200, description = "By server and name", body = KeptSecretsBody),
-        (status = 403, description = "The request is neither of a user nor of a named key"),
+        (status = 403, description = "The caller is neither a user nor a named key"),
         (status = 501, description = "The service has no key for secrets")
     )
 )]
@@ -93,14 +93,14 @@ pub async fn list(state: web::Data<State>, caller: Caller) -> Result<HttpRespons
     Ok(HttpResponse::Ok().json(KeptSecretsBody { secrets: known.into_iter().map(KeptSecretBody::from).collect() }))
 }
 
-/// Removes a secret of the caller, and ends the connections that were made with it.
+/// Deletes a secret of the caller, and closes the connections made with it.
 #[utoipa::path(
     operation_id = "remove_secret",
     tag = "secrets",
-    params(("server" = String, Path, description = "The server that it is for"), ("name" = String, Path, description = "Its name there")),
+    params(("server" = String, Path, description = "The server that needs it"), ("name" = String, Path, description = "Its name there")),
     responses(
-        (status = 204, description = "It is gone"),
-        (status = 403, description = "The request is neither of a user nor of a named key"),
+        (status = 204, description = "The secret is deleted"),
+        (status = 403, description = "The caller is neither a user nor a named key"),
         (status = 404, description = "There is no such secret")
     )
 )]
@@ -109,7 +109,7 @@ pub async fn remove(state: web::Data<State>, caller: Caller, path: web::Path<(St
     let (server, name) = path.into_inner();
     let server = ServerName::new(server);
     state.secrets.remove(&caller.0, &server, &name).await?;
-    tracing::info!(%server, "a secret was removed");
+    tracing::info!(%server, "secret deleted");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretRemove, format!("{server}/{name}")));
     Ok(HttpResponse::NoContent().finish())
 }

@@ -1,4 +1,4 @@
-//! Sessions: documents of one's own.
+//! Sessions: private addresses with their own documents.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use crate::service::publishing::publish::{Place, Publish};
 use crate::service::toolsets::loading::Here;
 use crate::service::toolsets::sessions::{Made, NewSession};
 
-/// Names of one session.
+/// Most names per session.
 const MOST_NAMES: usize = 1_000;
-/// Tools that are chosen for a task.
+/// Most tools chosen for a task.
 pub(in crate::http) const MOST_TOOLS: usize = 128;
 /// Longest task, in bytes.
 pub(in crate::http) const LONGEST_TASK: usize = 64 << 10;
@@ -36,30 +36,30 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(create).service(list).service(show).service(end);
 }
 
-/// What a session shall publish; one of the first four at least.
+/// The contents of a session; at least one of the first four.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewSessionBody {
-    /// Names of toolsets, all of whose tools are published; with a task, from which they are chosen.
+    /// Names of toolsets. Their tools are published; with a task, tools are chosen among them.
     #[serde(default)]
     toolsets: Vec<String>,
-    /// Names of servers; the same holds for them.
+    /// Names of servers, used like toolsets.
     #[serde(default)]
     servers: Vec<String>,
-    /// Tools that are published in any case: published names, or `server/tool`.
+    /// Tools to publish in any case: published names, or `server/tool`.
     #[serde(default)]
     tools: Vec<String>,
-    /// What shall be done: the tools for it are chosen, as for a message. It is not kept.
+    /// The task in words. Tools are chosen for it, as for a message. It is not stored.
     #[serde(default)]
     task: Option<String>,
-    /// Most tools that are chosen for the task. Default: `selection.limit`.
+    /// Most tools chosen for the task. Default: `selection.limit`.
     #[serde(default)]
     limit: Option<usize>,
-    /// The mode of its documents and of its MCP address, where a request names none: `full` (default), `meta`, `smart` or
-    /// `dynamic`, in which it may begin with nothing.
+    /// The mode of its documents and its MCP address, for requests without one: `full` (default), `meta`, `smart` or
+    /// `dynamic`. A `dynamic` session may start empty.
     #[serde(default)]
     mode: Option<String>,
-    /// How long the session lasts.
+    /// Lifetime of the session, in seconds.
     #[serde(default)]
     ttl_seconds: Option<u64>,
 }
@@ -67,13 +67,13 @@ struct NewSessionBody {
 #[derive(Serialize, ToSchema)]
 struct SessionBody {
     id: String,
-    /// What a tool server connection gets as its address; `/openapi.json` below it is the document. Without `http.public_url`
+    /// The address for a tool server connection; its document is `/openapi.json` below it. Without `http.public_url`
     /// it is a path.
     url: String,
     mode: &'static str,
     created_at: String,
     expires_at: String,
-    /// What is published, as far as the caller may see it now.
+    /// The published tools that the caller may see now.
     tools: Vec<SessionToolBody>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
@@ -87,7 +87,7 @@ struct SessionToolBody {
     /// How well it fits the task, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f32>,
-    /// Why it is published; when the session is made.
+    /// Why it is published; only in the response to the creation.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -97,16 +97,16 @@ struct SessionsBody {
     sessions: Vec<SessionBody>,
 }
 
-/// Makes a session: a document of one's own at an address of its own. It decides what is published there; `find_tools` and
-/// `run_tool` reach all that its owner may use.
+/// Creates a session: a private address with its own document. The session decides what is published there. `find_tools` and
+/// `run_tool` reach everything that its owner may use.
 #[utoipa::path(
     operation_id = "create_session",
     tag = "sessions",
     request_body = NewSessionBody,
     responses(
         (status = 201, description = "The session", body = SessionBody),
-        (status = 422, description = "Names that are not there, each with what was probably meant, or a value that does not fit"),
-        (status = 429, description = "There are as many sessions as there may be")
+        (status = 422, description = "Unknown names, each with a suggestion, or an invalid value"),
+        (status = 429, description = "The limit of sessions is reached")
     )
 )]
 #[post("/v1/sessions")]
@@ -132,17 +132,17 @@ pub async fn create(state: web::Data<State>, caller: Caller, body: Body) -> Resu
     let ttl = ttl_seconds.map(Duration::from_secs);
     let Made { session, tools, warnings } =
         state.sessions.make(NewSession { toolsets, servers, tools, task, limit, mode, ttl }, &caller.0).await?;
-    tracing::info!(tools = tools.len(), "session made");
+    tracing::info!(tools = tools.len(), "session created");
     let tools = tools.into_iter().filter_map(SessionToolBody::of).collect();
     let answer = SessionBody { tools, warnings, ..body_of(&state, &session) };
     Ok(HttpResponse::Created().insert_header((header::LOCATION, format!("/v1/sessions/{}", answer.id))).json(answer))
 }
 
-/// The caller's own sessions, oldest first.
+/// Lists the caller's own sessions, oldest first.
 #[utoipa::path(
     operation_id = "list_sessions",
     tag = "sessions",
-    responses((status = 200, description = "Without those whose time is over", body = SessionsBody))
+    responses((status = 200, description = "Without expired sessions", body = SessionsBody))
 )]
 #[get("/v1/sessions")]
 pub async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest) -> Result<HttpResponse, Problem> {
@@ -154,14 +154,14 @@ pub async fn list(state: web::Data<State>, caller: Caller, request: HttpRequest)
     Ok(HttpResponse::Ok().json(SessionsBody { sessions }))
 }
 
-/// One of the caller's own sessions.
+/// Returns one of the caller's own sessions.
 #[utoipa::path(
     operation_id = "show_session",
     tag = "sessions",
     params(("id" = String, Path, description = "Its id")),
     responses(
         (status = 200, description = "The session", body = SessionBody),
-        (status = 404, description = "No such session, or somebody else's")
+        (status = 404, description = "No such session, or another caller's")
     )
 )]
 #[get("/v1/sessions/{id}")]
@@ -176,8 +176,8 @@ pub async fn show(state: web::Data<State>, caller: Caller, id: web::Path<String>
     tag = "sessions",
     params(("id" = String, Path, description = "Its id")),
     responses(
-        (status = 204, description = "It is over"),
-        (status = 404, description = "No such session, or somebody else's")
+        (status = 204, description = "The session has ended"),
+        (status = 404, description = "No such session, or another caller's")
     )
 )]
 #[delete("/v1/sessions/{id}")]
@@ -187,7 +187,7 @@ pub async fn end(state: web::Data<State>, caller: Caller, id: web::Path<String>)
 
 fn body_of(state: &State, session: &Session) -> SessionBody {
     let place = Place::Session(session.clone().into()).prefix();
-    // The public address is the one behind the proxy: it has the path that the proxy adds.
+    // Behind a proxy, the public address includes the proxy's path.
     let base = state.public_url.clone().unwrap_or_else(|| state.publish.layout().root_path.clone());
     SessionBody {
         id: session.id.as_str().to_owned(),
@@ -200,7 +200,7 @@ fn body_of(state: &State, session: &Session) -> SessionBody {
     }
 }
 
-/// A session with what it began with and what is loaded.
+/// A session with its initial and loaded tools.
 async fn with_tools(state: &State, caller: &caller::Caller, session: Arc<Session>) -> SessionBody {
     let place = Place::Session(Arc::clone(&session));
     let bound = state.loading.bound(Here::new(caller, &place), Mode::Full).await;

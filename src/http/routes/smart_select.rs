@@ -1,4 +1,4 @@
-//! The best tools for a whole task: the plain route, and what `smart_select_tools` calls.
+//! Selects the best tools for a whole task: the plain route, and the implementation of `smart_select_tools`.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
@@ -15,7 +15,7 @@ use crate::http::state::State;
 use crate::service::meta_tools::smart_select::{SmartSelectRequest, SmartSelection, SmartTool};
 use crate::service::ports::Advisor;
 
-/// Tools that may be asked for.
+/// Most tools per request.
 pub(in crate::http) const FEWEST: usize = 5;
 pub(in crate::http) const MOST: usize = 10;
 pub(in crate::http) const DEFAULT: usize = 8;
@@ -24,7 +24,7 @@ pub(in crate::http) const DEFAULT: usize = 8;
 struct SmartSelectBody {
     /// The task with all its steps.
     task: String,
-    /// At most this many tools.
+    /// Most tools to return.
     limit: Option<usize>,
 }
 
@@ -34,7 +34,7 @@ described! {
     struct SmartSelectionBody {
         /// Best first.
         tools: Vec<SmartToolBody>,
-        /// Who chose: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
+        /// The chooser: `gemini`, `openai`, `anthropic`, `configured` or `heuristic`.
         provider: String,
         warnings: Vec<String>,
     }
@@ -51,19 +51,19 @@ described! {
     }
 }
 
-/// The tools that a language model finds best for a task, with reasons; without a model the best by retrieval.
+/// Lets a language model choose the best tools for a task, with reasons; without a model, retrieval chooses.
 #[utoipa::path(
     tag = "tools",
     request_body = SmartSelectBody,
     params(
-        ("X-Gemini-Api-Key" = Option<String>, Header, description = "The caller's own key, asked first. No key is kept."),
-        ("X-OpenAI-Api-Key" = Option<String>, Header, description = "The caller's own key, asked second"),
-        ("X-Anthropic-Api-Key" = Option<String>, Header, description = "The caller's own key, asked third"),
-        ("X-LLM-Api-Key" = Option<String>, Header, description = "A key of one of the three, told by its form")
+        ("X-Gemini-Api-Key" = Option<String>, Header, description = "The caller's own key, used first. No key is stored."),
+        ("X-OpenAI-Api-Key" = Option<String>, Header, description = "The caller's own key, used second"),
+        ("X-Anthropic-Api-Key" = Option<String>, Header, description = "The caller's own key, used third"),
+        ("X-LLM-Api-Key" = Option<String>, Header, description = "A key of one of the three providers, recognised by its form")
     ),
     responses(
         (status = 200, description = "The chosen tools", body = SmartSelectionBody),
-        (status = 422, description = "No task, or a value that does not fit"),
+        (status = 422, description = "No task, or an invalid value"),
         (status = 429, description = "Over limits.selections_per_minute")
     )
 )]

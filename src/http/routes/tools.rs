@@ -1,4 +1,4 @@
-//! Find a tool and run it by its published name: plain routes, and what `find_tools` and `run_tool` call.
+//! Finds tools and runs them by published name: plain routes, and the implementations of `find_tools` and `run_tool`.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
@@ -20,29 +20,29 @@ use crate::service::meta_tools::describe::{Described, DescribedTool, UnknownTool
 use crate::service::meta_tools::find::{Detail, FindTools, Found, FoundTool, ProposedToolset};
 use crate::service::toolsets::loading::Here;
 
-/// Tools of a search that does not say how many.
+/// Default number of tools per search.
 pub(in crate::http) const DEFAULT_LIMIT: usize = 10;
 
 #[derive(Deserialize, ToSchema)]
 struct SearchBody {
-    /// What the tools shall do, a phrase for each need. One string is taken too.
+    /// What the tools should do, one phrase per need. A single string is accepted too.
     #[serde(default, alias = "query")]
     #[schema(value_type = Vec<String>)]
     queries: OneOrMany,
-    /// How many tools to return.
+    /// Most tools to return.
     limit: Option<usize>,
     /// `names` (or `compact`), `summary` (default) or `full`.
     detail: Option<String>,
-    /// What kind of tools, in a few words: tools whose tags, toolset or server fit go first (`read-only` and `destructive` go by
-    /// what the tools say of themselves). Where none fits it counts as one more query.
+    /// The kind of tools, in a few words. Tools with a matching tag, toolset or server rank first (`read-only` and `destructive` match
+    /// the tools' annotations). Without a match it counts as one more query.
     intent: Option<String>,
-    /// Most tools of one server that go before those of others. Default: `selection.per_server`.
+    /// Most tools of one server to rank before those of others. Default: `selection.per_server`.
     per_server: Option<usize>,
-    /// The chat of which is told what is loaded, where no header names it.
+    /// The chat for the loaded state, if no header names it.
     chat_id: Option<String>,
 }
 
-/// Models send one string where a list is asked for.
+/// Models send one string for a list.
 #[derive(Deserialize, Default)]
 #[serde(untagged)]
 pub(super) enum OneOrMany {
@@ -64,7 +64,7 @@ impl OneOrMany {
 
 #[derive(Deserialize, ToSchema)]
 struct DescribeBody {
-    /// Published names. One string is taken too.
+    /// Published names. A single string is accepted too.
     #[serde(default, alias = "name")]
     #[schema(value_type = Vec<String>)]
     names: OneOrMany,
@@ -82,14 +82,14 @@ struct CallBody {
 
 described! {
     Found =>
-    /// What a search found.
+    /// The result of a search.
     struct FoundBody {
-        /// Best first: `limit` of them where there are that many.
+        /// Best first: `limit` of them if there are that many.
         tools: Vec<FoundToolBody>,
-        /// Where there is a session or a chat: what to load for those that are not loaded, best first.
+        /// With a session or a chat: toolsets to load for tools that are not loaded, best first.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         toolsets: Vec<ProposedToolsetBody>,
-        /// What to do now, for the model.
+        /// The next step, for the model.
         next: String,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
@@ -115,7 +115,7 @@ described! {
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<Object>)]
         parameters: Option<Value>,
-        /// Where there is a session or a chat: whether it is loaded.
+        /// With a session or a chat: whether it is loaded.
         #[serde(skip_serializing_if = "Option::is_none")]
         already_loaded: Option<bool>,
         /// Published names of near duplicates on other servers.
@@ -128,9 +128,9 @@ described! {
     ProposedToolset =>
     struct ProposedToolsetBody {
         name: String,
-        /// How many tools it has.
+        /// Number of its tools.
         tools: usize,
-        /// Which found tools it has.
+        /// The found tools in it.
         has: Vec<String>,
     }
 }
@@ -143,7 +143,7 @@ described! {
         tools: Vec<DescribedToolBody>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         unknown: Vec<UnknownToolBody>,
-        /// What to do now, for the model.
+        /// The next step, for the model.
         next: String,
     }
 }
@@ -161,7 +161,7 @@ described! {
         /// JSON Schema of the arguments.
         #[schema(value_type = Object)]
         parameters: Value,
-        /// JSON Schema of the result, where the server promises one.
+        /// JSON Schema of the result, if the server declares one.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<Object>)]
         returns: Option<Value>,
@@ -178,13 +178,13 @@ described! {
     }
 }
 
-/// The best tools for what is described, best first.
+/// Finds the best tools for the described needs, best first.
 #[utoipa::path(
     tag = "tools",
     request_body = SearchBody,
     responses(
         (status = 200, description = "The best tools", body = FoundBody),
-        (status = 422, description = "No query, or a value that does not fit"),
+        (status = 422, description = "No query, or an invalid value"),
         (status = 429, description = "Over limits.selections_per_minute")
     )
 )]
@@ -200,7 +200,7 @@ pub async fn search(state: web::Data<State>, caller: Caller, at: At, request: Ht
     responses(
         (status = 200, description = "The tool's result", body = Content),
         (status = 404, description = "Unknown tool"),
-        (status = 422, description = "The arguments do not fit the tool's schema"),
+        (status = 422, description = "The arguments do not match the tool's schema"),
         (status = 429, description = "Over a limit of the caller or of the server"),
         (status = 502, description = "The tool reported an error"),
         (status = 503, description = "The server is down"),
@@ -212,7 +212,7 @@ pub async fn call(state: web::Data<State>, caller: Caller, request: HttpRequest,
     run_call(&state, &caller, &request, &body.0).await
 }
 
-/// The whole definitions of tools, by their published names.
+/// Returns the whole definitions of tools, by their published names.
 #[utoipa::path(
     tag = "tools",
     request_body = DescribeBody,
@@ -253,7 +253,7 @@ pub(super) async fn run_search(
     Ok(HttpResponse::Ok().json(found))
 }
 
-/// What shall be found, and the chat that is named beside it.
+/// The search, and the chat named in the body.
 pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<String>), Problem> {
     let body: SearchBody = read_json(body)?;
     let intent = body.intent.filter(|intent| !intent.trim().is_empty());
@@ -286,7 +286,7 @@ pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpReque
     Ok(answer(state.execute.call(&tool, &arguments, for_tool(state, &tool, caller, request)).await))
 }
 
-/// The tool that shall run, and its arguments as JSON text.
+/// The tool to run, and its arguments as JSON text.
 pub(in crate::http) fn call_request(body: &[u8]) -> Result<(String, String), Problem> {
     let body: CallBody = read_json(body)?;
     Ok((body.name, body.arguments.map(Box::<str>::from).map(String::from).unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! The toolsets that a caller sees, and loading them: plain routes, and what the meta-tools that load call.
+//! A caller's visible toolsets, and loading them: plain routes, and the implementations of the loading meta-tools.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpRequest, HttpResponse, get, post, web};
@@ -20,44 +20,44 @@ use crate::service::publishing::publish::Place;
 use crate::service::toolsets::loading::{Available, AvailableToolset, Here, LoadAnswer, UnloadAnswer};
 use crate::service::toolsets::toolsets::VisibleToolset;
 
-/// What shall be loaded; one of the two at least.
+/// The toolsets to load; at least one of the two.
 #[derive(Deserialize, ToSchema)]
 struct LoadBody {
     /// The name of a toolset, or of a server.
     toolset: Option<String>,
-    /// Several of them. One string is taken too.
+    /// Several names. A single string is accepted too.
     #[serde(default)]
     #[schema(value_type = Vec<String>)]
     toolsets: OneOrMany,
-    /// The chat that they are loaded into, where no header names it.
+    /// The chat to load into, if no header names it.
     chat_id: Option<String>,
 }
 
 #[derive(Deserialize, ToSchema)]
 struct UnloadBody {
-    /// The name under which it was loaded.
+    /// The name used for loading.
     #[serde(alias = "group")]
     toolset: String,
-    /// The chat, where no header names it.
+    /// The chat, if no header names it.
     chat_id: Option<String>,
 }
 
 #[derive(Deserialize, ToSchema)]
 struct EnableBody {
-    /// The name of a toolset, of a server, or a tag.
+    /// The name of a toolset, a server, or a tag.
     #[serde(alias = "toolset")]
     group: String,
-    /// The chat, where no header names it.
+    /// The chat, if no header names it.
     chat_id: Option<String>,
 }
 
 #[derive(Deserialize, ToSchema, Default)]
 struct AvailableBody {
-    /// The chat, where no header names it.
+    /// The chat, if no header names it.
     chat_id: Option<String>,
 }
 
-/// The toolsets that a caller sees.
+/// A caller's visible toolsets.
 #[derive(Serialize, ToSchema)]
 struct VisibleToolsetsBody {
     #[schema(value_type = Vec<VisibleToolsetBody>)]
@@ -69,7 +69,7 @@ described! {
     struct VisibleToolsetBody {
         name: String,
         description: String,
-        /// How many of its tools the caller sees.
+        /// Number of its tools that the caller sees.
         tools: usize,
         /// cl100k tokens of their definitions.
         tokens: u64,
@@ -78,7 +78,7 @@ described! {
 
 described! {
     LoadAnswer =>
-    /// What was loaded.
+    /// The loaded groups.
     struct LoadedBody {
         /// Names of toolsets, servers or tags.
         loaded: Vec<String>,
@@ -86,9 +86,9 @@ described! {
         already_loaded: Vec<String>,
         /// Published names of their tools.
         tools: Vec<String>,
-        /// How many tools are loaded now, beside the meta-tools.
+        /// Number of loaded tools, without the meta-tools.
         bound: usize,
-        /// What to do now, for the model.
+        /// The next step, for the model.
         next: String,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
@@ -97,26 +97,26 @@ described! {
 
 described! {
     UnloadAnswer =>
-    /// What was unloaded.
+    /// The unloaded group.
     struct UnloadedBody {
         unloaded: String,
-        /// Published names of the tools that are not loaded any more.
+        /// Published names of the tools that are no longer loaded.
         tools: Vec<String>,
-        /// How many tools are loaded now, beside the meta-tools.
+        /// Number of loaded tools, without the meta-tools.
         bound: usize,
-        /// What to do now, for the model.
+        /// The next step, for the model.
         next: String,
     }
 }
 
 described! {
     Available =>
-    /// What can be loaded.
+    /// The groups that can be loaded.
     struct AvailableToolsetsBody {
         toolsets: Vec<AvailableToolsetBody>,
-        /// How many tools are loaded now, beside the meta-tools.
+        /// Number of loaded tools, without the meta-tools.
         bound: usize,
-        /// What to do now, for the model.
+        /// The next step, for the model.
         next: String,
     }
 }
@@ -128,12 +128,12 @@ described! {
         kind: GroupKindBody,
         #[serde(skip_serializing_if = "String::is_empty")]
         description: String,
-        /// How many of its tools the caller sees.
+        /// Number of its tools that the caller sees.
         tools: usize,
         /// cl100k tokens of their definitions.
         tokens: u64,
         loaded: bool,
-        /// Whether it was there from the beginning and can't be unloaded. Absent: no.
+        /// Whether it was loaded initially and can't be unloaded. Absent: no.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         initial: bool,
     }
@@ -149,13 +149,13 @@ described! {
     }
 }
 
-/// Groups to load, with the chat that was named beside them.
+/// Groups to load, with the chat named in the body.
 pub(in crate::http) struct Asked {
     pub(in crate::http) names: Vec<String>,
     pub(in crate::http) chat: Option<String>,
 }
 
-/// The toolsets in which this caller sees a tool, by name.
+/// Lists the toolsets with a tool visible to this caller, by name.
 #[utoipa::path(
     operation_id = "list_toolsets",
     tag = "toolsets",
@@ -168,16 +168,16 @@ pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
     HttpResponse::Ok().json(VisibleToolsetsBody { toolsets: state.toolsets.visible(&caller.0) })
 }
 
-/// Loads toolsets, or servers by their names, into the session of the address or into the chat: their tools are bound from then on.
+/// Loads toolsets, or servers by name, into the session of the address or into the chat. Their tools are bound from then on.
 #[utoipa::path(
     operation_id = "load_toolset",
     tag = "toolsets",
     request_body = LoadBody,
     responses(
-        (status = 200, description = "What was loaded", body = LoadedBody),
+        (status = 200, description = "The loaded groups", body = LoadedBody),
         (status = 404, description = "No such toolset; nothing was loaded"),
         (status = 409, description = "There is neither a session nor a chat"),
-        (status = 422, description = "No name, or a value that does not fit")
+        (status = 422, description = "No name, or an invalid value")
     )
 )]
 #[post("/v1/toolsets/load")]
@@ -185,15 +185,15 @@ pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: Http
     run_load(&state, &caller, &at, &request, &body.0, false).await
 }
 
-/// Takes back what was loaded; not what was there from the beginning.
+/// Unloads a loaded group. Initial groups stay.
 #[utoipa::path(
     operation_id = "unload_toolset",
     tag = "toolsets",
     request_body = UnloadBody,
     responses(
-        (status = 200, description = "What was unloaded", body = UnloadedBody),
+        (status = 200, description = "The unloaded group", body = UnloadedBody),
         (status = 404, description = "No such toolset"),
-        (status = 409, description = "It is not loaded, or was there from the beginning; or there is neither a session nor a chat"),
+        (status = 409, description = "The group is not loaded or is initial, or there is neither a session nor a chat"),
         (status = 422, description = "No name")
     )
 )]
@@ -202,13 +202,13 @@ pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: Ht
     run_unload(&state, &caller, &at, &request, &body.0).await
 }
 
-/// Loads all tools of a kind: a toolset, a server, or those with a tag.
+/// Loads all tools of a kind: a toolset, a server, or the tools with a tag.
 #[utoipa::path(
     operation_id = "enable_tool_group",
     tag = "toolsets",
     request_body = EnableBody,
     responses(
-        (status = 200, description = "What was loaded", body = LoadedBody),
+        (status = 200, description = "The loaded groups", body = LoadedBody),
         (status = 404, description = "No such group; nothing was loaded"),
         (status = 409, description = "There is neither a session nor a chat"),
         (status = 422, description = "No name")
@@ -219,14 +219,14 @@ pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: Ht
     run_load(&state, &caller, &at, &request, &body.0, true).await
 }
 
-/// What can be loaded, and what of it is: toolsets, and servers by their names.
+/// Lists the groups that can be loaded, and the loaded ones: toolsets, and servers by name.
 #[utoipa::path(
     operation_id = "list_available_toolsets",
     tag = "toolsets",
     request_body = Option<AvailableBody>,
     responses(
-        (status = 200, description = "What can be loaded", body = AvailableToolsetsBody),
-        (status = 422, description = "A value that does not fit")
+        (status = 200, description = "The available groups", body = AvailableToolsetsBody),
+        (status = 422, description = "An invalid value")
     )
 )]
 #[post("/v1/toolsets/available")]
@@ -234,7 +234,7 @@ pub async fn available(state: web::Data<State>, caller: Caller, at: At, request:
     run_available(&state, &caller, &at, &request, &body.0).await
 }
 
-/// `with_tags`: all tools of a tag can be loaded too.
+/// `with_tags`: includes tags as groups.
 pub(super) async fn run_load(
     state: &State,
     caller: &Caller,
@@ -260,7 +260,7 @@ pub(super) async fn run_unload(
     Ok(changed(state, at, &state.loading.unload(&asked.names[0], Here::new(&context, &at.0)).await?))
 }
 
-/// The answer to what changes the list of a session: MCP clients of it are told.
+/// The answer to a change of a session's list; notifies its MCP clients.
 fn changed(state: &State, at: &At, answer: &impl Serialize) -> HttpResponse {
     if let Place::Session(_) = *at.0 {
         state.mcp_sessions.tell_place(&at.0);
@@ -299,14 +299,13 @@ pub(in crate::http) fn enable_request(body: &[u8]) -> Result<Asked, Problem> {
 fn named(mut names: Vec<String>, chat_id: Option<String>, parameter: &'static str, member: &str) -> Result<Asked, Problem> {
     names.retain(|name| !name.trim().is_empty());
     if names.is_empty() || names.len() > MAX_GROUPS {
-        let detail =
-            format!("Give 1 to {MAX_GROUPS} names, e.g. {{\"{member}\": \"github\"}}. list_available_toolsets says which there are.");
+        let detail = format!("Give 1 to {MAX_GROUPS} names, e.g. {{\"{member}\": \"github\"}}. list_available_toolsets lists them.");
         return Err(Problem::invalid(parameter, detail));
     }
     Ok(Asked { names, chat: chat(chat_id)? })
 }
 
-/// A chat that a body names.
+/// A chat named in a body.
 pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
     match id {
         Some(id) if id.len() > MAX_ID_BYTES => Err(Problem::invalid("chat_id", format!("chat_id has at most {MAX_ID_BYTES} bytes."))),
@@ -314,7 +313,7 @@ pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
     }
 }
 
-/// The caller in the chat of the body, which goes before that of the headers.
+/// The caller in the chat of the body, which overrides that of the headers.
 pub(super) fn in_chat(caller: caller::Caller, chat: Option<String>) -> caller::Caller {
     caller::Caller { chat: chat.or(caller.chat), ..caller }
 }

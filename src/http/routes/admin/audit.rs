@@ -22,13 +22,13 @@ pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct AuditParameters {
-    /// `key:NAME`, `user:ID`, `service-key`, `admin`, `anyone`, or `nobody` of wrong keys.
+    /// `key:NAME`, `user:ID`, `service-key`, `admin`, `anyone`, or `nobody` for wrong keys.
     principal: Option<String>,
     /// `call`, `prompt_get`, `resource_read`, `key_create`, `key_rotate`, `key_revoke`, `policy_replace`, `enrichment_replace`,
     /// `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove`, `definition_approve`, `wrong_key` or `wrong_keys_limit`.
     action: Option<String>,
     server: Option<String>,
-    /// The name by which its server calls the tool.
+    /// The server's name for the tool.
     tool: Option<String>,
     /// `allow` or `block`.
     decision: Option<String>,
@@ -38,9 +38,9 @@ pub struct AuditParameters {
     since: Option<String>,
     /// RFC 3339.
     until: Option<String>,
-    /// What `next` of the answer before said.
+    /// `next` of the previous response.
     before: Option<u64>,
-    /// How many entries.
+    /// Number of entries.
     limit: Option<usize>,
 }
 
@@ -54,17 +54,18 @@ struct EntryBody {
     server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<String>,
-    /// Of a change: the key, or the version of the policy. Of a wrong key: the address of its client. Of a read: the prompt's name, or the resource's address without its query.
+    /// For a change: the key, or the version of the policy. For a wrong key: the client's address. For a read: the prompt's name, or the
+    /// resource's address without its query.
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
     /// `allow` or `block`.
     decision: &'static str,
-    /// The rule that decided, as it was numbered then.
+    /// The deciding rule, with its number at that time.
     #[schema(value_type = Option<RulePlaceBody>)]
     rule: Option<RulePlace>,
     outcome: Option<&'static str>,
     took_ms: f64,
-    /// Of the answer.
+    /// Size of the answer.
     bytes: Option<u64>,
 }
 
@@ -72,19 +73,19 @@ struct EntryBody {
 struct AuditBody {
     /// Newest first.
     entries: Vec<EntryBody>,
-    /// For `before`, where there may be more.
+    /// Value for `before`, if there may be more.
     next: Option<u64>,
 }
 
-/// Who called, read or changed what, what was decided, and how it ended. Never arguments or results.
+/// Lists calls, reads and changes with their caller, decision and outcome. Never contains arguments or results.
 #[utoipa::path(
     operation_id = "list_audit",
     tag = "administration",
     params(AuditParameters),
     responses(
         (status = 200, description = "Entries, newest first. The last tenth of a second may be missing.", body = AuditBody),
-        (status = 404, description = "The caller does not administer"),
-        (status = 422, description = "A value that does not fit")
+        (status = 404, description = "The caller is not an administrator"),
+        (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/audit")]
@@ -129,7 +130,7 @@ impl AuditParameters {
     }
 }
 
-/// A name that has to be one of a few.
+/// A name out of a fixed list.
 fn known<T>(parameter: &'static str, name: Option<String>, read: impl Fn(String) -> Option<T>, detail: &str) -> Result<Option<T>, Problem> {
     name.map(|name| read(name).ok_or_else(|| Problem::invalid(parameter, detail))).transpose()
 }

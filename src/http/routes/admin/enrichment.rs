@@ -1,4 +1,4 @@
-//! What is written about tools beside what their servers say: for an admin to read and to change.
+//! Descriptions of tools by language models and admins: reads and changes them.
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::{HttpResponse, delete, get, put, web};
@@ -20,10 +20,10 @@ pub(in crate::http) const DEFAULT_LIMIT: usize = 100;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct Part {
-    /// How many are returned.
+    /// Number of entries to return.
     #[serde(default = "default_limit")]
     limit: usize,
-    /// How many are skipped; `next` of the part before.
+    /// Number of entries to skip; `next` of the previous part.
     #[serde(default)]
     #[param(default = 0)]
     offset: usize,
@@ -36,13 +36,13 @@ fn default_limit() -> usize {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct EnrichmentBody {
-    /// What the tool is for, in a sentence. Empty: none.
+    /// The tool's purpose in a sentence. Empty: none.
     context: String,
-    /// Messages that would need the tool.
+    /// Example messages that need the tool.
     queries: Vec<String>,
 }
 
-/// What is written about one tool.
+/// The description of one tool.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone")]
 struct EnrichmentEntryBody {
@@ -62,23 +62,23 @@ struct EnrichmentEntryBody {
 #[expect(dead_code, reason = "for the description alone")]
 struct EnrichmentPageBody {
     enrichment: Vec<EnrichmentEntryBody>,
-    /// About how many tools something is written.
+    /// Number of described tools.
     total: usize,
-    /// How many tools there are.
+    /// Number of all tools.
     tools: usize,
     /// The offset of the next part, if there is one.
     next: Option<usize>,
 }
 
-/// The tools about which something is written beside what their servers say, with who wrote it.
+/// Lists the tools with descriptions by a model or an admin, with their author.
 #[utoipa::path(
     operation_id = "list_enrichment",
     tag = "administration",
     params(Part),
     responses(
         (status = 200, description = "In the order of servers and tools", body = EnrichmentPageBody),
-        (status = 404, description = "The caller does not administer"),
-        (status = 422, description = "A value that does not fit")
+        (status = 404, description = "The caller is not an administrator"),
+        (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/enrichment")]
@@ -93,14 +93,14 @@ pub async fn list(_caller: Administrator, state: web::Data<State>, part: Result<
     Ok(HttpResponse::Ok().json(state.enrichment.list(part.offset, part.limit).await?))
 }
 
-/// What is written about one tool.
+/// Returns the description of one tool.
 #[utoipa::path(
     operation_id = "show_enrichment",
     tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
-        (status = 200, description = "What is written", body = EnrichmentEntryBody),
-        (status = 404, description = "There is no such tool, or nothing is written about it, or the caller does not administer")
+        (status = 200, description = "The description", body = EnrichmentEntryBody),
+        (status = 404, description = "No such tool, no description, or the caller is not an administrator")
     )
 )]
 #[get("/v1/admin/enrichment/{server}/{tool:.+}")]
@@ -109,16 +109,16 @@ pub async fn show(_caller: Administrator, state: web::Data<State>, path: web::Pa
     entry.map(|entry| HttpResponse::Ok().json(entry)).ok_or_else(nothing)
 }
 
-/// Writes about one tool. No language model overwrites it; a changed tool is another tool.
+/// Sets the description of one tool. No language model overwrites it. A changed tool counts as another tool.
 #[utoipa::path(
     operation_id = "replace_enrichment",
     tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     request_body = EnrichmentBody,
     responses(
-        (status = 200, description = "What is written; searches go by it a moment later", body = EnrichmentEntryBody),
-        (status = 404, description = "There is no such tool, or the caller does not administer"),
-        (status = 422, description = "A text that does not fit")
+        (status = 200, description = "The description; searches use it a moment later", body = EnrichmentEntryBody),
+        (status = 404, description = "No such tool, or the caller is not an administrator"),
+        (status = 422, description = "An invalid text")
     )
 )]
 #[put("/v1/admin/enrichment/{server}/{tool:.+}")]
@@ -139,15 +139,15 @@ pub async fn replace(
     Ok(HttpResponse::Ok().json(entry))
 }
 
-/// Takes back what counts for one tool: an admin's words, so that a language model's count again; or a model's, which is
-/// then asked anew.
+/// Deletes the current description of a tool. After an admin's, a language model's counts again. After a model's, the model writes
+/// a new one.
 #[utoipa::path(
     operation_id = "remove_enrichment",
     tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
-        (status = 204, description = "It is gone; searches go without it a moment later"),
-        (status = 404, description = "There is no such tool, or nothing is written about it, or the caller does not administer")
+        (status = 204, description = "The description is deleted; searches stop using it a moment later"),
+        (status = 404, description = "No such tool, no description, or the caller is not an administrator")
     )
 )]
 #[delete("/v1/admin/enrichment/{server}/{tool:.+}")]
@@ -166,5 +166,5 @@ fn id(path: web::Path<(String, String)>) -> ToolId {
 }
 
 fn nothing() -> Problem {
-    Problem::new(Code::NotFound, "Nothing is written about such a tool. GET /v1/admin/enrichment lists what there is.")
+    Problem::new(Code::NotFound, "The tool has no description by a model or an admin. GET /v1/admin/enrichment lists them.")
 }

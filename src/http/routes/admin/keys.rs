@@ -23,26 +23,26 @@ use crate::http::state::State;
 use crate::service::access::keys::NewKey;
 use crate::service::ports::{AuditAction, AuditEntry};
 
-/// Names of servers, toolsets or groups of one key.
+/// Most servers, toolsets or groups per key.
 const MOST_NAMES: usize = 1_000;
 const SECONDS_A_DAY: u64 = 24 * 60 * 60;
 
-/// What a new key shall be.
+/// The properties of a new key.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewKeyBody {
     /// 1 to 64 letters, digits, `-`, `_` and `.`. Rules call the key `key:NAME`.
     name: String,
-    /// The only servers that this key reaches. Left out: all.
+    /// The only servers that this key reaches. Omitted: all.
     #[serde(default)]
     servers: Option<BTreeSet<String>>,
-    /// The only toolsets that this key reaches: of what is in none of them, nothing. Left out: all tools.
+    /// The only toolsets that this key reaches; tools outside them are hidden. Omitted: all tools.
     #[serde(default)]
     toolsets: Option<BTreeSet<String>>,
-    /// The groups of whoever calls with this key. Of users for whom a trusted key calls, no other groups count.
+    /// The groups of callers with this key. For users of a trusted key, only these groups count.
     #[serde(default)]
     groups: BTreeSet<String>,
-    /// Whether the key is believed on which user it calls for.
+    /// Whether the key may assert which user it acts for.
     #[serde(default)]
     trusted: bool,
     /// RFC 3339, such as `2027-01-31T00:00:00Z`. Without it and `expires_in_days`, the key never expires.
@@ -52,7 +52,7 @@ struct NewKeyBody {
     expires_in_days: Option<u32>,
 }
 
-/// When a key expires; without either, as before.
+/// The expiry of a key; unchanged without either member.
 #[derive(Deserialize, ToSchema, Default)]
 #[serde(deny_unknown_fields)]
 struct EndBody {
@@ -83,10 +83,10 @@ struct KeyBody {
     last_used_at: Option<String>,
 }
 
-/// A key with its secret, which is shown this once.
+/// A key with its secret, shown only once.
 #[derive(Serialize, ToSchema)]
 struct SecretBody {
-    /// What callers send as `Authorization: Bearer …`. It can't be read again.
+    /// The value for `Authorization: Bearer …`. It can't be read again.
     key: String,
     #[serde(flatten)]
     record: KeyBody,
@@ -97,16 +97,16 @@ struct KeysBody {
     keys: Vec<KeyBody>,
 }
 
-/// Creates a key. The answer holds it, this once.
+/// Creates a key. Only this response contains it.
 #[utoipa::path(
     operation_id = "create_key",
     tag = "administration",
     request_body = NewKeyBody,
     responses(
-        (status = 201, description = "The key, and what is kept of it", body = SecretBody),
-        (status = 404, description = "The caller does not administer"),
-        (status = 409, description = "There is a key of this name"),
-        (status = 422, description = "A value that does not fit, or a server or toolset that is not there")
+        (status = 201, description = "The key, and its stored data", body = SecretBody),
+        (status = 404, description = "The caller is not an administrator"),
+        (status = 409, description = "A key of this name exists"),
+        (status = 422, description = "An invalid value, or an unknown server or toolset")
     )
 )]
 #[post("/v1/admin/keys")]
@@ -138,27 +138,27 @@ pub async fn create(state: web::Data<State>, caller: Administrator, body: Body) 
     Ok(shown_once(HttpResponse::Created(), &key, &secret))
 }
 
-/// All keys, also those that are over, without their secrets.
+/// Lists all keys, including expired and revoked ones, without their secrets.
 #[utoipa::path(
     operation_id = "list_keys",
     tag = "administration",
-    responses((status = 200, description = "Oldest first", body = KeysBody), (status = 404, description = "The caller does not administer"))
+    responses((status = 200, description = "Oldest first", body = KeysBody), (status = 404, description = "The caller is not an administrator"))
 )]
 #[get("/v1/admin/keys")]
 pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpResponse {
     HttpResponse::Ok().json(KeysBody { keys: state.keys.list().iter().map(KeyBody::from).collect() })
 }
 
-/// Gives a key a new secret. The former one is good no more.
+/// Replaces the secret of a key. The old secret stops working.
 #[utoipa::path(
     operation_id = "rotate_key",
     tag = "administration",
     params(("id" = String, Path, description = "The id of the key")),
-    request_body(content = EndBody, description = "A new end; may be left out"),
+    request_body(content = EndBody, description = "A new expiry; optional"),
     responses(
         (status = 200, description = "The key with its new secret", body = SecretBody),
-        (status = 404, description = "No such key, or a revoked one, or the caller does not administer"),
-        (status = 422, description = "The key has expired and got no new end")
+        (status = 404, description = "No such key, or a revoked one, or the caller is not an administrator"),
+        (status = 422, description = "The key has expired, and the request sets no new expiry")
     )
 )]
 #[post("/v1/admin/keys/{id}/rotate")]
@@ -171,20 +171,20 @@ pub async fn rotate(state: web::Data<State>, caller: Administrator, id: web::Pat
     Ok(shown_once(HttpResponse::Ok(), &key, &secret))
 }
 
-/// Ends a key for good, at once.
+/// Revokes a key at once, for good.
 #[utoipa::path(
     operation_id = "revoke_key",
     tag = "administration",
     params(("id" = String, Path, description = "The id of the key")),
     responses(
-        (status = 200, description = "What is kept of it", body = KeyBody),
-        (status = 404, description = "No such key, or the caller does not administer")
+        (status = 200, description = "The stored data of the key", body = KeyBody),
+        (status = 404, description = "No such key, or the caller is not an administrator")
     )
 )]
 #[delete("/v1/admin/keys/{id}")]
 pub async fn revoke(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Result<HttpResponse, Problem> {
     let (key, is_new) = state.keys.revoke(&KeyId::new(id.into_inner())).await?;
-    // Later it may be the name of another key, which keeps what is its own.
+    // Later this may be another key's name; that key keeps its own data.
     if is_new {
         let owner = PrincipalId::of_key(&key.name);
         state.secrets.disconnect(&owner);
@@ -197,7 +197,7 @@ pub async fn revoke(state: web::Data<State>, caller: Administrator, id: web::Pat
 }
 
 fn shown_once(mut builder: HttpResponseBuilder, key: &ApiKey, secret: &SecretString) -> HttpResponse {
-    // No cache on the way keeps it.
+    // Prevents caching of the secret.
     builder.insert_header((header::CACHE_CONTROL, "no-store"));
     builder.json(SecretBody { key: secret.expose_secret().to_owned(), record: KeyBody::from(key) })
 }

@@ -1,4 +1,4 @@
-//! What administrators look at and change.
+//! Routes for administrators.
 
 pub mod enrichment;
 pub mod keys;
@@ -25,7 +25,7 @@ use crate::domain::records::usage::Latencies;
 use crate::http::problem::{Code, Problem};
 use crate::service::records::usage::quantiles;
 
-/// What queries ask about that do not say since when.
+/// Default period of queries.
 const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);
 
 pub fn configure(config: &mut ServiceConfig<'_>) {
@@ -36,7 +36,7 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
     config.service(secrets::forget);
     config.service(usage::show).service(report::show);
     config.service(enrichment::list).service(enrichment::show).service(enrichment::replace).service(enrichment::remove);
-    // Before the tool of any name.
+    // Before the route with any tool name.
     config.service(tools::list).service(tools::duplicates).service(tools::approve);
     config.service(tools::show).service(tools::replace).service(tools::remove);
     config.service(servers::list).service(servers::definition).service(servers::approve);
@@ -47,20 +47,20 @@ pub fn time(at: SystemTime) -> String {
     format!("{:.0}", Timestamp::try_from(at).unwrap_or_default())
 }
 
-/// A caller that a query names. What nobody can be called is a mistake: an empty answer would say that nothing was done.
+/// A caller named by a query. Rejects impossible names: an empty answer would suggest that nothing happened.
 fn principal(text: &str) -> Result<PrincipalId, Problem> {
     let detail = || format!("There is no principal `{text}`: write key:NAME, user:ID, service-key, admin or anyone.");
     PrincipalId::read(text).ok_or_else(|| Problem::invalid("principal", detail()))
 }
 
-/// A time that a query names, RFC 3339.
+/// A time in a query, RFC 3339.
 fn time_of(parameter: &'static str, text: Option<String>) -> Result<Option<SystemTime>, Problem> {
     let read = |text: String| text.parse::<Timestamp>().map(SystemTime::from);
     let detail = "since and until are times such as 2027-01-31T00:00:00Z.";
     text.map(read).transpose().map_err(|_| Problem::invalid(parameter, detail))
 }
 
-/// The time that a query asks about: up to now and 30 days, where it does not say.
+/// The period of a query; by default the last 30 days.
 fn span(since: Option<String>, until: Option<String>) -> Result<Range<SystemTime>, Problem> {
     let until = time_of("until", until)?.unwrap_or_else(SystemTime::now);
     let since = time_of("since", since)?.unwrap_or_else(|| until.checked_sub(DEFAULT_SPAN).unwrap_or(SystemTime::UNIX_EPOCH));
@@ -70,7 +70,7 @@ fn span(since: Option<String>, until: Option<String>) -> Result<Range<SystemTime
     Ok(since..until)
 }
 
-/// The middle of measured times and what all but a twentieth stay under, in milliseconds. Two digits are all that is known.
+/// Median and 95th percentile of latencies, in milliseconds. The precision is two digits.
 fn quantile_milliseconds(latencies: &Latencies) -> (Option<f64>, Option<f64>) {
     let milliseconds = |time: Duration| {
         let value = time.as_secs_f64() * 1e3;
@@ -80,7 +80,7 @@ fn quantile_milliseconds(latencies: &Latencies) -> (Option<f64>, Option<f64>) {
     quantiles(latencies).map(|(half, most)| (milliseconds(half), milliseconds(most))).unzip()
 }
 
-/// The version in `If-Match`; `*` is any.
+/// The version in `If-Match`; `*` matches any.
 fn expected(request: &HttpRequest) -> Result<Option<u64>, Problem> {
     let Some(value) = request.headers().get(header::IF_MATCH) else { return Ok(None) };
     let text = value.to_str().unwrap_or_default().trim();
@@ -88,5 +88,5 @@ fn expected(request: &HttpRequest) -> Result<Option<u64>, Problem> {
         return Ok(None);
     }
     let version = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).and_then(|text| text.parse().ok());
-    version.map(Some).ok_or_else(|| Problem::new(Code::PreconditionFailed, "If-Match is no ETag that was ever given here."))
+    version.map(Some).ok_or_else(|| Problem::new(Code::PreconditionFailed, "If-Match is not an ETag of this resource."))
 }

@@ -21,10 +21,10 @@ use crate::service::ports::{AuditAction, AuditEntry};
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone: each rule is read by itself, so that all mistakes are told with their numbers")]
 struct PolicyBody {
-    /// `allow` or `block`: what holds where no rule fits. `null`: what the settings say.
+    /// `allow` or `block`: the decision without a matching rule. `null`: the decision in the settings.
     default: Option<String>,
-    /// The first that fits decides. `effect` is `allow` or `block`; every other member is a condition, a list of texts:
-    /// `servers`, `tools`, `tags`, `toolsets`, `principals`, `groups`, `models` (patterns, any fits) and `annotations` (all must hold).
+    /// The first matching rule decides. `effect` is `allow` or `block`; every other member is a condition, a list of texts:
+    /// `servers`, `tools`, `tags`, `toolsets`, `principals`, `groups`, `models` (patterns, any match) and `annotations` (all must hold).
     #[schema(value_type = Vec<Object>)]
     rules: Vec<Value>,
 }
@@ -35,18 +35,18 @@ struct CheckBody {
     /// A published name, or `server/tool`. Without it: all tools.
     #[serde(default)]
     tool: Option<String>,
-    /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`. Without it: everybody who is known.
+    /// `key:NAME`, `user:ID`, `service-key`, `admin` or `anyone`. Without it: all known callers.
     #[serde(default)]
     principal: Option<String>,
     /// The e-mail address of a user.
     #[serde(default)]
     email: Option<String>,
-    /// The groups of a user, beside those of the settings.
+    /// The groups of a user, in addition to those of the settings.
     #[serde(default)]
     groups: Vec<String>,
     #[serde(default)]
     model: Option<String>,
-    /// Rules to try out in place of those that were given over the API.
+    /// Rules to test, instead of those set over the API.
     #[serde(default)]
     #[schema(value_type = Option<PolicyBody>)]
     policy: Option<Value>,
@@ -56,15 +56,15 @@ described! {
     PolicyView =>
     /// The rules in force.
     struct PolicyViewBody {
-        /// Of what was given over the API; 0: nothing.
+        /// Version of the rules set over the API; 0: none.
         version: u64,
-        /// As it was given over the API. `null`: the settings decide.
+        /// As set over the API. `null`: the settings decide.
         default: Option<EffectBody>,
-        /// What holds where no rule fits.
+        /// The decision without a matching rule.
         effective_default: EffectBody,
-        /// Of the settings. They come first.
+        /// Rules of the settings. They come first.
         settings_rules: Vec<RuleBody>,
-        /// As they were given over the API.
+        /// Rules set over the API.
         rules: Vec<RuleBody>,
         /// Rules without effect.
         warnings: Vec<RuleProblemBody>,
@@ -82,7 +82,7 @@ described! {
 
 described! {
     Rule =>
-    /// A rule: all its conditions must hold. Of the texts in a condition one is enough, of `annotations` all are needed.
+    /// A rule: all its conditions must hold. One matching text per condition suffices; `annotations` must all hold.
     struct RuleBody {
         effect: EffectBody,
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -106,7 +106,7 @@ described! {
 
 described! {
     RulePlace =>
-    /// Where a rule stands.
+    /// The position of a rule.
     struct RulePlaceBody {
         source: RuleSourceBody,
         /// Counted from 1 in its source.
@@ -125,7 +125,7 @@ described! {
 
 described! {
     RuleProblem =>
-    /// What is wrong or doubtful about a rule.
+    /// An error or a warning about a rule.
     struct RuleProblemBody {
         #[serde(flatten)]
         place: RulePlaceBody,
@@ -135,7 +135,7 @@ described! {
 
 described! {
     CheckAnswer =>
-    /// What would be decided.
+    /// The decisions.
     struct CheckAnswerBody {
         decisions: Vec<CheckedDecisionBody>,
         /// Rules without effect.
@@ -152,19 +152,19 @@ described! {
         server: String,
         tool: String,
         effect: EffectBody,
-        /// The rule that decides, if one does.
+        /// The deciding rule, if there is one.
         rule: Option<RulePlaceBody>,
         reason: String,
     }
 }
 
-/// The rules in force.
+/// Returns the rules in force.
 #[utoipa::path(
     operation_id = "show_policy",
     tag = "administration",
     responses(
         (status = 200, description = "The rules in force", body = PolicyViewBody),
-        (status = 404, description = "The caller does not administer")
+        (status = 404, description = "The caller is not an administrator")
     )
 )]
 #[get("/v1/admin/policy")]
@@ -172,17 +172,17 @@ pub async fn show(state: web::Data<State>, _caller: Administrator) -> HttpRespon
     answer(&state.policies.view())
 }
 
-/// Replaces the rules that were given here. They are in force when the answer goes out.
+/// Replaces the rules set over the API. They are in force before the response.
 #[utoipa::path(
     operation_id = "replace_policy",
     tag = "administration",
     request_body = PolicyBody,
-    params(("If-Match" = Option<String>, Header, description = "The ETag of the rules that are replaced: if others hold meanwhile, nothing happens")),
+    params(("If-Match" = Option<String>, Header, description = "The ETag of the rules to replace; after another change, the request has no effect")),
     responses(
         (status = 200, description = "The rules in force", body = PolicyViewBody),
-        (status = 404, description = "The caller does not administer"),
-        (status = 412, description = "Other rules hold than the ETag says"),
-        (status = 422, description = "Rules that can't be read or contradict each other, each with its number and the reason")
+        (status = 404, description = "The caller is not an administrator"),
+        (status = 412, description = "The rules have changed since that ETag"),
+        (status = 422, description = "Unreadable or contradictory rules, each with its number and the reason")
     )
 )]
 #[put("/v1/admin/policy")]
@@ -194,15 +194,15 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, request: Ht
     Ok(answer(&view))
 }
 
-/// Who may call what, and which rule says so; also with rules that are not in force. Changes nothing.
+/// Explains who may call what, and which rule decides; also for rules that are not in force. Changes nothing.
 #[utoipa::path(
     operation_id = "check_policy",
     tag = "administration",
     request_body = CheckBody,
     responses(
         (status = 200, description = "The decisions", body = CheckAnswerBody),
-        (status = 404, description = "The caller does not administer"),
-        (status = 422, description = "Neither a tool nor a principal, or one that is not known, or wrong rules")
+        (status = 404, description = "The caller is not an administrator"),
+        (status = 422, description = "Neither a tool nor a principal, an unknown one, or invalid rules")
     )
 )]
 #[post("/v1/admin/policy/check")]

@@ -1,4 +1,4 @@
-//! Secrets of users, as far as an administrator gets to them: to remove them.
+//! Deletes users' secrets, as an administrator.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, delete, web};
@@ -16,14 +16,14 @@ struct RemovedSecretsBody {
     removed: u64,
 }
 
-/// Removes all secrets of a user or a named key, as when they are gone, and ends their connections.
+/// Deletes all secrets of a user or a named key, and closes their connections.
 #[utoipa::path(
     operation_id = "forget_secrets",
     tag = "administration",
     params(("principal" = String, Path, description = "`user:ID` or `key:NAME`")),
     responses(
-        (status = 200, description = "How many there were", body = RemovedSecretsBody),
-        (status = 404, description = "The caller does not administer"),
+        (status = 200, description = "The number of deleted secrets", body = RemovedSecretsBody),
+        (status = 404, description = "The caller is not an administrator"),
         (status = 422, description = "Neither `user:ID` nor `key:NAME`")
     )
 )]
@@ -32,7 +32,7 @@ pub async fn forget(state: web::Data<State>, caller: Administrator, principal: w
     let owner = PrincipalId::of_owner(&principal)
         .ok_or_else(|| Problem::invalid("principal", format!("`{principal}` has no secrets: write user:ID or key:NAME.")))?;
     let removed = state.secrets.forget(&owner).await?;
-    tracing::info!(owner = owner.as_str(), removed, "the secrets of a caller were removed");
+    tracing::info!(owner = owner.as_str(), removed, "secrets of a caller deleted");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SecretsForget, owner.as_str().to_owned()));
     Ok(HttpResponse::Ok().json(RemovedSecretsBody { removed }))
 }

@@ -1,4 +1,4 @@
-//! The MCP servers as they are now.
+//! The MCP servers and their current state.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use std::collections::BTreeMap;
@@ -23,9 +23,9 @@ use crate::service::ports::{AuditAction, AuditEntry};
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ServerApprovalBody {
-    /// `fingerprint` of what was looked at.
+    /// `fingerprint` of the reviewed definition.
     fingerprint: String,
-    /// A prompt of the server; without it the server's title and instructions are approved.
+    /// A prompt of the server; without it, the server's title and instructions are approved.
     prompt: Option<String>,
 }
 
@@ -46,26 +46,26 @@ described! {
         version: Option<String>,
         /// The negotiated version of MCP.
         protocol: Option<String>,
-        /// Published ones.
+        /// Number of published tools.
         tools: usize,
         /// cl100k tokens of their definitions.
         tokens: u64,
         #[serde(flatten)]
         definitions: DefinitionCountsBody,
         listed_at: Option<String>,
-        /// Why the last attempt to connect failed.
+        /// Error of the last connection attempt.
         error: Option<String>,
     }
 }
 
 described! {
     ServerDefinitionView =>
-    /// What a server says of itself and of its prompts.
+    /// A server's texts and its prompts, with their changes.
     struct ServerDefinitionBody {
         server: String,
-        /// Of its title and instructions.
+        /// Its title and instructions.
         definition: Option<PartBody>,
-        /// By name, those that were listed since the start.
+        /// By name, the prompts listed since the start.
         prompts: BTreeMap<String, PartBody>,
     }
 }
@@ -73,23 +73,23 @@ described! {
 described! {
     PartView =>
     struct PartBody {
-        /// `null`: nothing is compared.
+        /// `null`: definitions are not compared.
         state: Option<DefinitionStateBody>,
-        /// An approval names it.
+        /// The fingerprint for an approval.
         fingerprint: String,
-        /// What differs from what was approved.
+        /// The differences from the approved definition.
         #[serde(skip_serializing_if = "Option::is_none")]
         difference: Option<DifferenceBody>,
     }
 }
 
-/// All configured servers.
+/// Lists all configured servers.
 #[utoipa::path(
     operation_id = "list_servers",
     tag = "administration",
     responses(
         (status = 200, description = "All servers", body = ServersBody),
-        (status = 404, description = "The caller does not administer")
+        (status = 404, description = "The caller is not an administrator")
     )
 )]
 #[get("/v1/admin/servers")]
@@ -98,14 +98,14 @@ pub async fn list(state: web::Data<State>, _caller: Administrator) -> Result<Htt
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(ServersBody { servers }))
 }
 
-/// What a server says of itself and of its prompts, and what differs from what was approved.
+/// Returns a server's texts and its prompts, with the differences from the approved ones.
 #[utoipa::path(
     operation_id = "show_server_definition",
     tag = "administration",
     params(("server" = String, Path, description = "The server's name")),
     responses(
-        (status = 200, description = "What the server says", body = ServerDefinitionBody),
-        (status = 404, description = "There is no such server, or the caller does not administer")
+        (status = 200, description = "The server's definition", body = ServerDefinitionBody),
+        (status = 404, description = "There is no such server, or the caller is not an administrator")
     )
 )]
 #[get("/v1/admin/servers/{server}/definition")]
@@ -115,18 +115,18 @@ pub async fn definition(state: web::Data<State>, _caller: Administrator, path: w
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(view))
 }
 
-/// Approves what a server says of itself, or one of its prompts, as it is now.
+/// Approves the current texts of a server, or one of its prompts.
 #[utoipa::path(
     operation_id = "approve_server_definition",
     tag = "administration",
     request_body = ServerApprovalBody,
     params(("server" = String, Path, description = "The server's name")),
     responses(
-        (status = 200, description = "What the server says, as it stands now", body = ServerDefinitionBody),
-        (status = 404, description = "There is no such server or prompt, or the caller does not administer"),
-        (status = 409, description = "Nothing is compared: `definitions.changes` is `off`"),
-        (status = 412, description = "The definition is another one than the fingerprint says. Look at it first."),
-        (status = 422, description = "No fingerprint, or one of another form")
+        (status = 200, description = "The server's current definition", body = ServerDefinitionBody),
+        (status = 404, description = "There is no such server or prompt, or the caller is not an administrator"),
+        (status = 409, description = "Definitions are not compared: `definitions.changes` is `off`"),
+        (status = 412, description = "The definition does not match the fingerprint. Review it first."),
+        (status = 422, description = "No fingerprint, or an invalid one")
     )
 )]
 #[post("/v1/admin/servers/{server}/definition/approve")]
@@ -143,5 +143,5 @@ pub async fn approve(state: web::Data<State>, caller: Administrator, path: web::
 }
 
 fn unknown() -> Problem {
-    Problem::new(Code::NotFound, "There is no such server. GET /v1/admin/servers lists what there is.")
+    Problem::new(Code::NotFound, "There is no such server. GET /v1/admin/servers lists the servers.")
 }

@@ -1,4 +1,4 @@
-//! Sessions, as administrators see and end them.
+//! Sessions, for administrators.
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::{HttpResponse, delete, get, web};
@@ -17,7 +17,7 @@ use crate::service::ports::{AuditAction, AuditEntry};
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct SessionsQuery {
-    /// Only those of this caller, as the audit log names it: `user:ID`, `key:NAME`.
+    /// Only sessions of this caller, named as in the audit log: `user:ID`, `key:NAME`.
     principal: Option<String>,
 }
 
@@ -39,15 +39,15 @@ struct AnySessionsBody {
     sessions: Vec<AnySessionBody>,
 }
 
-/// The sessions of all callers, oldest first: whose, until when, and what each publishes, as far as its owner may see it.
+/// Lists the sessions of all callers, oldest first: owner, expiry, and published tools, as far as the owner may see them.
 #[utoipa::path(
     operation_id = "list_all_sessions",
     tag = "administration",
     params(SessionsQuery),
     responses(
-        (status = 200, description = "Without those whose time is over", body = AnySessionsBody),
-        (status = 404, description = "The caller does not administer"),
-        (status = 422, description = "An unknown parameter, or a principal that nobody can be")
+        (status = 200, description = "Without expired sessions", body = AnySessionsBody),
+        (status = 404, description = "The caller is not an administrator"),
+        (status = 422, description = "An unknown parameter, or an impossible principal")
     )
 )]
 #[get("/v1/admin/sessions")]
@@ -58,13 +58,13 @@ pub async fn list(state: web::Data<State>, _caller: Administrator, query: Query<
     Ok(HttpResponse::Ok().json(AnySessionsBody { sessions: sessions.iter().map(AnySessionBody::of).collect() }))
 }
 
-/// Ends a session, whoever's it is. Its address is gone when the answer goes out; in other processes on the same store within
+/// Ends a session of any caller. Its address stops working before the response; in other processes on the same store within
 /// five seconds.
 #[utoipa::path(
     operation_id = "end_any_session",
     tag = "administration",
     params(("id" = String, Path, description = "Its id")),
-    responses((status = 204, description = "It is over"), (status = 404, description = "No such session, or the caller does not administer"))
+    responses((status = 204, description = "The session has ended"), (status = 404, description = "No such session, or the caller is not an administrator"))
 )]
 #[delete("/v1/admin/sessions/{id}")]
 pub async fn end(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Result<HttpResponse, Problem> {
@@ -72,7 +72,7 @@ pub async fn end(state: web::Data<State>, caller: Administrator, id: web::Path<S
     if !state.sessions.end_any(&id).await? {
         return Err(Problem::not_found());
     }
-    // The id opens what it names: the log gets whose it was.
+    // The id grants access to the session, so the log gets the owner instead.
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SessionEnd, owner.as_str().to_owned()));
     Ok(HttpResponse::NoContent().finish())
 }

@@ -1,4 +1,4 @@
-//! The tools: what is known about them, what an admin writes about them, and whether they still are what they were.
+//! The tools: their state, their metadata, and approvals of their definitions.
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use actix_web::http::header;
@@ -35,29 +35,29 @@ pub struct ToolParameters {
     tag: Option<String>,
     /// Whether an admin pinned it.
     pinned: Option<bool>,
-    /// Whether its definition differs from the one that was seen first or approved last.
+    /// Whether its definition differs from the first one seen or the last one approved.
     changed: Option<bool>,
-    /// Whether its server added it later, and nobody approved it.
+    /// Whether its server added it later, without an approval yet.
     new: Option<bool>,
-    /// Stands in its names, title, description or synonyms.
+    /// Text in its names, title, description or synonyms.
     text: Option<String>,
-    /// How many tools.
+    /// Number of tools.
     limit: Option<usize>,
-    /// How many are skipped; `next` of the part before.
+    /// Number of tools to skip; `next` of the previous part.
     offset: Option<usize>,
 }
 
-/// What an admin writes about a tool. What is left out is not written.
+/// Metadata of a tool. Omitted members are unset.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone")]
 struct ToolFactsBody {
-    /// Rules can go by them.
+    /// Rules can use them.
     #[schema(required = false)]
     tags: Vec<String>,
-    /// Words and phrases by which the tool is found beside its own.
+    /// Additional words and phrases that searches match.
     #[schema(required = false)]
     synonyms: Vec<String>,
-    /// Published, searched and shown in the place of the server's.
+    /// Replaces the server's description for publishing, search and display.
     description: Option<String>,
     /// Offered in every chat.
     #[schema(required = false)]
@@ -67,7 +67,7 @@ struct ToolFactsBody {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ApprovalBody {
-    /// `definition.fingerprint` of what was looked at.
+    /// `definition.fingerprint` of the reviewed definition.
     fingerprint: String,
 }
 
@@ -84,7 +84,7 @@ described! {
 
 described! {
     ToolView =>
-    /// Everything about one tool.
+    /// All data about one tool.
     struct ToolViewBody {
         server: String,
         /// The server's name for it.
@@ -94,7 +94,7 @@ described! {
         /// The published name.
         name: Option<String>,
         title: Option<String>,
-        /// As it is published.
+        /// As published.
         description: Option<String>,
         /// cl100k tokens of its definition.
         tokens: Option<u32>,
@@ -102,17 +102,17 @@ described! {
         synonyms: Vec<String>,
         /// Whether an admin pinned it.
         pinned: bool,
-        /// What an admin wrote.
+        /// Metadata set by an admin.
         written: Option<WrittenFactsBody>,
-        /// Of what an admin wrote; 0: nothing ever.
+        /// Version of the metadata; 0: never set.
         version: u64,
         definition: DefinitionStatusBody,
-        /// Characters that models are not shown.
+        /// Characters hidden from models.
         hidden_text: Vec<HiddenTextBody>,
-        /// What differs from the approved definition. Only of a single tool.
+        /// The differences from the approved definition. Only in responses about one tool.
         #[serde(skip_serializing_if = "Option::is_none")]
         difference: Option<DifferenceBody>,
-        /// As its server sent it. Only of a single tool.
+        /// As its server sent it. Only in responses about one tool.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schema(value_type = Option<Object>)]
         raw: Option<Value>,
@@ -129,7 +129,7 @@ described! {
 
 described! {
     TagSource =>
-    /// Where a tag comes from: the `tool` itself, the `server_file`, a `rule` of the settings, or an `admin`.
+    /// The source of a tag: the `tool` itself, the `server_file`, a `rule` of the settings, or an `admin`.
     #[serde(rename_all = "snake_case")]
     enum TagSourceBody {
         Tool,
@@ -141,32 +141,32 @@ described! {
 
 described! {
     WrittenFacts =>
-    /// What an admin wrote about a tool.
+    /// Metadata of a tool, set by an admin.
     struct WrittenFactsBody {
         tags: Vec<String>,
         synonyms: Vec<String>,
-        /// In place of the server's.
+        /// Replaces the server's description.
         description: Option<String>,
         pinned: bool,
     }
 }
 
-/// How the definition of a tool compares with the one that was seen first, or approved last.
+/// The comparison of a tool's definition with the first one seen, or the last one approved.
 #[derive(Serialize, ToSchema)]
 struct DefinitionStatusBody {
-    /// `null`: its server does not list it now, or nothing is compared.
+    /// `null`: its server does not list it now, or definitions are not compared.
     state: Option<DefinitionStateBody>,
-    /// Of what its server sends now. An approval names it.
+    /// Fingerprint of the server's current definition, for an approval.
     fingerprint: Option<String>,
     first_seen: Option<String>,
-    /// When another definition was seen first.
+    /// When the changed definition was first seen.
     changed_at: Option<String>,
     approved_at: Option<String>,
 }
 
 described! {
     DefinitionState =>
-    /// `new`: its server added it later, and nobody approved it. `withheld`: it differs or is new, and is not published.
+    /// `new`: its server added it later, without an approval yet. `withheld`: it is changed or new, and not published.
     #[serde(rename_all = "snake_case")]
     enum DefinitionStateBody {
         Same,
@@ -182,32 +182,32 @@ described! {
     struct HiddenTextBody {
         /// JSON Pointer (RFC 6901) into the definition.
         pointer: String,
-        /// The first ones, such as `U+200B`, each once.
+        /// The first distinct ones, such as `U+200B`.
         code_points: Vec<String>,
-        /// How many characters there are.
+        /// Number of characters.
         characters: usize,
     }
 }
 
 described! {
     Difference =>
-    /// What differs between two definitions.
+    /// The differences between two definitions.
     struct DifferenceBody {
         changes: Vec<ChangeBody>,
-        /// How many more there are.
+        /// Number of further differences.
         more: usize,
     }
 }
 
 described! {
     Change =>
-    /// A value that differs. Texts stand as they are, other values as JSON; both are shortened.
+    /// A changed value. Strings are unchanged, other values are JSON; both are shortened.
     struct ChangeBody {
         /// JSON Pointer (RFC 6901) into the definition.
         pointer: String,
-        /// `null`: it was not there.
+        /// `null`: the value is new.
         before: Option<String>,
-        /// `null`: it is not there any more.
+        /// `null`: the value was removed.
         after: Option<String>,
     }
 }
@@ -217,7 +217,7 @@ described! {
     /// Near duplicates, and names that look alike.
     struct DuplicatesBody {
         groups: Vec<DuplicateGroupBody>,
-        /// Tools with different names that people read as the same one.
+        /// Tools with different names that look the same to people.
         lookalikes: Vec<Vec<LookalikeToolBody>>,
     }
 }
@@ -248,22 +248,22 @@ described! {
     LookalikeTool =>
     struct LookalikeToolBody {
         server: String,
-        /// With every character that is hidden or not ASCII as `\u{200b}`.
+        /// Every hidden or non-ASCII character is escaped, such as `\u{200b}`.
         tool: String,
         /// The published name.
         name: String,
     }
 }
 
-/// All tools, those too that are withheld, and those that are away and about which something is written.
+/// Lists all tools, including withheld ones, and unlisted ones with metadata.
 #[utoipa::path(
     operation_id = "list_tools",
     tag = "administration",
     params(ToolParameters),
     responses(
         (status = 200, description = "A part of the list", body = ToolPageBody),
-        (status = 404, description = "The caller does not administer"),
-        (status = 422, description = "A value that does not fit")
+        (status = 404, description = "The caller is not an administrator"),
+        (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/tools")]
@@ -279,13 +279,13 @@ pub async fn list(state: web::Data<State>, _caller: Administrator, query: Query<
     Ok(HttpResponse::Ok().insert_header((header::CACHE_CONTROL, "no-store")).json(page))
 }
 
-/// Tools of different servers that do the same, in nearly the same words.
+/// Lists tools of different servers with the same or nearly the same definitions.
 #[utoipa::path(
     operation_id = "list_duplicates",
     tag = "administration",
     responses(
         (status = 200, description = "Near duplicates, and names that look alike", body = DuplicatesBody),
-        (status = 404, description = "The caller does not administer")
+        (status = 404, description = "The caller is not an administrator")
     )
 )]
 #[get("/v1/admin/tools/duplicates")]
@@ -295,14 +295,14 @@ pub async fn duplicates(state: web::Data<State>, _caller: Administrator) -> Resu
     Ok(HttpResponse::Ok().json(found))
 }
 
-/// Everything about one tool.
+/// Returns all data about one tool.
 #[utoipa::path(
     operation_id = "show_tool_facts",
     tag = "administration",
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
-        (status = 200, description = "Everything about the tool, with `raw` and, of a changed one, the `difference`", body = ToolViewBody),
-        (status = 404, description = "There never was such a tool, or the caller does not administer")
+        (status = 200, description = "All data about the tool, with `raw` and, for a changed one, the `difference`", body = ToolViewBody),
+        (status = 404, description = "No such tool ever existed, or the caller is not an administrator")
     )
 )]
 #[get("/v1/admin/tools/{server}/{tool:.+}")]
@@ -311,8 +311,8 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, path: web::Pa
     Ok(answer(HttpResponse::Ok(), &view))
 }
 
-/// Replaces what is written about a tool. It holds when the answer goes out, and searches go by it a moment later. It stays
-/// over the tool's updates and while its server is away.
+/// Replaces the metadata of a tool. It is in force before the response, and searches use it a moment later. It survives
+/// updates of the tool and absences of its server.
 #[utoipa::path(
     operation_id = "replace_tool_facts",
     tag = "administration",
@@ -320,13 +320,13 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, path: web::Pa
     params(
         ("server" = String, Path, description = "The server's name"),
         ("tool" = String, Path, description = "The tool's own name"),
-        ("If-Match" = Option<String>, Header, description = "The ETag of what is replaced: if something else holds meanwhile, nothing happens")
+        ("If-Match" = Option<String>, Header, description = "The ETag of the metadata to replace; after another change, the request has no effect")
     ),
     responses(
-        (status = 200, description = "Everything about the tool", body = ToolViewBody),
-        (status = 404, description = "There never was such a tool, or the caller does not administer"),
-        (status = 412, description = "Something else is written than the ETag says"),
-        (status = 422, description = "A text that does not fit, and why")
+        (status = 200, description = "All data about the tool", body = ToolViewBody),
+        (status = 404, description = "No such tool ever existed, or the caller is not an administrator"),
+        (status = 412, description = "The metadata has changed since that ETag"),
+        (status = 422, description = "An invalid text, with the reason")
     )
 )]
 #[put("/v1/admin/tools/{server}/{tool:.+}")]
@@ -344,19 +344,19 @@ pub async fn replace(
     Ok(answer(HttpResponse::Ok(), &view))
 }
 
-/// Takes back what is written about a tool.
+/// Deletes the metadata of a tool.
 #[utoipa::path(
     operation_id = "remove_tool_facts",
     tag = "administration",
     params(
         ("server" = String, Path, description = "The server's name"),
         ("tool" = String, Path, description = "The tool's own name"),
-        ("If-Match" = Option<String>, Header, description = "The ETag of what is taken back: if something else holds meanwhile, nothing happens")
+        ("If-Match" = Option<String>, Header, description = "The ETag of the metadata to delete; after another change, the request has no effect")
     ),
     responses(
-        (status = 200, description = "Everything about the tool", body = ToolViewBody),
-        (status = 404, description = "Nothing is written about such a tool, or the caller does not administer"),
-        (status = 412, description = "Something else is written than the ETag says")
+        (status = 200, description = "All data about the tool", body = ToolViewBody),
+        (status = 404, description = "The tool has no metadata, or the caller is not an administrator"),
+        (status = 412, description = "The metadata has changed since that ETag")
     )
 )]
 #[delete("/v1/admin/tools/{server}/{tool:.+}")]
@@ -372,18 +372,18 @@ pub async fn remove(
     Ok(answer(HttpResponse::Ok(), &view))
 }
 
-/// Approves the definition of a tool as it is now: later ones are held against it, and a withheld tool is there again.
+/// Approves the current definition of a tool. Later ones are compared with it, and a withheld tool is published again.
 #[utoipa::path(
     operation_id = "approve_definition",
     tag = "administration",
     request_body = ApprovalBody,
     params(("server" = String, Path, description = "The server's name"), ("tool" = String, Path, description = "The tool's own name")),
     responses(
-        (status = 200, description = "Everything about the tool", body = ToolViewBody),
-        (status = 404, description = "No server lists such a tool, or the caller does not administer"),
-        (status = 409, description = "Nothing is compared: `definitions.changes` is `off`"),
-        (status = 412, description = "The definition is another one than the fingerprint says. Look at it first."),
-        (status = 422, description = "No fingerprint, or one of another form")
+        (status = 200, description = "All data about the tool", body = ToolViewBody),
+        (status = 404, description = "No server lists such a tool, or the caller is not an administrator"),
+        (status = 409, description = "Definitions are not compared: `definitions.changes` is `off`"),
+        (status = 412, description = "The definition does not match the fingerprint. Review it first."),
+        (status = 422, description = "No fingerprint, or an invalid one")
     )
 )]
 #[post("/v1/admin/tools/{server}/{tool:.+}/approve")]
@@ -416,5 +416,5 @@ fn id(path: web::Path<(String, String)>) -> ToolId {
 }
 
 fn unknown() -> Problem {
-    Problem::new(Code::NotFound, "There never was such a tool. GET /v1/admin/tools lists what there is.")
+    Problem::new(Code::NotFound, "No such tool ever existed. GET /v1/admin/tools lists the tools.")
 }

@@ -1,4 +1,4 @@
-//! Toolsets, as administrators change them.
+//! Toolsets: changes by administrators.
 #![expect(unreachable_pub, reason = "the route macros repeat the visibility on an inner function")]
 
 use actix_web::{HttpResponse, delete, get, put, web};
@@ -16,20 +16,20 @@ use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
 use crate::service::toolsets::toolsets::ToolsetView;
 
-/// What a toolset is. Texts are patterns, as in rules; one condition at least, or `always`.
+/// A toolset. Texts are patterns, as in rules; at least one condition, or `always`.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "for the description alone: it is read where the settings' own are")]
 struct ToolsetDefinitionBody {
-    /// What it is for.
+    /// Its purpose.
     description: Option<String>,
-    /// All conditions that are given must hold: of the texts in one of them one is enough, of annotations all are needed.
+    /// All given conditions must hold. One matching text per condition suffices; annotations must all hold.
     servers: Option<Vec<String>>,
     tools: Option<Vec<String>>,
     tags: Option<Vec<String>>,
     annotations: Option<Vec<String>>,
-    /// Tools that are not in it all the same.
+    /// Tools to exclude.
     exclude: Option<Vec<String>>,
-    /// Tools that are in it whatever else is said, and that no document of it and no selection leaves out.
+    /// Tools to include in any case. No document and no selection of this toolset leaves them out.
     always: Option<Vec<String>>,
 }
 
@@ -48,7 +48,7 @@ described! {
         definition: ToolsetConditionsBody,
         /// `settings` or `api`.
         source: String,
-        /// Published names of the tools that are in it now, whoever may see them.
+        /// Published names of its current tools, regardless of visibility.
         members: Vec<String>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
@@ -75,13 +75,13 @@ described! {
     }
 }
 
-/// All toolsets, with the tools that are in them.
+/// Lists all toolsets with their tools.
 #[utoipa::path(
     operation_id = "list_all_toolsets",
     tag = "administration",
     responses(
         (status = 200, description = "By name", body = ToolsetsBody),
-        (status = 404, description = "The caller does not administer")
+        (status = 404, description = "The caller is not an administrator")
     )
 )]
 #[get("/v1/admin/toolsets")]
@@ -89,30 +89,30 @@ pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpRespon
     HttpResponse::Ok().json(ToolsetsBody { toolsets: state.toolsets.list() })
 }
 
-/// One toolset.
+/// Returns one toolset.
 #[utoipa::path(
     operation_id = "show_toolset",
     tag = "administration",
     params(("name" = String, Path, description = "Its name")),
-    responses((status = 200, description = "The toolset", body = ToolsetBody), (status = 404, description = "No such toolset, or the caller does not administer"))
+    responses((status = 200, description = "The toolset", body = ToolsetBody), (status = 404, description = "No such toolset, or the caller is not an administrator"))
 )]
 #[get("/v1/admin/toolsets/{name}")]
 pub async fn show(state: web::Data<State>, _caller: Administrator, name: web::Path<String>) -> Result<HttpResponse, Problem> {
     Ok(HttpResponse::Ok().json(state.toolsets.get(&name)?))
 }
 
-/// Adds a toolset, or replaces it. It holds when the answer goes out.
+/// Adds or replaces a toolset. It is in force before the response.
 #[utoipa::path(
     operation_id = "replace_toolset",
     tag = "administration",
     request_body = ToolsetDefinitionBody,
     params(("name" = String, Path, description = "1 to 64 letters, digits, `-` and `_`")),
     responses(
-        (status = 200, description = "It was replaced", body = ToolsetBody),
-        (status = 201, description = "It is new", body = ToolsetBody),
-        (status = 404, description = "The caller does not administer"),
-        (status = 409, description = "It stands in the settings, and is changed there"),
-        (status = 422, description = "A value that does not fit")
+        (status = 200, description = "The toolset was replaced", body = ToolsetBody),
+        (status = 201, description = "The toolset is new", body = ToolsetBody),
+        (status = 404, description = "The caller is not an administrator"),
+        (status = 409, description = "The toolset is defined in the settings; change it there"),
+        (status = 422, description = "An invalid value")
     )
 )]
 #[put("/v1/admin/toolsets/{name}")]
@@ -135,15 +135,15 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, name: web::
     Ok(response.json(view))
 }
 
-/// Removes a toolset. Its address is gone when the answer goes out; keys that are kept to it alone reach nothing.
+/// Deletes a toolset. Its address stops working before the response; keys limited to it alone reach nothing.
 #[utoipa::path(
     operation_id = "remove_toolset",
     tag = "administration",
     params(("name" = String, Path, description = "Its name")),
     responses(
-        (status = 204, description = "It is gone"),
-        (status = 404, description = "No such toolset, or the caller does not administer"),
-        (status = 409, description = "It stands in the settings, and is removed there")
+        (status = 204, description = "The toolset is deleted"),
+        (status = 404, description = "No such toolset, or the caller is not an administrator"),
+        (status = 409, description = "The toolset is defined in the settings; remove it there")
     )
 )]
 #[delete("/v1/admin/toolsets/{name}")]

@@ -1,4 +1,4 @@
-//! What is used, how often and how well.
+//! Usage of tools: counts and success.
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 use std::ops::Range;
@@ -24,16 +24,16 @@ pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct UsageParameters {
-    /// RFC 3339; default 30 days before `until`. Counted are whole days of universal time.
+    /// RFC 3339; default 30 days before `until`. Counts cover whole days, UTC.
     since: Option<String>,
     /// RFC 3339; default now.
     until: Option<String>,
     server: Option<String>,
-    /// The name by which its server calls the tool.
+    /// The server's name for the tool.
     tool: Option<String>,
-    /// What goes first: `called` (default), `offered` or `recovered`.
+    /// The sort order: `called` (default), `offered` or `recovered`.
     order: Option<String>,
-    /// How many tools.
+    /// Number of tools.
     limit: Option<usize>,
 }
 
@@ -44,33 +44,33 @@ struct UsageBody {
     totals: TotalsBody,
     /// The first `limit` of them.
     tools: Vec<ToolBody>,
-    /// How many tools there are in all.
+    /// Number of all tools.
     tool_count: usize,
     servers: Vec<ServerBody>,
     days: Vec<DayBody>,
 }
 
-/// What happened to tools.
+/// Counts per tool.
 #[derive(Serialize, ToSchema)]
 struct CountsBody {
-    /// Selections that left it on offer.
+    /// Selections that kept it on offer.
     offered: u64,
     called: u64,
     succeeded: u64,
-    /// Answers that were errors of the tool's own.
+    /// Answers with the tool's own errors.
     tool_errors: u64,
-    /// Calls though the chat's last selection had not offered it.
+    /// Calls without an offer in the chat's last selection.
     recovered: u64,
-    /// The share of calls that succeeded; null without a call.
+    /// The share of successful calls; null without a call.
     success_rate: Option<f64>,
 }
 
-/// What happened to messages.
+/// Counts of messages.
 #[derive(Serialize, ToSchema)]
 struct MessagesBody {
     selections: u64,
     searches: u64,
-    /// Searches whose best tool the chat's last selection had not offered.
+    /// Searches whose best tool was not in the chat's last selection.
     recovered_searches: u64,
     tokens_before: u64,
     tokens_after: u64,
@@ -84,7 +84,7 @@ struct TotalsBody {
     tools: CountsBody,
 }
 
-/// Milliseconds of calls that were answered, to a tenth; null without one.
+/// Milliseconds of answered calls, to a tenth; null without one.
 #[derive(Serialize, ToSchema)]
 struct LatencyBody {
     p50_ms: Option<f64>,
@@ -100,7 +100,7 @@ struct ToolBody {
     #[serde(flatten)]
     latency: LatencyBody,
     last_called_at: Option<String>,
-    /// What callers said of it.
+    /// Verdicts of callers.
     helpful: u64,
     wrong: u64,
     missing: u64,
@@ -118,7 +118,7 @@ struct ServerBody {
 
 #[derive(Serialize, ToSchema)]
 struct DayBody {
-    /// Of universal time.
+    /// Date, UTC.
     day: String,
     #[serde(flatten)]
     messages: MessagesBody,
@@ -126,15 +126,15 @@ struct DayBody {
     tools: CountsBody,
 }
 
-/// What was offered and called, how it ended and how long it took: by tool, by server and by day. Of callers nothing is in it.
+/// Returns counts of offers and calls, outcomes and latencies, by tool, server and day. Contains no data about callers.
 #[utoipa::path(
     tag = "administration",
     operation_id = "show_usage",
     params(UsageParameters),
     responses(
-        (status = 200, description = "Sums over whole days of universal time. The last half second may be missing.", body = UsageBody),
-        (status = 404, description = "The caller does not administer"),
-        (status = 422, description = "A value that does not fit")
+        (status = 200, description = "Sums over whole days, UTC. The last half second may be missing.", body = UsageBody),
+        (status = 404, description = "The caller is not an administrator"),
+        (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/usage")]

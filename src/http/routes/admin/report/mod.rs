@@ -1,4 +1,4 @@
-//! What sessions cost and brought, and the comparison of all tools with those that are chosen.
+//! Costs and results of sessions, and the comparison of all tools with chosen tools.
 #![expect(unreachable_pub, unused_qualifications, reason = "the route macros repeat visibility and paths on an inner function")]
 
 mod page;
@@ -27,11 +27,11 @@ pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct ReportParameters {
-    /// RFC 3339; default 30 days before `until`. Counted are sessions whose last use lies between the two.
+    /// RFC 3339; default 30 days before `until`. Counts sessions whose last use is in the period.
     since: Option<String>,
     /// RFC 3339; default now.
     until: Option<String>,
-    /// How many sessions are listed one by one.
+    /// Number of sessions to list individually.
     limit: Option<usize>,
 }
 
@@ -39,25 +39,25 @@ pub struct ReportParameters {
 struct ReportBody {
     since: String,
     until: String,
-    /// One for each arm that has sessions: `uncompared` is outside of any comparison, `static` got all tools, `dynamic` what was chosen.
+    /// One per arm with sessions: `uncompared` is outside any comparison, `static` got all tools, `dynamic` the chosen ones.
     arms: Vec<ArmBody>,
-    /// The last used first, without names.
+    /// Most recently used first, without names.
     sessions: Vec<SessionFiguresBody>,
 }
 
-/// The sessions of one arm. All but `sessions` and the times are means over them, or over their calls, and null without any.
+/// The sessions of one arm. All but `sessions` and the times are means over sessions or calls, and null without any.
 #[derive(Serialize, ToSchema)]
 struct ArmBody {
     arm: &'static str,
     sessions: u64,
     selections: Option<f64>,
-    /// Tools of ours that the first selection offered.
+    /// Our tools offered by the first selection.
     initial_tools: Option<f64>,
-    /// And the last one.
+    /// Our tools offered by the last selection.
     final_tools: Option<f64>,
     /// Tokens of our definitions in one selection, if all had been offered.
     tokens_before: Option<f64>,
-    /// The same, as it was.
+    /// Tokens of the offered definitions.
     tokens_after: Option<f64>,
     finds: Option<f64>,
     /// The share of searches whose best tool had not been offered.
@@ -65,9 +65,9 @@ struct ArmBody {
     loads: Option<f64>,
     unloads: Option<f64>,
     calls: Option<f64>,
-    /// The share of calls that a tool answered without an error.
+    /// The share of calls answered by a tool without an error.
     success_rate: Option<f64>,
-    /// Calls that ended with an error, of whatever kind.
+    /// Calls that ended with an error of any kind.
     errors: Option<f64>,
     load_p50_ms: Option<f64>,
     load_p95_ms: Option<f64>,
@@ -93,16 +93,16 @@ struct SessionFiguresBody {
     longest_load_ms: Option<f64>,
 }
 
-/// What sessions cost and brought (a session is a chat, a session's address, or a session of an MCP client), with `static` and
-/// `dynamic` ones side by side where they are compared (`selection.static_share`). As a page with plots for `Accept: text/html`.
+/// Returns costs and results of sessions. A session is a chat, a session's address, or a session of an MCP client. Compares
+/// `static` and `dynamic` sessions if `selection.static_share` is set. With `Accept: text/html` it is a page with plots.
 #[utoipa::path(
     tag = "administration",
     operation_id = "show_report",
     params(ReportParameters),
     responses(
         (status = 200, description = "Means and sums. The last half second may be missing.", content((ReportBody = "application/json"), (String = "text/html"))),
-        (status = 404, description = "The caller does not administer"),
-        (status = 422, description = "A value that does not fit")
+        (status = 404, description = "The caller is not an administrator"),
+        (status = 422, description = "An invalid value")
     )
 )]
 #[get("/v1/admin/report")]

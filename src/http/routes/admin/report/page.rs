@@ -1,11 +1,11 @@
-//! The report as one page: tables and plots, no script, nothing from elsewhere.
+//! The report as one self-contained page: tables and plots, without scripts.
 
 use std::fmt::Write as _;
 
 use super::{ArmBody, ReportBody, SessionFiguresBody};
 use crate::http::pages::plot::{Bar, STYLE, bars, escape, table};
 
-/// A figure of an arm, what it is called, and how many digits it has.
+/// A metric of an arm: its label, and its number of digits.
 type Figure = (&'static str, fn(&ArmBody) -> Option<f64>, usize);
 
 const FIGURES: [Figure; 14] = [
@@ -25,7 +25,7 @@ const FIGURES: [Figure; 14] = [
     ("Load p95 ms", |arm| arm.load_p95_ms, 1),
 ];
 
-/// Those that are plotted.
+/// The plotted metrics.
 const PLOTTED: [&str; 6] = ["Tools at first", "Tools at last", "Tokens sent", "Finds", "Errors", "Success"];
 
 pub(super) fn page(report: &ReportBody) -> String {
