@@ -124,6 +124,7 @@ pub(super) fn listen(
                     .wrap(middleware::from_fn(http::caller::admit))
                     .wrap(http::cors(&origins, as_mcpo))
                     .wrap(middleware::from_fn(http::front::enter))
+                    .configure(|config| http::configure_calls(config, &layout))
             })
             .configure(http::configure)
             .into_app()

@@ -26,11 +26,13 @@ pub mod routes;
 pub mod state;
 
 use actix_cors::Cors;
+use actix_web::guard::GuardContext;
 use actix_web::http::header;
-use actix_web::{guard, web};
+use actix_web::{Resource, guard, web};
 use utoipa_actix_web::service_config::ServiceConfig;
 
 pub use self::document::service_document;
+use crate::domain::catalog::naming::RESERVED_SERVER_NAMES;
 use crate::domain::publishing::layout::Layout;
 
 /// Registers every static route, once for the server and its document.
@@ -59,9 +61,23 @@ pub fn configure(config: &mut ServiceConfig<'_>) {
         .configure(routes::admin::configure);
 }
 
+/// Registers the route of tool calls for paths that no other route could match. Comes first: nearly every request is a call, and the
+/// router tries its routes in order.
+pub fn configure_calls(config: &mut web::ServiceConfig, layout: &Layout) {
+    let prefix = layout.prefix.clone();
+    let is_plain = move |context: &GuardContext<'_>| is_plain_call(context.head().uri.path(), &prefix);
+    config.service(calls(layout).guard(guard::Post()).guard(guard::fn_guard(is_plain)));
+}
+
+/// Whether a path lies below a server's name and is spelled without percent signs. `/mcp` at its end may be the server's MCP endpoint.
+fn is_plain_call(path: &str, prefix: &str) -> bool {
+    let Some((first, rest)) = path.strip_prefix(prefix).and_then(|path| path.strip_prefix('/')?.split_once('/')) else { return false };
+    !RESERVED_SERVER_NAMES.contains(&first) && rest != "mcp" && !path.contains('%')
+}
+
 /// Registers the routes that depend on the catalog: all paths below a server's name. Comes last.
 pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
-    let at = |path: &str| if layout.single.is_some() { path.to_owned() } else { format!("{}/{{server}}{path}", layout.prefix) };
+    let at = |path: &str| server_path(layout, path);
     // One guard for all, so that a tool of such a name stays reachable.
     config
         .service(web::resource("/mcp").to(mcp::serve))
@@ -74,11 +90,19 @@ pub fn configure_servers(config: &mut web::ServiceConfig, layout: &Layout) {
             .service(web::resource(at("/docs")).guard(guard::Get()).to(routes::docs::redirect))
             .service(web::resource(at("/docs/{file:.*}")).guard(guard::Get()).to(routes::docs::server));
     }
+    config.service(calls(layout)).default_service(web::to(problem::no_route));
+}
+
+fn server_path(layout: &Layout, path: &str) -> String {
+    if layout.single.is_some() { path.to_owned() } else { format!("{}/{{server}}{path}", layout.prefix) }
+}
+
+fn calls(layout: &Layout) -> Resource {
     let execute = match &layout.single {
         Some(_) => web::post().to(routes::execute::execute_single),
         None => web::post().to(routes::execute::execute),
     };
-    config.service(web::resource(at("/{tool:.+}")).route(execute)).default_service(web::to(problem::no_route));
+    web::resource(server_path(layout, "/{tool:.+}")).route(execute)
 }
 
 /// The methods of the routes; HEAD wherever GET is.
@@ -107,7 +131,19 @@ mod tests {
 
     use serde_json::Value;
 
-    use super::{METHODS, service_document};
+    use super::{METHODS, is_plain_call, service_document};
+
+    #[test]
+    fn only_a_path_below_a_server_is_routed_first() {
+        for path in ["/github/create_issue", "/github/v1/tools/search", "/github/a/b", "/github/mcp/x"] {
+            assert!(is_plain_call(path, ""), "{path}");
+            assert!(is_plain_call(&format!("/pre{path}"), "/pre"), "{path}");
+        }
+        for path in ["/v1/filter", "/v1/admin/policy", "/mcp", "/github", "/github/mcp", "/github/%6dcp", "/%761/filter", "/docs/x"] {
+            assert!(!is_plain_call(path, ""), "{path}");
+            assert!(!is_plain_call(path, "/pre"), "{path}");
+        }
+    }
 
     #[test]
     fn pages_may_use_the_methods_that_routes_answer() {

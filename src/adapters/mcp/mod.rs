@@ -168,7 +168,7 @@ impl McpServers {
                 server.link(failed.as_ref(), patience).await
             } else {
                 let credentials = context.credentials.as_deref().ok_or(CallError::NoCredentials)?;
-                self.users.link(&server, &context.principal.id, credentials, failed.as_ref(), deadline).await
+                Box::pin(self.users.link(&server, &context.principal.id, credentials, failed.as_ref(), deadline)).await
             };
             let held = match linked {
                 Ok(held) => held,

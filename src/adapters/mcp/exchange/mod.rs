@@ -8,19 +8,19 @@
 mod news;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use indexmap::IndexMap;
 use rmcp::model::{
     ClientCapabilities, ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, RequestId, RequestMetaObject,
 };
-use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
+use uuid::Uuid;
 
 use self::news::Pending;
 use crate::adapters::mcp::text::foreign;
@@ -163,41 +163,26 @@ impl Ticket {
 #[derive(Clone, Debug)]
 pub(in crate::adapters::mcp) struct RawArguments(pub(in crate::adapters::mcp) Arc<RawValue>);
 
+/// Takes the place of raw arguments while a message is encoded. Random, so that no client can write it.
+static PLACEHOLDER: LazyLock<String> = LazyLock::new(|| Uuid::new_v4().simple().to_string());
+
 /// The bytes of a message on the wire.
 pub(in crate::adapters::mcp) fn encode(message: &mut ClientJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
-    #[derive(Serialize)]
-    struct Call<'a> {
-        #[serde(flatten)]
-        rest: &'a Map<String, Value>,
-        params: Params<'a>,
-    }
-    #[derive(Serialize)]
-    struct Params<'a> {
-        #[serde(flatten)]
-        rest: Map<String, Value>,
-        arguments: &'a RawValue,
-    }
-    let raw = match message {
-        JsonRpcMessage::Request(request) => match &mut request.request {
-            ClientRequest::CallToolRequest(call) => {
-                let raw = call.extensions.get::<RawArguments>().cloned();
-                if raw.is_some() {
-                    call.params.arguments = None;
-                }
-                raw
-            }
-            _ => None,
-        },
-        _ => None,
-    };
-    let Some(RawArguments(arguments)) = raw else { return serde_json::to_vec(message) };
-    let mut message = serde_json::to_value(message)?;
-    let params = message.get_mut("params").map(Value::take);
-    let (Value::Object(mut rest), Some(Value::Object(params))) = (message, params) else {
-        return Err(serde::ser::Error::custom("no call"));
-    };
-    rest.shift_remove("params");
-    serde_json::to_vec(&Call { rest: &rest, params: Params { rest: params, arguments: &arguments } })
+    let Some(arguments) = place_held(message) else { return serde_json::to_vec(message) };
+    let mut encoded = serde_json::to_string(message)?;
+    let placeholder = format!(r#"{{"{}":null}}"#, *PLACEHOLDER);
+    let start = encoded.find(&placeholder).ok_or_else(|| serde::ser::Error::custom("no arguments"))?;
+    encoded.replace_range(start..start + placeholder.len(), arguments.get());
+    Ok(encoded.into_bytes())
+}
+
+/// Puts the placeholder into a call with raw arguments, and returns them.
+fn place_held(message: &mut ClientJsonRpcMessage) -> Option<Arc<RawValue>> {
+    let JsonRpcMessage::Request(request) = message else { return None };
+    let ClientRequest::CallToolRequest(call) = &mut request.request else { return None };
+    let RawArguments(arguments) = call.extensions.get().cloned()?;
+    call.params.arguments = Some(Map::from_iter([(PLACEHOLDER.clone(), Value::Null)]));
+    Some(arguments)
 }
 
 /// The pending requests of one connection with a ticket, and the notifications it received.
@@ -210,6 +195,8 @@ pub(in crate::adapters::mcp) struct Exchange {
     pub(in crate::adapters::mcp) suspect: Notify,
     /// Changes to prompts and resources.
     pub(in crate::adapters::mcp) news: Pending,
+    /// Whether a listed tool wants arguments repeated as HTTP headers.
+    has_header_arguments: AtomicBool,
     /// Arrival of the last message.
     heard: Mutex<Option<Instant>>,
 }
@@ -369,11 +356,19 @@ impl Exchange {
             let result = members.get("result").map_or(RawValue::NULL, |result| *result);
             if matches!(ticket.purpose, Purpose::List) {
                 for_rmcp = header_annotations(result);
+                if for_rmcp["tools"].as_array().is_some_and(|tools| !tools.is_empty()) {
+                    self.has_header_arguments.store(true, Ordering::Relaxed);
+                }
             }
             Answer::Result { result: result.to_owned(), bytes: length }
         };
         *lock(&ticket.answer) = Some(answer);
         Inbound::Answered { id, result: for_rmcp }
+    }
+
+    /// Whether calls need parsed arguments besides the raw ones.
+    pub(in crate::adapters::mcp) fn has_header_arguments(&self) -> bool {
+        self.has_header_arguments.load(Ordering::Relaxed)
     }
 
     pub(in crate::adapters::mcp) fn was_heard_since(&self, time: Instant) -> bool {

@@ -44,7 +44,8 @@ pub(in crate::adapters::mcp) async fn send(
     listeners.capabilities = own.map(|round| link.allowed(&round.capabilities));
     match request {
         Request::Call { tool, arguments } => call(link, tool, arguments, own, listeners, forwarded).await,
-        Request::Other(asked) => ask(link, asked, own, listeners, forwarded).await,
+        // On the heap, so that calls stay small.
+        Request::Other(asked) => Box::pin(ask(link, asked, own, listeners, forwarded)).await,
     }
 }
 
@@ -56,12 +57,12 @@ async fn call(
     listeners: Listeners,
     forwarded: Option<Forwarded>,
 ) -> Result<Box<RawValue>, LinkError> {
-    // rmcp searches the arguments for header values; the raw arguments are sent.
-    let seen: Map<String, Value> =
-        json::readable(arguments.get()).ok().and_then(|arguments| serde_json::from_value(arguments).ok()).unwrap_or_default();
+    // rmcp copies some arguments into HTTP headers; the raw arguments are sent.
+    let seen = link.exchange.has_header_arguments().then(|| readable(&arguments));
     let mut answered = round.map(|round| (round.responses.clone(), round.state.clone()));
     for _ in 0..ROUNDS {
-        let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(seen.clone());
+        let mut params = CallToolRequestParams::new(tool.to_owned());
+        params.arguments.clone_from(&seen);
         if let Some((responses, state)) = answered.take() {
             params.input_responses = responses;
             params.request_state = state;
@@ -72,13 +73,12 @@ async fn call(
             request.extensions_mut().insert(headers);
         }
         let Reply { result, .. } = link.request(request, Purpose::Call, listeners.clone()).await?;
-        let Some(members) = json::members(result.get()) else { return Err(unusable("the result is not an object")) };
-        match members.get("resultType").and_then(|kind| json::text(kind.get())).as_deref() {
+        match result_type(&result)?.as_deref() {
             None | Some("complete") => return Ok(result),
             // The caller answers with another request.
             Some("input_required") if round.is_some() => return Ok(result),
             Some("input_required") => {
-                let (responses, state) = answers(&result, listeners.said.as_ref()).await?;
+                let (responses, state) = Box::pin(answers(&result, listeners.said.as_ref())).await?;
                 answered = Some((Some(responses), state));
             }
             Some(_) => return Err(unusable("the result type is not supported")),
@@ -121,12 +121,28 @@ async fn ask(
     // As in a call, the server may first ask a question.
     let purpose = if matches!(asked.what, AskedKind::Prompt | AskedKind::Resource) { Purpose::Call } else { Purpose::Ask };
     let Reply { result, .. } = link.request(request, purpose, listeners).await?;
-    let Some(members) = json::members(result.get()) else { return Err(unusable("the result is not an object")) };
-    match members.get("resultType").and_then(|kind| json::text(kind.get())).as_deref() {
+    match result_type(&result)?.as_deref() {
         None | Some("complete") => Ok(result),
         Some("input_required") if round.is_some() && matches!(purpose, Purpose::Call) => Ok(result),
         Some(_) => Err(unusable("the result type is not supported")),
     }
+}
+
+fn readable(arguments: &RawValue) -> Map<String, Value> {
+    json::readable(arguments.get()).ok().and_then(|arguments| serde_json::from_value(arguments).ok()).unwrap_or_default()
+}
+
+/// The type of a result, in the newer protocol versions.
+fn result_type(result: &RawValue) -> Result<Option<String>, LinkError> {
+    const RESULT_TYPE: &str = "resultType";
+    if !result.get().starts_with('{') {
+        return Err(unusable("the result is not an object"));
+    }
+    // Results are long, and most have none.
+    if !result.get().contains(RESULT_TYPE) {
+        return Ok(None);
+    }
+    Ok(json::members(result.get()).and_then(|members| json::text(members.get(RESULT_TYPE)?.get())))
 }
 
 const METHOD_NOT_FOUND: i64 = -32601;

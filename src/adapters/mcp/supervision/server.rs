@@ -93,6 +93,15 @@ struct Status {
     retired: bool,
 }
 
+impl Status {
+    /// The link, unless it is closed or has just `failed`. Counted while the status is locked, so that no call starts unnoticed
+    /// after the server was retired.
+    fn usable(&self, failed: Option<&Arc<Link>>) -> Option<Held> {
+        let link = self.link.as_ref().filter(|link| !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)))?;
+        Some(Held { link: Arc::clone(link), _call: Hold::Shared { _call: link.calls.token() } })
+    }
+}
+
 /// The sink for events of all servers, once somebody follows them.
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Outlet {
@@ -320,14 +329,14 @@ impl Server {
     /// Waits for a server's first start as long as `patience.started` allows. If the server is down, fails at once, unless
     /// it may be back before `patience.back`: a restarting child is back in milliseconds.
     pub(in crate::adapters::mcp) async fn link(&self, failed: Option<&Arc<Link>>, patience: Patience) -> Result<Held, NoLink> {
-        // Counted while the status is locked, so that no call starts unnoticed after the server was retired.
-        let usable = |status: &Status| {
-            let link = status.link.as_ref().filter(|link| !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)));
-            link.map(|link| Held { link: Arc::clone(link), _call: Hold::Shared { _call: link.calls.token() } })
-        };
-        if let Some(held) = usable(&self.status.borrow()) {
+        if let Some(held) = self.status.borrow().usable(failed) {
             return Ok(held);
         }
+        // On the heap, because hardly any call waits.
+        Box::pin(self.wait_for_link(failed, patience)).await
+    }
+
+    async fn wait_for_link(&self, failed: Option<&Arc<Link>>, patience: Patience) -> Result<Held, NoLink> {
         let mut status = self.status.subscribe();
         loop {
             let until = {
@@ -335,7 +344,7 @@ impl Server {
                 if status.retired {
                     return Err(NoLink::Retired);
                 }
-                if let Some(held) = usable(&status) {
+                if let Some(held) = status.usable(failed) {
                     return Ok(held);
                 }
                 let now = Instant::now();

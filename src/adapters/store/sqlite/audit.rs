@@ -11,7 +11,7 @@ use crate::domain::access::policy::{Effect, RulePlace, RuleSource};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, AuditStore, CallOutcome, StoreError, StoredAuditEntry};
 
-/// Rows of one statement.
+/// Rows of one statement. The statement for so many is prepared once.
 const ROWS: usize = 100;
 
 #[derive(FromRow)]
@@ -53,7 +53,7 @@ impl AuditStore for SqliteStore {
                         .push_bind(signed(entry.took.as_micros()))
                         .push_bind(entry.bytes.and_then(|bytes| i64::try_from(bytes).ok()));
                 });
-                query.build().persistent(false).execute(&mut *writer).await?;
+                query.build().persistent(entries.len() == ROWS).execute(&mut *writer).await?;
             }
             Ok(())
         };

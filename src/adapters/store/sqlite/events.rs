@@ -11,7 +11,7 @@ use crate::domain::catalog::tool::ToolId;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{EventMessage, EventStore, SelectionEvent, SelectionEventKind, StoreError};
 
-/// Rows of one statement: every statement is a round trip to the thread of the connection.
+/// Rows of one statement: every statement is a round trip to the thread of the connection. The one for so many is prepared once.
 const ROWS: usize = 100;
 
 #[async_trait]
@@ -66,7 +66,7 @@ async fn insert(writer: &mut SqliteConnection, events: &[SelectionEvent]) -> Res
                 .push_bind(columns.all.map(|(_, view)| view.as_bytes().to_vec()));
         });
         query.push(" RETURNING id");
-        let mut ids: Vec<i64> = query.build_query_scalar().persistent(false).fetch_all(&mut *writer).await?;
+        let mut ids: Vec<i64> = query.build_query_scalar().persistent(rows.len() == ROWS).fetch_all(&mut *writer).await?;
         // Rows are numbered in the order of the values; the order in which numbers come back is not promised.
         ids.sort_unstable();
         insert_tools(writer, ids.iter().zip(rows).map(|(id, (_, columns))| (*id, columns.tools))).await?;
@@ -82,7 +82,7 @@ async fn insert_tools<'a>(writer: &mut SqliteConnection, events: impl Iterator<I
         query.push_values(chunk, |mut row, (event, position, tool)| {
             row.push_bind(*event).push_bind(*position).push_bind(tool.server.as_str()).push_bind(&*tool.name);
         });
-        query.build().persistent(false).execute(&mut *writer).await?;
+        query.build().persistent(chunk.len() == CHUNK).execute(&mut *writer).await?;
     }
     Ok(())
 }
