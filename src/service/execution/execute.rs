@@ -153,7 +153,7 @@ impl Execute {
             Err(error) => Err(error),
         };
         record.outcome = outcome(&result);
-        record.entry.bytes = result.as_ref().ok().map(|body| body.len() as u64);
+        record.bytes = result.as_ref().ok().map(|body| body.len() as u64);
         log(tool, &result, record.outcome, record.started.elapsed());
         Executed { result, repairs }
     }
@@ -173,7 +173,7 @@ impl Execute {
             Ok(result) if outcome::is_question(result) => CallOutcome::InputRequired,
             result => outcome(result),
         };
-        record.entry.bytes = result.as_ref().ok().map(|body| body.len() as u64);
+        record.bytes = result.as_ref().ok().map(|body| body.len() as u64);
         log(tool, &result, record.outcome, record.started.elapsed());
         Executed { result, repairs }
     }
@@ -185,14 +185,20 @@ impl Execute {
             self.audit.record(self.entry(tool, &caller.principal, Effect::Block));
             return Err(ExecuteError::NotFound { did_you_mean: None });
         }
-        let entry = self.entry(tool, &caller.principal, Effect::Allow);
-        let permit = self.limits.call(&caller.principal, &tool.id.server).inspect_err(|_| {
-            self.recorder.meters().call_refused(&tool.id);
-            self.audit.record(AuditEntry { outcome: Some(CallOutcome::Limited), ..entry.clone() });
-            tracing::info!(tool = %tool.id, outcome = "limited", "call");
-        })?;
-        let (recorder, audit) = (&self.recorder, &self.audit);
-        Ok(Record { recorder, audit, entry, caller, started: Instant::now(), outcome: CallOutcome::Cancelled, _permit: permit })
+        let mut entry = self.entry(tool, &caller.principal, Effect::Allow);
+        let permit = match self.limits.call(&caller.principal, &tool.id.server) {
+            Ok(permit) => permit,
+            Err(limited) => {
+                self.recorder.meters().call_refused(&tool.id);
+                entry.outcome = Some(CallOutcome::Limited);
+                self.audit.record(entry);
+                tracing::info!(tool = %tool.id, outcome = "limited", "call");
+                return Err(limited.into());
+            }
+        };
+        let (recorder, audit, entry) = (&self.recorder, &self.audit, Some(entry));
+        let (started, outcome) = (Instant::now(), CallOutcome::Cancelled);
+        Ok(Record { recorder, audit, entry, bytes: None, caller, started, outcome, _permit: permit })
     }
 
     /// Checks and sends the arguments.
@@ -280,7 +286,10 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, st
 struct Record<'a> {
     recorder: &'a Recorder,
     audit: &'a Audit,
-    entry: AuditEntry,
+    /// `None` once it is recorded.
+    entry: Option<AuditEntry>,
+    /// Size of the result.
+    bytes: Option<u64>,
     caller: Caller,
     started: Instant,
     outcome: CallOutcome,
@@ -289,9 +298,11 @@ struct Record<'a> {
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
-        let Some(tool) = self.entry.tool.clone() else { return };
+        let Some(mut entry) = self.entry.take() else { return };
+        let Some(tool) = entry.tool.clone() else { return };
         let took = self.started.elapsed();
-        self.audit.record(AuditEntry { outcome: Some(self.outcome), took, ..self.entry.clone() });
+        (entry.outcome, entry.took, entry.bytes) = (Some(self.outcome), took, self.bytes);
+        self.audit.record(entry);
         if self.outcome == CallOutcome::Cancelled {
             tracing::info!(%tool, outcome = "cancelled", "call");
         }

@@ -9,18 +9,19 @@ mod news;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use indexmap::IndexMap;
 use rmcp::model::{
-    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, JsonRpcMessage, RequestId, RequestMetaObject,
+    ClientCapabilities, ClientJsonRpcMessage, ClientRequest, GetExtensions, GetMeta, InputResponses, JsonRpcMessage, JsonRpcRequest,
+    RequestId, RequestMetaObject,
 };
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
-use uuid::Uuid;
 
 use self::news::Pending;
 use crate::adapters::mcp::text::foreign;
@@ -163,26 +164,39 @@ impl Ticket {
 #[derive(Clone, Debug)]
 pub(in crate::adapters::mcp) struct RawArguments(pub(in crate::adapters::mcp) Arc<RawValue>);
 
-/// Takes the place of raw arguments while a message is encoded. Random, so that no client can write it.
-static PLACEHOLDER: LazyLock<String> = LazyLock::new(|| Uuid::new_v4().simple().to_string());
-
-/// The bytes of a message on the wire.
-pub(in crate::adapters::mcp) fn encode(message: &mut ClientJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
-    let Some(arguments) = place_held(message) else { return serde_json::to_vec(message) };
-    let mut encoded = serde_json::to_string(message)?;
-    let placeholder = format!(r#"{{"{}":null}}"#, *PLACEHOLDER);
-    let start = encoded.find(&placeholder).ok_or_else(|| serde::ser::Error::custom("no arguments"))?;
-    encoded.replace_range(start..start + placeholder.len(), arguments.get());
-    Ok(encoded.into_bytes())
-}
-
-/// Puts the placeholder into a call with raw arguments, and returns them.
-fn place_held(message: &mut ClientJsonRpcMessage) -> Option<Arc<RawValue>> {
-    let JsonRpcMessage::Request(request) = message else { return None };
-    let ClientRequest::CallToolRequest(call) = &mut request.request else { return None };
-    let RawArguments(arguments) = call.extensions.get().cloned()?;
-    call.params.arguments = Some(Map::from_iter([(PLACEHOLDER.clone(), Value::Null)]));
-    Some(arguments)
+/// The bytes of a message on the wire. rmcp would build a tree of a call first, and can't write raw arguments.
+pub(in crate::adapters::mcp) fn encode(message: &ClientJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
+    #[derive(Serialize)]
+    struct Call<'a> {
+        jsonrpc: &'static str,
+        id: &'a RequestId,
+        method: &'static str,
+        params: Params<'a>,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params<'a> {
+        #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+        meta: Option<&'a RequestMetaObject>,
+        name: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        input_responses: Option<&'a InputResponses>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        request_state: Option<&'a str>,
+        arguments: &'a RawValue,
+    }
+    let JsonRpcMessage::Request(JsonRpcRequest { id, request: ClientRequest::CallToolRequest(call), .. }) = message else {
+        return serde_json::to_vec(message);
+    };
+    let Some(RawArguments(arguments)) = call.extensions.get() else { return serde_json::to_vec(message) };
+    let params = Params {
+        meta: call.extensions.get().filter(|meta: &&RequestMetaObject| !meta.0.0.is_empty()),
+        name: &call.params.name,
+        input_responses: call.params.input_responses.as_ref(),
+        request_state: call.params.request_state.as_deref(),
+        arguments,
+    };
+    serde_json::to_vec(&Call { jsonrpc: "2.0", id, method: "tools/call", params })
 }
 
 /// The pending requests of one connection with a ticket, and the notifications it received.
@@ -602,11 +616,27 @@ mod tests {
     #[test]
     fn arguments_go_over_the_wire_as_they_were_written() {
         let arguments = r#"{"id": 12345678901234567890123, "x": 1e999}"#;
-        let mut request = CallToolRequest::new(CallToolRequestParams::new("t").with_arguments(Map::new()));
+        let mut request = CallToolRequest::new(CallToolRequestParams::new("t"));
         request.extensions.insert(RawArguments(Arc::from(RawValue::from_string(arguments.to_owned()).unwrap())));
-        let mut message = ClientJsonRpcMessage::request(ClientRequest::CallToolRequest(request), RequestId::Number(7));
-        let text = String::from_utf8(encode(&mut message).unwrap()).unwrap();
+        let message = ClientJsonRpcMessage::request(ClientRequest::CallToolRequest(request), RequestId::Number(7));
+        let text = String::from_utf8(encode(&message).unwrap()).unwrap();
         assert_eq!(text, format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"t","arguments":{arguments}}}}}"#));
+    }
+
+    #[test]
+    fn a_call_is_written_as_rmcp_writes_it() {
+        let arguments = json!({"a": "\u{7}é", "b": [1, {}]});
+        let mut params = CallToolRequestParams::new("näme").with_arguments(arguments.as_object().unwrap().clone());
+        params.input_responses = Some(serde_json::from_value(json!({"who": {"action": "decline"}})).unwrap());
+        params.request_state = Some("state".to_owned());
+        let mut request = CallToolRequest::new(params);
+        request.extensions.get_or_insert_default::<RequestMetaObject>().0.0.insert("progressToken".to_owned(), json!(7));
+        let mut message = ClientJsonRpcMessage::request(ClientRequest::CallToolRequest(request), RequestId::String("x".into()));
+        let by_rmcp = serde_json::to_value(&message).unwrap();
+        if let JsonRpcMessage::Request(request) = &mut message {
+            request.request.extensions_mut().insert(RawArguments(serde_json::value::to_raw_value(&arguments).unwrap().into()));
+        }
+        assert_eq!(serde_json::from_slice::<Value>(&encode(&message).unwrap()).unwrap(), by_rmcp);
     }
 
     #[test]

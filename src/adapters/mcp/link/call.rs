@@ -134,15 +134,10 @@ fn readable(arguments: &RawValue) -> Map<String, Value> {
 
 /// The type of a result, in the newer protocol versions.
 fn result_type(result: &RawValue) -> Result<Option<String>, LinkError> {
-    const RESULT_TYPE: &str = "resultType";
     if !result.get().starts_with('{') {
         return Err(unusable("the result is not an object"));
     }
-    // Results are long, and most have none.
-    if !result.get().contains(RESULT_TYPE) {
-        return Ok(None);
-    }
-    Ok(json::members(result.get()).and_then(|members| json::text(members.get(RESULT_TYPE)?.get())))
+    Ok(json::member(result.get(), "resultType").and_then(|kind| json::text(kind.get())))
 }
 
 const METHOD_NOT_FOUND: i64 = -32601;

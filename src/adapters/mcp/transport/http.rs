@@ -163,7 +163,7 @@ impl HttpClient {
             _ => (None, false),
         };
         let has_session = session.is_some();
-        let body = encode(&mut message)?;
+        let body = encode(&message)?;
         let builder = client.post(uri).header(ACCEPT, "application/json, text/event-stream").header(CONTENT_TYPE, JSON);
         let response = self.send(builder, session, headers, forwarded, Some(body)).await?;
         let status = response.status();

@@ -160,7 +160,7 @@ impl Transport<RoleClient> for SseTransport {
         let forwarded = forwarded(&item);
         self.exchange.outbound(&mut item);
         let posts = Arc::clone(&self.posts);
-        let body = encode(&mut item);
+        let body = encode(&item);
         async move { posts.post(body?, forwarded).await }
     }
 

@@ -145,7 +145,7 @@ impl Transport<RoleClient> for StdioTransport {
 
     fn send(&mut self, mut item: TxJsonRpcMessage<RoleClient>) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         let ticket = self.exchange.outbound(&mut item);
-        let queued = encode(&mut item).map_err(io::Error::from).and_then(|mut line| {
+        let queued = encode(&item).map_err(io::Error::from).and_then(|mut line| {
             one_line(&mut line);
             let queue = self.outgoing.clone().ok_or(io::ErrorKind::BrokenPipe)?;
             // Queued here, not in the future: rmcp runs these futures concurrently, and order matters.

@@ -47,13 +47,13 @@ pub enum Part<'a> {
 /// Whether a `CallToolResult`, as JSON text, is an error.
 #[must_use]
 pub fn is_error(result: &str) -> bool {
-    json::members(result).is_some_and(|members| members.get("isError").is_some_and(|is_error| is_error.get() == "true"))
+    json::member(result, "isError").is_some_and(|is_error| is_error.get() == "true")
 }
 
 /// Whether a result, as JSON text, is a question instead (MCP specification 2026-07-28, `InputRequiredResult`).
 #[must_use]
 pub fn is_question(result: &str) -> bool {
-    let kind = json::members(result).and_then(|members| json::text(members.get("resultType")?.get()));
+    let kind = json::member(result, "resultType").and_then(|kind| json::text(kind.get()));
     kind.as_deref() == Some("input_required")
 }
 

@@ -25,6 +25,16 @@ pub fn members(json: &str) -> Option<IndexMap<String, &RawValue>> {
     serde_json::from_str(json).ok()
 }
 
+/// One member of an object, as text. A text without this name is not parsed: results are long.
+#[must_use]
+pub fn member<'a>(json: &'a str, name: &str) -> Option<&'a RawValue> {
+    // Names may be written with escapes.
+    if !json.contains(name) && !json.contains("\\u") {
+        return None;
+    }
+    members(json)?.swap_remove(name)
+}
+
 /// The items of an array, as text.
 #[must_use]
 pub fn items(json: &str) -> Option<Vec<&RawValue>> {
@@ -208,6 +218,16 @@ pub fn mended_surrogates(json: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_is_found_in_every_spelling() {
+        let found = |json| member(json, "isError").map(RawValue::get);
+        assert_eq!(found(r#"{"content": [], "isError": true}"#), Some("true"));
+        assert_eq!(found(r#"{"is\u0045rror": true}"#), Some("true"));
+        assert_eq!(found(r#"{"isError": false, "isError": 1}"#), Some("1"));
+        assert_eq!(found(r#"{"content": ["isError"]}"#), None);
+        assert_eq!(found(r#"["isError"]"#), None);
+    }
 
     #[test]
     fn blanks_go_and_texts_stay() {
