@@ -454,12 +454,31 @@ async fn what_does_not_fit_is_named() {
         ("load_toolset", json!({}), "toolsets"),
         ("create_session", json!({"mode": "x"}), "mode"),
         ("create_session", json!({"taks": "x"}), "taks"),
+        ("create_session", json!({"servers": ["time"], "ttl_seconds": 0}), "ttl_seconds"),
+        ("create_session", json!({"servers": ["time"], "ttl_seconds": u64::MAX}), "ttl_seconds"),
+        ("create_session", json!({"servers": ["tim"]}), "servers"),
+        ("create_session", json!({"tools": ["time__get_current_tim"]}), "tools"),
         ("feedback", json!({"tool": "a", "selection_id": "s", "verdict": "fine"}), "verdict"),
         ("create_key", json!({"name": "a", "servers": ["nowhere"]}), "servers"),
         ("create_key", json!({"name": "a", "toolsets": ["nowhere"]}), "toolsets"),
         ("create_key", json!({"name": "a", "expires_at": "soon"}), "expires_at"),
+        ("create_key", json!({"name": "a b"}), "name"),
+        ("create_key", json!({"name": "a", "servers": []}), "servers"),
+        ("create_key", json!({"name": "a", "toolsets": []}), "toolsets"),
+        ("create_key", json!({"name": "a", "expires_at": "2000-01-01T00:00:00Z"}), "expires_at"),
+        ("create_key", json!({"name": "a", "expires_in_days": 0}), "expires_in_days"),
         ("replace_policy", json!({"rules": [{"effect": "allow"}, {"effect": "perhaps"}]}), "rules[1]"),
+        ("replace_policy", json!({"rules": [], "default": "perhaps"}), "default"),
+        ("replace_policy", json!({"rule": []}), "rule"),
+        ("replace_policy", json!({"rules": vec![json!({"effect": "allow"}); 1_001]}), "rules"),
+        ("check_policy", json!({"tool": "time__get_current_tim"}), "tool"),
+        ("check_policy", json!({"principal": "key:nobody"}), "principal"),
+        ("check_policy", json!({"principal": "admin", "policy": 1}), "policy"),
+        ("check_policy", json!({"principal": "admin", "policy": {"rules": {}}}), "policy.rules"),
+        ("check_policy", json!({"principal": "admin", "policy": {"rules": [{"effect": "perhaps"}]}}), "policy.rules[0]"),
         ("replace_toolset", json!({"servers": ["time"], "colour": "red"}), "colour"),
+        ("replace_toolset", json!({"servers": []}), "servers"),
+        ("replace_toolset", json!({"servers": ["time"], "exclude": ["a["]}), "exclude"),
         ("replace_tool_facts", json!({"tags": ["\u{200b}a"]}), "tags"),
         ("replace_enrichment", json!({"context": "a\nb", "queries": []}), "context"),
         ("replace_enrichment", json!({"context": "a", "queries": ["b", "B"]}), "queries"),
@@ -485,6 +504,19 @@ async fn what_does_not_fit_is_named() {
         let (status, problem) = world.checked(&operation, request).await;
         let named = (problem["code"].as_str(), problem["parameter"].as_str());
         assert_eq!((status, named), (StatusCode::UNPROCESSABLE_ENTITY, (Some("invalid_request"), Some(parameter))), "{id} {query}");
+    }
+    for body in [json!({}), json!({"principal": null})] {
+        let (_, problem) = world.send("check_policy", &[], ADMIN, body).await;
+        assert!(problem["code"] == "invalid_request" && problem.get("parameter").is_none(), "neither is wrong alone: {problem}");
+    }
+    let (_, problem) = world.send("create_session", &[], KEY, json!({"servers": ["tim"], "toolsets": ["tim"]})).await;
+    assert!(problem["code"] == "invalid_request" && problem.get("parameter").is_none(), "both are unknown: {problem}");
+    let (_, problem) = world.send("replace_toolset", &["a b"], ADMIN, json!({"servers": ["time"]})).await;
+    assert_eq!(problem["parameter"], "name", "{problem}");
+    let (_, key) = create(&world.service, json!({"name": "owner"})).await;
+    for (name, value, parameter) in [("tokens", "hidden", "name"), ("token", "a\0b", "value")] {
+        let (status, problem) = world.send("give_secret", &["mine", name], &key, json!({"value": value})).await;
+        assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!(parameter)), "{problem}");
     }
     let request = world.service.request(Method::POST, "/v1/filter").header("x-openwebui-model-id", "m".repeat(300));
     let operation = world.document.operation("filter");

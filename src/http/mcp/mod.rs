@@ -131,7 +131,7 @@ pub async fn serve_one(
     let server = ServerName::from(path.into_inner().as_str());
     check_server(&state, &caller.0, &server)?;
     if query.mode.as_deref().is_some_and(|mode| mode != "full") {
-        return Err(Problem::new(Code::InvalidRequest, "A server's address takes no mode; only /mcp does."));
+        return Err(Problem::invalid("mode", "A server's address takes no mode; only /mcp does."));
     }
     answer(Asked { state, caller, at, query, request, server: Some(server) }, body.0).await
 }
@@ -257,7 +257,7 @@ fn session(
 fn listen(state: &State, request: &HttpRequest, session: Option<Arc<McpSession>>) -> Result<HttpResponse, Problem> {
     let session = session.ok_or_else(Problem::not_found)?;
     if !SpeaksMcp::reads_streams(request) {
-        return Err(Problem::new(Code::InvalidRequest, "Send `Accept: text/event-stream`."));
+        return Err(Problem::invalid("accept", "Send `Accept: text/event-stream`."));
     }
     let messages = session.listen();
     // Changes during the client's absence.

@@ -12,9 +12,10 @@ use crate::domain::access::policy::{Effect, Rule, RulePlace, RuleProblem, RuleSo
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
+use crate::http::member::misfit_in;
 use crate::http::problem::{Problem, read_json};
 use crate::http::state::State;
-use crate::service::access::policies::{Asked, Check, CheckAnswer, CheckedDecision, PolicyView};
+use crate::service::access::policies::{self, Asked, Check, CheckAnswer, CheckError, CheckedDecision, PolicyError, PolicyView};
 use crate::service::ports::{AuditAction, AuditEntry};
 
 /// The rules to put in force.
@@ -188,7 +189,7 @@ pub async fn show(state: web::Data<State>, _caller: Administrator) -> HttpRespon
 #[put("/v1/admin/policy")]
 pub async fn replace(state: web::Data<State>, caller: Administrator, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
     let body: Value = read_json(&body.0)?;
-    let view = state.policies.replace(&body, expected(&request)?).await?;
+    let view = state.policies.replace(&body, expected(&request)?).await.map_err(|error| invalid(error, &body))?;
     tracing::info!(version = view.version, rules = view.rules.len(), "policy replaced");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::PolicyReplace, format!("version {}", view.version)));
     Ok(answer(&view))
@@ -209,7 +210,22 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, request: Ht
 pub async fn check(state: web::Data<State>, _caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
     let CheckBody { tool, principal, email, groups, model, policy } = read_json(&body.0)?;
     let principal = principal.map(|principal| Asked { principal, email, groups, model });
-    Ok(HttpResponse::Ok().json(state.policies.check(&Check { tool, principal, draft: policy })?))
+    let check = Check { tool, principal, draft: policy };
+    let answer = state.policies.check(&check).map_err(|error| match (error, &check.draft) {
+        (CheckError::Draft(error), Some(draft)) => {
+            let problem = invalid(error, draft);
+            let parameter = problem.parameter.map_or("policy".into(), |member| format!("policy.{member}").into());
+            Problem { parameter: Some(parameter), ..problem }
+        }
+        (error, _) => error.into(),
+    });
+    Ok(HttpResponse::Ok().json(answer?))
+}
+
+/// A problem with rules, with the name of the invalid member.
+fn invalid(error: PolicyError, rules: &Value) -> Problem {
+    let member = if let PolicyError::Malformed(_) = error { misfit_in::<policies::Body>(rules.clone()) } else { None };
+    Problem::from(error).naming(member)
 }
 
 fn answer(view: &PolicyView) -> HttpResponse {
