@@ -12,7 +12,8 @@ use crate::domain::access::policy::{ConditionProblem, Effect, Rule};
 
 /// Longest name of a toolset.
 const MAX_NAME: usize = 64;
-const MAX_DESCRIPTION: usize = 2_000;
+/// Longest description, in bytes.
+pub const MAX_DESCRIPTION: usize = 2_000;
 
 /// The name of a toolset, usable in URLs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -40,6 +40,9 @@ const MOST_PARTIAL: u64 = 1_000;
 /// Most queued uses.
 const QUEUE: usize = 256;
 
+/// The shortest lifetime of a session.
+pub const SHORTEST_TTL_SECONDS: usize = 1;
+
 /// What to publish: everything named, plus a selection for the task, limited to the named toolsets and servers if there are any.
 #[derive(Clone, Debug, Default)]
 pub struct NewSession {
@@ -119,8 +122,8 @@ impl Sessions {
     /// [`SessionError`]
     pub async fn make(&self, new: NewSession, owner: &Principal) -> Result<Made, SessionError> {
         let ttl = new.ttl.unwrap_or(self.settings.ttl);
-        if ttl.is_zero() || ttl > self.settings.longest_ttl {
-            let reason = format!("ttl_seconds is 1 to {}", self.settings.longest_ttl.as_secs());
+        if ttl < Duration::from_secs(SHORTEST_TTL_SECONDS as u64) || ttl > self.settings.longest_ttl {
+            let reason = format!("ttl_seconds is {SHORTEST_TTL_SECONDS} to {}", self.settings.longest_ttl.as_secs());
             return Err(SessionError::Invalid { parameter: Some("ttl_seconds"), reason });
         }
         let task = new.task.as_deref().map(str::trim).filter(|task| !task.is_empty());

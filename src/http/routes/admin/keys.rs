@@ -23,8 +23,8 @@ use crate::http::state::State;
 use crate::service::access::keys::{KeyError, NewKey};
 use crate::service::ports::{AuditAction, AuditEntry};
 
-/// Most servers, toolsets or groups per key.
-const MOST_NAMES: usize = 1_000;
+/// Most servers, toolsets and groups per key.
+pub(in crate::http) const MOST_NAMES: usize = 1_000;
 const SECONDS_A_DAY: u64 = 24 * 60 * 60;
 
 /// The properties of a new key.
