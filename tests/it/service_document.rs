@@ -77,13 +77,23 @@ impl Document {
     }
 
     fn check(&self, operation: &Operation, status: StatusCode, content_type: &str, answer: &Value) {
-        let mut schema = self.schema(operation, status, content_type);
-        schema["components"] = self.strict["components"].clone();
-        let validator = jsonschema::draft202012::new(&schema).unwrap();
-        let problems: Vec<String> =
-            validator.iter_errors(answer).map(|problem| format!("{}: {problem}", problem.instance_path())).collect();
+        let problems = problems(self.schema(operation, status, content_type), &self.strict, answer);
         assert!(problems.is_empty(), "{} {status}: {problems:?}\n{answer:#}", operation.id);
     }
+
+    /// A body that the service takes has to fit its description.
+    fn check_body(&self, operation: &Operation, body: &Value) {
+        let schema = operation.value["requestBody"]["content"]["application/json"]["schema"].clone();
+        let problems = problems(schema, &self.value, body);
+        assert!(problems.is_empty(), "{} takes what its document forbids: {problems:?}\n{body:#}", operation.id);
+    }
+}
+
+/// Where a value does not fit a schema of a document.
+fn problems(mut schema: Value, document: &Value, value: &Value) -> Vec<String> {
+    schema["components"] = document["components"].clone();
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    validator.iter_errors(value).map(|problem| format!("{}: {problem}", problem.instance_path())).collect()
 }
 
 fn note_parts(schema: &Value, parts: &mut BTreeSet<String>) {
@@ -183,6 +193,9 @@ impl World {
 
     /// An answer that has to be a success.
     async fn good(&mut self, id: &str, places: &[&str], key: &str, body: Value) -> Value {
+        if !body.is_null() {
+            self.document.check_body(&self.document.operation(id), &body);
+        }
         let (status, answer) = self.send(id, places, key, body).await;
         assert!(status.is_success(), "{id}: {status} {answer}");
         answer
@@ -294,6 +307,43 @@ async fn every_answer_is_as_described() {
     let all: BTreeSet<String> = world.document.operations().into_iter().map(|operation| operation.id).collect();
     let left: Vec<&String> = all.difference(&world.answered).filter(|id| !TEXT.contains(&id.as_str())).collect();
     assert!(left.is_empty(), "nobody looked at {left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_offers_and_rules_are_typed_and_odd_ones_still_taken() {
+    let mut world = World::start().await;
+    let schemas = &world.document.value["components"]["schemas"];
+    for (place, member) in [("FilterBody/properties/messages", "role"), ("PolicyBody/properties/rules", "effect")] {
+        let items = &schemas.pointer(&format!("/{place}")).unwrap()["items"];
+        assert!(world.document.resolved(items)["properties"][member].is_object(), "{place} is not typed: {items}");
+    }
+    let call = json!({"id": "1", "type": "function", "function": {"name": "time__get_current_time", "arguments": "{}"}});
+    let parts = json!([{"type": "text", "text": "What time is it?"}, {"type": "image_url", "image_url": {"url": "data:,"}}]);
+    let messages = json!([
+        {"role": "user", "content": parts, "name": "anna"},
+        {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "content": "12:00", "tool_call_id": "1"},
+        {"role": "user", "content": "And in Paris?"}
+    ]);
+    let function = json!({"name": "foreign", "description": "Does it", "parameters": {}});
+    let offered = json!(["time__get_current_time", function, {"type": "function", "function": function}]);
+    world.good("filter", &[], KEY, json!({"messages": messages, "tools": offered, "connections": {"server:a": "/"}})).await;
+    let rule = json!({"effect": "block", "tools": ["nothing"], "models": ["small"], "annotations": ["readOnlyHint=false"]});
+    world.good("replace_policy", &[], ADMIN, json!({"default": null, "rules": [rule]})).await;
+    world.good("replace_policy", &[], ADMIN, json!({})).await;
+
+    // More than the document says.
+    for message in [
+        json!({"role": "user", "content": 5}),
+        json!({"role": "user", "content": {"text": "x"}}),
+        json!({"role": "user", "content": ["time", 7, {"text": 7}]}),
+        json!({"role": "assistant", "tool_calls": ["x", {"name": "time__get_current_time"}, {"function": 1}]}),
+    ] {
+        let (status, answer) = world.send("filter", &[], KEY, json!({"messages": [message], "tools": [1, {"description": "x"}]})).await;
+        assert_eq!(status, StatusCode::OK, "{message}: {answer}");
+    }
+    let (status, answer) = world.send("replace_policy", &[], ADMIN, json!({"rules": [{"effect": "deny"}]})).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

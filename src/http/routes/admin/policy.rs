@@ -20,14 +20,14 @@ use crate::service::ports::{AuditAction, AuditEntry};
 
 /// The rules to put in force.
 #[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "for the description alone: each rule is read by itself, so that all mistakes are told with their numbers")]
 struct PolicyBody {
-    /// `allow` or `block`: the decision without a matching rule. `null`: the decision in the settings.
-    default: Option<String>,
-    /// The first matching rule decides. `effect` is `allow` or `block`; every other member is a condition, a list of texts:
-    /// `servers`, `tools`, `tags`, `toolsets`, `principals`, `groups`, `models` (patterns, any match) and `annotations` (all must hold).
-    #[schema(value_type = Vec<Object>)]
-    rules: Vec<Value>,
+    /// The decision without a matching rule. `null`: the decision in the settings.
+    default: Option<EffectBody>,
+    /// The first matching rule decides.
+    #[schema(required = false)]
+    rules: Vec<RuleBody>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -86,20 +86,28 @@ described! {
     /// A rule: all its conditions must hold. One matching text per condition suffices; `annotations` must all hold.
     struct RuleBody {
         effect: EffectBody,
+        /// Patterns of server names.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         servers: Vec<String>,
+        /// Patterns of the servers' own tool names. Patterns with `__` also match published names.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tools: Vec<String>,
+        /// Patterns of tags.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tags: Vec<String>,
+        /// `readOnlyHint`, `destructiveHint`, `idempotentHint` or `openWorldHint`, each optionally with `=false`.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         annotations: Vec<String>,
+        /// Patterns of toolset names.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         toolsets: Vec<String>,
+        /// Patterns of callers, such as `key:NAME` and `user:ID`.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         principals: Vec<String>,
+        /// Patterns of group names.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         groups: Vec<String>,
+        /// Patterns of model names.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         models: Vec<String>,
     }
