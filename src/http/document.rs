@@ -5,14 +5,18 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 use utoipa_actix_web::AppExt;
 
+use crate::domain::access::api_key;
 use crate::domain::access::tool_facts::{DESCRIPTION_CHARACTERS, MOST_SYNONYMS, MOST_TAGS, SYNONYM_CHARACTERS, TAG_CHARACTERS};
+use crate::domain::access::toolset::MAX_DESCRIPTION;
 use crate::domain::publishing::document::loading::MAX_GROUPS;
 use crate::domain::publishing::document::{MAX_DESCRIBED, MAX_FOUND, MAX_QUERIES};
 use crate::domain::selection::enrichment::{CONTEXT_CHARACTERS, MOST_QUERIES, QUERY_CHARACTERS};
 use crate::http::problem::{Code, ProblemBody};
 use crate::http::routes::{admin, execute, feedback, filter, sessions, smart_select, tools};
 use crate::http::{configure, person};
+use crate::service::access::policies::MAX_RULES;
 use crate::service::access::secrets;
+use crate::service::toolsets::sessions::SHORTEST_TTL_SECONDS;
 
 /// Our own static routes. Excludes the tools' routes, which each caller's document describes.
 #[derive(OpenApi)]
@@ -94,7 +98,7 @@ const SHARED: [Shared; 10] = [
 type Keywords<'a> = &'a [(&'static str, usize)];
 
 /// Limits on members of request bodies, by schema and member. Lengths of ids, names and tasks are in bytes.
-const MEMBERS: [(&str, &str, Keywords<'_>); 38] = [
+const MEMBERS: [(&str, &str, Keywords<'_>); 56] = [
     ("FilterBody", "messages", &[("minItems", 1)]),
     ("FilterBody", "connections", &[("maxProperties", filter::MAX_IDS)]),
     ("FilterBody", "tool_ids", &[("maxItems", filter::MAX_IDS)]),
@@ -122,8 +126,26 @@ const MEMBERS: [(&str, &str, Keywords<'_>); 38] = [
     ("UnloadBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
     ("EnableBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
     ("AvailableBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
+    ("NewSessionBody", "toolsets", &[("maxItems", sessions::MOST_NAMES)]),
+    ("NewSessionBody", "servers", &[("maxItems", sessions::MOST_NAMES)]),
+    ("NewSessionBody", "tools", &[("maxItems", sessions::MOST_NAMES)]),
     ("NewSessionBody", "task", &[("maxLength", sessions::LONGEST_TASK)]),
     ("NewSessionBody", "limit", &[("minimum", 1), ("maximum", sessions::MOST_TOOLS)]),
+    ("NewSessionBody", "ttl_seconds", &[("minimum", SHORTEST_TTL_SECONDS)]),
+    ("NewKeyBody", "name", &[("minLength", 1), ("maxLength", api_key::MAX_NAME)]),
+    ("NewKeyBody", "servers", &[("minItems", 1), ("maxItems", admin::keys::MOST_NAMES)]),
+    ("NewKeyBody", "toolsets", &[("minItems", 1), ("maxItems", admin::keys::MOST_NAMES)]),
+    ("NewKeyBody", "groups", &[("maxItems", admin::keys::MOST_NAMES)]),
+    ("NewKeyBody", "expires_in_days", &[("minimum", 1)]),
+    ("EndBody", "expires_in_days", &[("minimum", 1)]),
+    ("PolicyBody", "rules", &[("maxItems", MAX_RULES)]),
+    ("ToolsetDefinitionBody", "description", &[("maxLength", MAX_DESCRIPTION)]),
+    ("ToolsetDefinitionBody", "servers", &[("minItems", 1)]),
+    ("ToolsetDefinitionBody", "tools", &[("minItems", 1)]),
+    ("ToolsetDefinitionBody", "tags", &[("minItems", 1)]),
+    ("ToolsetDefinitionBody", "annotations", &[("minItems", 1)]),
+    ("ToolsetDefinitionBody", "exclude", &[("minItems", 1)]),
+    ("ToolsetDefinitionBody", "always", &[("minItems", 1)]),
     ("SecretValueBody", "value", &[("minLength", 1), ("maxLength", secrets::MAX_BYTES)]),
     ("EnrichmentBody", "context", &[("maxLength", CONTEXT_CHARACTERS)]),
     ("EnrichmentBody", "queries", &[("maxItems", MOST_QUERIES)]),

@@ -11,7 +11,12 @@ use serde_json::Value;
 /// valid, or invalid as a whole.
 #[must_use]
 pub(super) fn misfit<T: de::DeserializeOwned>(body: &[u8]) -> Option<String> {
-    let value = serde_json::from_slice(body).ok()?;
+    misfit_in::<T>(serde_json::from_slice(body).ok()?)
+}
+
+/// The same for a value of a body.
+#[must_use]
+pub(super) fn misfit_in<T: de::DeserializeOwned>(value: Value) -> Option<String> {
     T::deserialize(Member(value)).err().map(|Misfit(path)| path).filter(|path| !path.is_empty())
 }
 

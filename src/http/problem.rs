@@ -19,7 +19,7 @@ use crate::http::described::described;
 use crate::http::member::misfit;
 use crate::service::access::keys::KeyError;
 use crate::service::access::limits::Limited;
-use crate::service::access::policies::PolicyError;
+use crate::service::access::policies::{CheckError, PolicyError};
 use crate::service::access::secrets::{CredentialError, SecretError};
 use crate::service::catalog::definitions::ApproveError;
 use crate::service::catalog::tool_facts::FactsError;
@@ -163,9 +163,9 @@ impl Problem {
 
     /// Names the invalid member, for problems about an invalid value without a name so far.
     #[must_use]
-    pub fn naming(mut self, parameter: impl Into<Cow<'static, str>>) -> Self {
+    pub fn naming(mut self, parameter: Option<String>) -> Self {
         if self.code == Code::InvalidRequest && self.parameter.is_none() {
-            self.parameter = Some(parameter.into());
+            self.parameter = parameter.map(Cow::from);
         }
         self
     }
@@ -253,7 +253,7 @@ impl From<SecretError> for Problem {
             SecretError::NoKey => Self::new(Code::SecretsOff, format!("{error}.")),
             SecretError::Nobody => Self::new(Code::UserNeeded, format!("{error}.")),
             SecretError::NotFound => Self::not_found(),
-            SecretError::Invalid(reason) => Self::new(Code::InvalidRequest, format!("{reason}.")),
+            SecretError::Invalid { parameter, reason } => Self::invalid(parameter, format!("{reason}.")),
             SecretError::Seal(error) => Self::new(Code::Internal, error.to_string()),
             SecretError::Store(error) => Self::from(error),
         }
@@ -293,7 +293,7 @@ impl From<KeyError> for Problem {
     fn from(error: KeyError) -> Self {
         match error {
             KeyError::NotFound => Self::new(Code::NotFound, "There is no such key."),
-            KeyError::Invalid(reason) => Self::new(Code::InvalidRequest, format!("{reason}.")),
+            KeyError::Invalid { parameter, reason } => Self::invalid(parameter, format!("{reason}.")),
             KeyError::NameTaken => Self::new(Code::Conflict, format!("{error}.")),
             KeyError::Store(error) => Self::from(error),
         }
@@ -309,9 +309,22 @@ impl From<PolicyError> for Problem {
                 Self { parameter, ..Self::new(Code::InvalidRequest, format!("{error}.")) }
             }
             PolicyError::Malformed(_) => Self::new(Code::InvalidRequest, format!("{error}.")),
+            PolicyError::TooManyRules => Self::invalid("rules", format!("{error}.")),
             PolicyError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read the current version and change that.")),
             PolicyError::Store(error) => Self::from(error),
             PolicyError::Unreadable(_) => Self::new(Code::Internal, error.to_string()),
+        }
+    }
+}
+
+impl From<CheckError> for Problem {
+    fn from(error: CheckError) -> Self {
+        let detail = format!("{error}.");
+        match error {
+            CheckError::UnknownTool(_) => Self::invalid("tool", detail),
+            CheckError::UnknownPrincipal(_) => Self::invalid("principal", detail),
+            CheckError::Nothing => Self::new(Code::InvalidRequest, detail),
+            CheckError::Draft(error) => Self::from(error),
         }
     }
 }
@@ -321,7 +334,9 @@ impl From<ToolsetError> for Problem {
         match error {
             ToolsetError::NotFound(_) => Self::new(Code::NotFound, format!("{error}.")),
             ToolsetError::OfSettings(_) => Self::new(Code::Conflict, format!("{error}.")),
-            ToolsetError::Invalid(reason) => Self::new(Code::InvalidRequest, format!("{reason}.")),
+            ToolsetError::Invalid { parameter, reason } => {
+                Self { parameter: parameter.map(Cow::from), ..Self::new(Code::InvalidRequest, format!("{reason}.")) }
+            }
             ToolsetError::Store(error) => Self::from(error),
         }
     }
@@ -375,7 +390,9 @@ impl From<FactsError> for Problem {
 impl From<SessionError> for Problem {
     fn from(error: SessionError) -> Self {
         match error {
-            SessionError::Invalid(reason) => Self::new(Code::InvalidRequest, format!("{reason}.")),
+            SessionError::Invalid { parameter, reason } => {
+                Self { parameter: parameter.map(Cow::from), ..Self::new(Code::InvalidRequest, format!("{reason}.")) }
+            }
             SessionError::Full => Self {
                 retry_after: Some(SESSIONS_RETRY_SECONDS),
                 ..Self::new(Code::RateLimited, format!("{error}. End one of yours, or try again later."))

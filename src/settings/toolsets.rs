@@ -32,7 +32,7 @@ impl ToolsetSettings {
         for (name, value, place) in &values.toolsets {
             match Toolset::read(name, value) {
                 Ok(toolset) => defined.push(toolset),
-                Err(reason) => findings.problem(place.clone(), reason, REMEDY),
+                Err(problem) => findings.problem(place.clone(), problem.reason, REMEDY),
             }
         }
         // Includes invalid toolsets, so that one mistake is not reported twice.

@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Crates that no source names: they switch on features of others (`Cargo.toml`).
+const FOR_FEATURES: [&str; 3] = ["dary_heap", "getrandom", "regex-automata"];
+
 /// A layer, and the layers and crates that it must not name.
 struct Rule {
     layer: &'static str,
@@ -306,6 +309,33 @@ fn unsafe_is_in_one_module() {
     assert!(broken.is_empty(), "{broken:?}");
 }
 
+/// The crates in such a section of a manifest, for all targets and for some, by the names that sources use.
+fn dependencies(manifest: &str, section: &str) -> Vec<String> {
+    let is_meant = |name: &str| name.strip_suffix(section).is_some_and(|target| target.is_empty() || target.ends_with('.'));
+    let sections = manifest.split("\n[").filter(|text| text.lines().next().is_some_and(is_meant));
+    let lines = sections.flat_map(|text| text.lines().skip(1).filter_map(|line| line.split_once(" = ")));
+    let names = lines.map(|(name, _)| name).filter(|name| !name.contains(['#', ' ']) && !FOR_FEATURES.contains(name));
+    names.map(|name| if name == "md-5" { "md5".to_owned() } else { name.replace('-', "_") }).collect()
+}
+
+/// An unused dependency is built and audited for nothing.
+#[test]
+fn every_dependency_is_used() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut unused, mut found) = (Vec::new(), 0);
+    for (manifest, section, folders) in [
+        ("Cargo.toml", "dependencies]", &["src"][..]),
+        ("Cargo.toml", "dev-dependencies]", &["src", "tests", "benches", "assets"]),
+        ("tests/domain/Cargo.toml", "dependencies]", &["src/domain"]),
+    ] {
+        let code: Vec<String> = folders.iter().flat_map(|folder| sources(&root.join(folder))).map(|path| code(&path)).collect();
+        let listed = dependencies(&fs::read_to_string(root.join(manifest)).unwrap(), section);
+        found += listed.len();
+        unused.extend(listed.into_iter().filter(|name| !code.iter().any(|code| names(code, name))));
+    }
+    assert!(unused.is_empty() && found > 80, "{found} dependencies, unused: {unused:?}");
+}
+
 #[test]
 fn every_route_of_ours_has_a_name_of_its_own() {
     let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/openapi/service.json")).unwrap();
@@ -316,4 +346,22 @@ fn every_route_of_ours_has_a_name_of_its_own() {
     names.sort_unstable();
     names.dedup();
     assert!(all > 10 && names.len() == all, "{names:?}");
+}
+
+/// Of two schemas with one name, one would replace the other in the document.
+#[test]
+fn every_schema_of_ours_has_a_name_of_its_own() {
+    let mut names: Vec<String> = Vec::new();
+    for path in sources(&root().join("http")) {
+        let code = code(&path);
+        let declared = code.lines().filter_map(|line| {
+            let line = line.trim_start().trim_start_matches("pub ");
+            line.strip_prefix("struct ").or_else(|| line.strip_prefix("enum "))
+        });
+        let declared = declared.map(|rest| rest.chars().take_while(|letter| letter.is_alphanumeric()).collect::<String>());
+        names.extend(declared.filter(|name| name.ends_with("Body")));
+    }
+    names.sort_unstable();
+    let repeated: Vec<&[String]> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert!(repeated.is_empty() && names.len() > 60, "{} schemas, repeated: {repeated:?}", names.len());
 }

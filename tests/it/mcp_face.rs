@@ -132,6 +132,16 @@ async fn errors_say_what_to_do() {
     assert!(text(&wrong).contains("/source_timezone") || text(&wrong).contains("missing"), "{}", text(&wrong));
     let nothing = client.call_tool(call("find_tools", &json!({}))).await.unwrap();
     assert!(nothing.is_error == Some(true) && text(&nothing).contains("queries"), "{nothing:?}");
+    for (tool, arguments, parameter) in [
+        ("find_tools", json!({}), "queries"),
+        ("find_tools", json!({"queries": ["time"], "limit": 0}), "limit"),
+        ("find_tools", json!({"queries": ["time"], "detail": 1}), "detail"),
+        ("run_tool", json!({"arguments": {}}), "name"),
+    ] {
+        let refused = serde_json::to_value(client.call_tool(call(tool, &arguments)).await.unwrap()).unwrap();
+        assert_eq!((&refused["isError"], &refused["_meta"]["toolsieve/parameter"]), (&json!(true), &json!(parameter)), "{refused}");
+    }
+    assert!(!serde_json::to_string(&wrong).unwrap().contains("toolsieve/parameter"), "{wrong:?}");
     assert_eq!(ask(&service, "/mcp?mode=x", "tools/list", json!({})).await.0, StatusCode::UNPROCESSABLE_ENTITY);
     let (status, odd) = ask(&service, "/mcp", "no/such", json!({})).await;
     assert_eq!((status, &odd["error"]["code"]), (StatusCode::OK, &json!(-32601)), "{odd}");

@@ -1,10 +1,9 @@
 //! How good the retrieval is on public data: the whole pipeline below HTTP (catalog, encoder, index, fusion).
 //!
-//! The data is no part of the project: the suite runs where `TOOLSIEVE_SHARED` names its folder, as in `.ci/run`, which
-//! fails when the folder is missing.
+//! The data is no part of the project: the suite runs where `TOOLSIEVE_SHARED` names its folder, and is counted as left out elsewhere.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -21,17 +20,11 @@ use toolsieve::service::ports::{Embedder, Store, ToolIndex};
 use toolsieve::service::selection::retrieve::Retrieve;
 use toolsieve::settings::BuiltinModel;
 
+use crate::harness::data;
+
 /// Macro recall at 5 of the four sets, as a Python hybrid of dense and lexical search reached it.
 const FLOOR: f64 = 0.825;
 const SETS: [&str; 4] = ["livemcpbench", "azure_mcp", "mcpzero", "mcptoolbenchpp"];
-
-fn shared() -> Option<PathBuf> {
-    let shared = std::env::var_os("TOOLSIEVE_SHARED").filter(|folder| !folder.is_empty()).map(PathBuf::from);
-    if shared.is_none() {
-        println!("TOOLSIEVE_SHARED is not set: the suites over the evaluation data are left out");
-    }
-    shared
-}
 
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -111,7 +104,7 @@ async fn recall(set: &Path) -> [f64; 3] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn recall_is_that_of_the_reference_or_better() {
-    let Some(shared) = shared() else { return };
+    let Some(shared) = data::shared("recall on public sets of tools") else { return };
     let mut total = [0.0; 3];
     for set in SETS {
         let recall = recall(&shared.join("bench").join(set)).await;
@@ -125,7 +118,7 @@ async fn recall_is_that_of_the_reference_or_better() {
 /// Every tool of the real servers' lists is published, in a document that parses, under a name of its own.
 #[test]
 fn every_tool_of_the_real_servers_is_published() {
-    let Some(shared) = shared() else { return };
+    let Some(shared) = data::shared("tools of real servers are published") else { return };
     let mut published = 0;
     for entry in std::fs::read_dir(shared.join("toollists")).unwrap() {
         let path = entry.unwrap().path();

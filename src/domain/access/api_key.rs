@@ -22,7 +22,7 @@ pub const PREFIX: &str = "tsk_";
 pub const ID_BYTES: usize = 6;
 pub const SECRET_BYTES: usize = 32;
 /// Longest name of a key.
-const MAX_NAME: usize = 64;
+pub const MAX_NAME: usize = 64;
 
 /// Identifies a key in lists and URLs. Not secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

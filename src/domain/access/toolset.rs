@@ -8,11 +8,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::domain::access::policy::{Effect, Rule};
+use crate::domain::access::policy::{ConditionProblem, Effect, Rule};
 
 /// Longest name of a toolset.
 const MAX_NAME: usize = 64;
-const MAX_DESCRIPTION: usize = 2_000;
+/// Longest description, in bytes.
+pub const MAX_DESCRIPTION: usize = 2_000;
 
 /// The name of a toolset, usable in URLs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -89,6 +90,21 @@ pub struct Definition {
     pub always: Vec<String>,
 }
 
+/// Why a toolset is invalid, in words for its author.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ToolsetProblem {
+    /// `name`, or the invalid member of the definition. `None`: it has the wrong form, or lacks a condition.
+    pub member: Option<&'static str>,
+    pub reason: String,
+}
+
+impl From<ConditionProblem> for ToolsetProblem {
+    fn from(problem: ConditionProblem) -> Self {
+        Self { member: Some(problem.condition), reason: problem.to_string() }
+    }
+}
+
 /// A toolset with its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Toolset {
@@ -100,37 +116,39 @@ impl Toolset {
     /// Parses a definition.
     ///
     /// # Errors
-    /// Why it is invalid, in words for its author.
-    pub fn read(name: &str, value: &Value) -> Result<Self, String> {
-        ToolsetName::check(name)?;
+    /// [`ToolsetProblem`]
+    pub fn read(name: &str, value: &Value) -> Result<Self, ToolsetProblem> {
+        let problem = |member, reason| ToolsetProblem { member, reason };
+        ToolsetName::check(name).map_err(|reason| problem(Some("name"), reason.to_owned()))?;
         if !value.is_object() {
-            return Err("it is not a table".to_owned());
+            return Err(problem(None, "it is not a table".to_owned()));
         }
-        let definition = Definition::deserialize(value).map_err(|error| error.to_string())?;
+        let definition = Definition::deserialize(value).map_err(|error| problem(None, error.to_string()))?;
         definition.check(value)?;
         Ok(Self { name: ToolsetName::new(name), definition })
     }
 }
 
 impl Definition {
-    fn check(&self, value: &Value) -> Result<(), String> {
+    fn check(&self, value: &Value) -> Result<(), ToolsetProblem> {
+        let problem = |member, reason| Err(ToolsetProblem { member, reason });
         if self.description.len() > MAX_DESCRIPTION {
-            return Err(format!("description has more than {MAX_DESCRIPTION} bytes"));
+            return problem(Some("description"), format!("description has more than {MAX_DESCRIPTION} bytes"));
         }
         for name in ["servers", "tools", "tags", "annotations", "exclude", "always"] {
             if value.get(name).and_then(Value::as_array).is_some_and(Vec::is_empty) {
-                return Err(format!("{name} is empty: leave it out"));
+                return problem(Some(name), format!("{name} is empty: leave it out"));
             }
         }
         let conditions = [&self.servers, &self.tools, &self.tags, &self.annotations, &self.always];
         if conditions.iter().all(|texts| texts.is_empty()) {
-            return Err("it selects no tool: give servers, tools, tags, annotations or always".to_owned());
+            return problem(None, "it selects no tool: give servers, tools, tags, annotations or always".to_owned());
         }
         // The conditions are those of rules, so their check applies.
         self.conditions().check()?;
-        for (name, texts) in [("exclude", &self.exclude), ("always", &self.always)] {
+        for (condition, texts) in [("exclude", &self.exclude), ("always", &self.always)] {
             let rule = Rule { tools: texts.clone(), ..Rule::default() };
-            rule.check().map_err(|reason| reason.replacen("tools", name, 1))?;
+            rule.check().map_err(|problem| ConditionProblem { condition, ..problem })?;
         }
         Ok(())
     }
@@ -178,22 +196,24 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told_with_its_reason() {
-        for (name, value, part) in [
-            ("a b", json!({"servers": ["mail"]}), "letters, digits"),
-            ("", json!({"servers": ["mail"]}), "letters, digits"),
-            ("mail", json!("mail"), "not a table"),
-            ("mail", json!({}), "selects no tool"),
-            ("mail", json!({"description": "All of it", "exclude": ["x"]}), "selects no tool"),
-            ("mail", json!({"servers": []}), "servers is empty"),
-            ("mail", json!({"server": ["mail"]}), "unknown field `server`, expected one of"),
-            ("mail", json!({"servers": ["a["]}), "servers: `a[`"),
-            ("mail", json!({"servers": ["a"], "exclude": ["b["]}), "exclude: `b[`"),
-            ("mail", json!({"always": [""]}), "always: a pattern has"),
-            ("mail", json!({"annotations": ["readonly"]}), "write readOnlyHint"),
-            ("mail", json!({"servers": "mail"}), "expected a sequence"),
+        let long = "d".repeat(super::MAX_DESCRIPTION + 1);
+        for (name, value, member, part) in [
+            ("a b", json!({"servers": ["mail"]}), Some("name"), "letters, digits"),
+            ("", json!({"servers": ["mail"]}), Some("name"), "letters, digits"),
+            ("mail", json!("mail"), None, "not a table"),
+            ("mail", json!({}), None, "selects no tool"),
+            ("mail", json!({"description": "All of it", "exclude": ["x"]}), None, "selects no tool"),
+            ("mail", json!({"description": long, "servers": ["a"]}), Some("description"), "description has more than 2000 bytes"),
+            ("mail", json!({"servers": []}), Some("servers"), "servers is empty"),
+            ("mail", json!({"server": ["mail"]}), None, "unknown field `server`, expected one of"),
+            ("mail", json!({"servers": ["a["]}), Some("servers"), "servers: `a[`"),
+            ("mail", json!({"servers": ["a"], "exclude": ["b["]}), Some("exclude"), "exclude: `b[`"),
+            ("mail", json!({"always": [""]}), Some("always"), "always: a pattern has"),
+            ("mail", json!({"annotations": ["readonly"]}), Some("annotations"), "annotations: write readOnlyHint"),
+            ("mail", json!({"servers": "mail"}), None, "expected a sequence"),
         ] {
-            let reason = Toolset::read(name, &value).unwrap_err();
-            assert!(reason.contains(part), "{name} {value}: {reason}");
+            let problem = Toolset::read(name, &value).unwrap_err();
+            assert!(problem.member == member && problem.reason.contains(part), "{name} {value}: {problem:?}");
         }
         let mail = Toolset::read("mail", &json!({"servers": ["mail"], "description": "Letters"})).unwrap();
         assert_eq!((mail.name, mail.definition.description.as_str()), (ToolsetName::from("mail"), "Letters"));

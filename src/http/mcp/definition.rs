@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool as McpTool, ToolAnnotations};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, MetaObject, Tool as McpTool, ToolAnnotations};
 use serde_json::{Value, json};
 
 use super::passthrough::address;
@@ -10,6 +10,10 @@ use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::publishing::document::MetaTool;
 use crate::domain::text::json::{self, Edit};
+use crate::http::problem::Problem;
+
+/// The invalid argument of a meta-tool, in `_meta` of the result: the `parameter` of a problem.
+const PARAMETER: &str = "toolsieve/parameter";
 
 /// A tool with everything from its server, under its published name.
 pub(super) fn of(tool: &Tool) -> McpTool {
@@ -55,6 +59,14 @@ pub(super) fn of_meta(tool: &MetaTool) -> McpTool {
     definition.title = Some(tool.title.to_owned());
     definition.annotations = Some(annotations);
     definition
+}
+
+/// A failure that the model can act on. For programs, `_meta` names an invalid argument.
+pub(super) fn failed(problem: &Problem) -> CallToolResult {
+    let mut result = CallToolResult::error(vec![ContentBlock::text(problem.detail.clone())]);
+    let named = problem.parameter.as_deref().map(|parameter| JsonObject::from_iter([(PARAMETER.to_owned(), parameter.into())]));
+    result.meta = named.map(MetaObject);
+    result
 }
 
 /// A result whose resource addresses name their server, for places with many servers. Publicly reachable addresses stay

@@ -1,9 +1,10 @@
 //! The meta-tools for MCP clients: the same requests and answers as over HTTP.
 
-use rmcp::model::{CallToolResult, ContentBlock};
+use rmcp::model::CallToolResult;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::definition::failed;
 use crate::http::problem::Problem;
 use crate::http::routes::{smart_select as smart, tools, toolsets};
 use crate::http::state::State;
@@ -55,7 +56,7 @@ pub(super) fn run(arguments: &str) -> Result<(String, String), Problem> {
 pub(super) fn structured(answer: Result<Value, Problem>) -> CallToolResult {
     match answer {
         Ok(answer) => CallToolResult::structured(answer),
-        Err(problem) => CallToolResult::error(vec![ContentBlock::text(problem.detail)]),
+        Err(problem) => failed(&problem),
     }
 }
 

@@ -54,6 +54,7 @@ use crate::http::problem::{Code, Problem};
 use crate::http::routes::documents::{check_server, mode};
 use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
+use crate::service::caller;
 use crate::service::mcp::mcp_sessions::{McpAddress, McpSession};
 use crate::service::publishing::publish::Place;
 
@@ -131,7 +132,7 @@ pub async fn serve_one(
     let server = ServerName::from(path.into_inner().as_str());
     check_server(&state, &caller.0, &server)?;
     if query.mode.as_deref().is_some_and(|mode| mode != "full") {
-        return Err(Problem::new(Code::InvalidRequest, "A server's address takes no mode; only /mcp does."));
+        return Err(Problem::invalid("mode", "A server's address takes no mode; only /mcp does."));
     }
     answer(Asked { state, caller, at, query, request, server: Some(server) }, body.0).await
 }
@@ -148,12 +149,10 @@ struct Asked {
 
 async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     let Asked { state, caller, at, query, request, server } = asked;
-    let message = match *request.method() {
-        Method::POST => match Message::read(&body) {
-            Ok(message) => message,
-            Err(unreadable) => return Ok(refused(StatusCode::BAD_REQUEST, &unreadable)),
-        },
-        _ => Message::default(),
+    let read = if *request.method() == Method::POST { Message::read(&body) } else { Ok(Message::default()) };
+    let message = match read {
+        Ok(message) => message,
+        Err(unreadable) => return Ok(refused(StatusCode::BAD_REQUEST, &unreadable)),
     };
     let shown = query.shown(&at, &message)?;
     let headers = Arc::new(headers(&caller, &request));
@@ -165,27 +164,12 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         Method::DELETE if session.is_some() => return Ok(end(&state, session)),
         _ => return Ok(not_allowed(&state)),
     }
-    if let Some(session) = &session {
-        if let Some(question) = message.answers() {
-            let text = std::str::from_utf8(&body).unwrap_or_default();
-            session.settle(question, json::readable(text).unwrap_or_default());
-            return Ok(HttpResponse::Accepted().finish());
-        }
-        if let Some(cancelled) = message.cancels() {
-            session.cancel(cancelled);
-        }
+    if session.as_ref().is_some_and(|session| settled(session, &message, &body)) {
+        return Ok(HttpResponse::Accepted().finish());
     }
-    let opened = if message.is_initialize() && has_sessions(&headers) {
-        state.mcp_sessions.open(&caller.0, address.clone(), message.abilities())
-    } else {
-        None
-    };
-    let mut context = context(&caller, &request);
-    // Only servers with this setting get any of them.
-    context.headers = Arc::clone(&headers);
-    if let (None, Some(session)) = (&context.session, session.as_ref().or(opened.as_ref())) {
-        context.session = Some(Conversation::client(session.id().as_str()));
-    }
+    let opens = message.is_initialize() && has_sessions(&headers);
+    let opened = if opens { open(&state, &caller.0, address.clone(), &message) } else { None };
+    let context = in_session(context(&caller, &request), &headers, session.as_ref().or(opened.as_ref()));
     let chosen = if shown == Shown::ForMessage { chosen(&state, &context.principal, &request) } else { None };
     let (stream, said) = session.as_ref().filter(|_| message.calls_a_tool()).map(|_| mpsc::channel(SAID)).unzip();
     let is_modern = !has_sessions(&headers);
@@ -206,24 +190,12 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         hears: is_modern || session.is_some() || opened.is_some(),
         open: None,
     };
-    if let Some(opened) = &opened {
-        state.subscriptions.tell_if_changed(opened);
-    }
     if let Some(resources) = message.listens().filter(|_| is_modern) {
         face.open(address, &resources).await?;
     }
-    let (id, says_json) = (message.request().map(str::to_owned), says_json(&headers));
+    let handled = handled(face, to_request(&request, &headers, body)?, message.request().map(str::to_owned));
     let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
     drop(message);
-    let written = face.written.clone();
-    let asked = to_request(&request, &headers, body)?;
-    // `admit` has already checked host, origin and key.
-    let config = StreamableHttpServerConfig::default()
-        .with_legacy_session_mode(false)
-        .with_json_response(true)
-        .with_allowed_hosts(Vec::<String>::new());
-    let service = StreamableHttpService::new(move || Ok(face.clone()), Arc::new(NeverSessionManager::default()), config);
-    let handled = async move { written.replacing(in_protocol(service.handle(asked).await, id, says_json).await) };
     let Some(running) = running else {
         let response = to_response(handled.await).await?;
         return Ok(with_session(&state, response, opened));
@@ -233,6 +205,47 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         state.mcp_sessions.note_listed(&session);
     }
     Ok(response)
+}
+
+/// A new session, which knows what its servers offer now. `None`: there are no sessions, or too many.
+fn open(state: &State, caller: &Arc<Principal>, address: McpAddress, message: &Message<'_>) -> Option<Arc<McpSession>> {
+    let session = state.mcp_sessions.open(caller, address, message.abilities())?;
+    state.subscriptions.tell_if_changed(&session);
+    Some(session)
+}
+
+/// Passes an answer to a question, or a cancellation, to the session. Returns whether the message was an answer.
+fn settled(session: &McpSession, message: &Message<'_>, body: &Bytes) -> bool {
+    let question = message.answers();
+    if let Some(question) = question {
+        let text = std::str::from_utf8(body).unwrap_or_default();
+        session.settle(question, json::readable(text).unwrap_or_default());
+    } else if let Some(cancelled) = message.cancels() {
+        session.cancel(cancelled);
+    }
+    question.is_some()
+}
+
+/// The caller with all headers, of which only servers with this setting get any. Without another session, the client's counts.
+fn in_session(context: caller::Caller, headers: &Arc<http::HeaderMap>, client: Option<&Arc<McpSession>>) -> caller::Caller {
+    let session = context.session.or_else(|| client.map(|session| Conversation::client(session.id().as_str())));
+    caller::Caller { headers: Arc::clone(headers), session, ..context }
+}
+
+/// The SDK's answer to one request, in isolation, with the texts that it must not change.
+async fn handled(
+    face: Face,
+    request: http::Request<Full<Bytes>>,
+    id: Option<String>,
+) -> http::Response<impl http_body::Body<Data = Bytes, Error = Infallible> + Unpin> {
+    // `admit` has already checked host, origin and key.
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_allowed_hosts(Vec::<String>::new());
+    let (written, says_json) = (face.written.clone(), says_json(request.headers()));
+    let service = StreamableHttpService::new(move || Ok(face.clone()), Arc::new(NeverSessionManager::default()), config);
+    written.replacing(in_protocol(service.handle(request).await, id, says_json).await)
 }
 
 /// The selection for the message that Open WebUI lists the tools for; see [`crate::service::selection::message_selections`].
@@ -257,7 +270,7 @@ fn session(
 fn listen(state: &State, request: &HttpRequest, session: Option<Arc<McpSession>>) -> Result<HttpResponse, Problem> {
     let session = session.ok_or_else(Problem::not_found)?;
     if !SpeaksMcp::reads_streams(request) {
-        return Err(Problem::new(Code::InvalidRequest, "Send `Accept: text/event-stream`."));
+        return Err(Problem::invalid("accept", "Send `Accept: text/event-stream`."));
     }
     let messages = session.listen();
     // Changes during the client's absence.

@@ -14,8 +14,9 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::definition::failed;
 use super::passthrough::{protocol_error, unknown_state};
-use super::server::{Face, TELLING, failed, progress};
+use super::server::{Face, TELLING, progress};
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::http::problem::Problem;
 use crate::service::caller::Told;

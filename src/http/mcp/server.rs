@@ -162,7 +162,7 @@ impl ServerHandler for Face {
                 SMART_SELECT_TOOLS => Ok(meta::structured(meta::smart_select(&self.state, &self.caller, arguments).await)),
                 RUN_TOOL => match meta::run(arguments) {
                     Ok((name, arguments)) => return self.call(&name, &arguments, &context, round).await,
-                    Err(problem) => Ok(failed(&problem)),
+                    Err(problem) => Ok(definition::failed(&problem)),
                 },
                 _ => Err(unknown(name, None)),
             };
@@ -416,13 +416,8 @@ pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Se
 fn failed_call(name: &str, error: ExecuteError) -> Result<CallToolResult, ErrorData> {
     match error {
         ExecuteError::NotFound { did_you_mean } => Err(unknown(name, did_you_mean)),
-        error => Ok(failed(&Problem::from(error))),
+        error => Ok(definition::failed(&Problem::from(error))),
     }
-}
-
-/// A failure that the model can act on.
-pub(super) fn failed(problem: &Problem) -> CallToolResult {
-    CallToolResult::error(vec![ContentBlock::text(problem.detail.clone())])
 }
 
 /// Absent and denied get the same answer (MCP specification, "Tools", "Error Handling").

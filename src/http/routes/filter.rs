@@ -36,18 +36,18 @@ const MAX_JUDGED: usize = 1_000;
 #[derive(Deserialize, ToSchema)]
 struct FilterBody {
     /// The last turns, oldest first; the last 6 suffice.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<MessageBody>)]
     messages: Vec<Message>,
     /// Our tool ids, each with the path of its document or its MCP address (`/mcp`). Other ids are foreign and kept.
     #[serde(default)]
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<HashMap<String, String>>)]
     connections: Option<IndexMap<String, String>>,
     /// The tool ids switched on in the chat.
     #[serde(default)]
     tool_ids: Option<Vec<String>>,
     /// The functions on offer: names, or whole definitions.
     #[serde(default)]
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Option<Vec<OfferedBody>>)]
     tools: Option<Vec<OfferedTool>>,
     /// `sha256:` and the hexadecimal SHA-256 of the names among `tools`, in their order, joined by line feeds. Send it once with the
     /// names, and afterwards in their place. Always send definitions.
@@ -85,6 +85,68 @@ struct FilterBody {
     /// `always`. The default is the service's.
     #[serde(default)]
     rerank: Option<String>,
+}
+
+/// A turn of the chat, as in chat completions. Other members are ignored.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone: `Message` reads it, with any value as content and as calls")]
+struct MessageBody {
+    /// `user`, `assistant`, or any other, such as `system` and `tool`.
+    role: String,
+    content: Option<ContentBody>,
+    /// The assistant's calls.
+    tool_calls: Option<Vec<ToolCallBody>>,
+}
+
+/// A text, or parts; only texts among them count.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "for the description alone")]
+enum ContentBody {
+    Text(String),
+    Parts(Vec<ContentPartBody>),
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone")]
+struct ContentPartBody {
+    r#type: Option<String>,
+    text: Option<String>,
+}
+
+/// A call. The name may stand beside `function` too.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone")]
+struct ToolCallBody {
+    function: Option<CalledBody>,
+    name: Option<String>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone")]
+struct CalledBody {
+    /// The published name.
+    name: String,
+}
+
+/// The name of a function, or its definition: bare, or as in chat completions.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "for the description alone: `OfferedTool` reads it")]
+enum OfferedBody {
+    Name(String),
+    Function(FunctionBody),
+    Wrapped { function: FunctionBody },
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "for the description alone")]
+struct FunctionBody {
+    name: String,
+    description: Option<String>,
+    /// A JSON Schema.
+    #[schema(value_type = Option<Object>)]
+    parameters: Option<Value>,
 }
 
 /// A user. Lengths are in bytes.

@@ -26,7 +26,7 @@ use crate::service::toolsets::loading::Here;
 use crate::service::toolsets::sessions::{Made, NewSession};
 
 /// Most names per session.
-const MOST_NAMES: usize = 1_000;
+pub(in crate::http) const MOST_NAMES: usize = 1_000;
 /// Most tools chosen for a task.
 pub(in crate::http) const MOST_TOOLS: usize = 128;
 /// Longest task, in bytes.
@@ -59,7 +59,7 @@ struct NewSessionBody {
     /// `dynamic`. A `dynamic` session may start empty.
     #[serde(default)]
     mode: Option<String>,
-    /// Lifetime of the session, in seconds.
+    /// Lifetime of the session, in seconds, at most `sessions.longest_ttl_seconds`. Default: `sessions.ttl_seconds`.
     #[serde(default)]
     ttl_seconds: Option<u64>,
 }

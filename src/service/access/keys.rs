@@ -43,8 +43,9 @@ pub struct NewKey {
 pub enum KeyError {
     #[error("there is no such key")]
     NotFound,
-    #[error("{0}")]
-    Invalid(&'static str),
+    /// With the invalid property.
+    #[error("{reason}")]
+    Invalid { parameter: &'static str, reason: &'static str },
     #[error("a key with this name exists: revoke or rotate it first")]
     NameTaken,
     #[error(transparent)]
@@ -130,15 +131,16 @@ impl Keys {
     /// [`KeyError`]
     pub async fn create(&self, new: NewKey) -> Result<(ApiKey, SecretString), KeyError> {
         let now = SystemTime::now();
-        api_key::check_name(&new.name).map_err(KeyError::Invalid)?;
+        let invalid = |parameter, reason| KeyError::Invalid { parameter, reason };
+        api_key::check_name(&new.name).map_err(|reason| invalid("name", reason))?;
         if new.expires_at.is_some_and(|end| end <= now) {
-            return Err(KeyError::Invalid("the key would have expired already"));
+            return Err(invalid("expires_at", "the key would have expired already"));
         }
         if new.servers.as_ref().is_some_and(BTreeSet::is_empty) {
-            return Err(KeyError::Invalid("servers is empty: leave it out for all, or name some"));
+            return Err(invalid("servers", "servers is empty: leave it out for all, or name some"));
         }
         if new.toolsets.as_ref().is_some_and(BTreeSet::is_empty) {
-            return Err(KeyError::Invalid("toolsets is empty: leave it out for all tools, or name some"));
+            return Err(invalid("toolsets", "toolsets is empty: leave it out for all tools, or name some"));
         }
         let _one = self.changing.lock().await;
         if self.list().iter().any(|key| key.name == new.name && key.revoked_at.is_none()) {
@@ -165,7 +167,10 @@ impl Keys {
         key.expires_at = expires_at.or(key.expires_at);
         match key.state(now) {
             KeyState::Active => {}
-            KeyState::Expired => return Err(KeyError::Invalid("the key has expired: set a later expiry with its new secret")),
+            KeyState::Expired => {
+                let reason = "the key has expired: set a later expiry with its new secret";
+                return Err(KeyError::Invalid { parameter: "expires_at", reason });
+            }
             KeyState::Revoked => return Err(KeyError::NotFound),
         }
         let secret = api_key::compose(id, &rand::random::<[u8; SECRET_BYTES]>());

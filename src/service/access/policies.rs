@@ -26,18 +26,33 @@ pub enum PolicyError {
     Unreadable(String),
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<RuleProblem>),
-    #[error("{0}")]
-    Malformed(String),
+    #[error(transparent)]
+    Malformed(serde_json::Error),
+    #[error("at most {MAX_RULES} rules are possible")]
+    TooManyRules,
     #[error("the policy was changed meanwhile: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The policy of the API, as stored.
+/// Why there is no answer to a check.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    #[error("there is no tool `{0}`: write its published name, or server/tool")]
+    UnknownTool(String),
+    #[error("there is no principal `{0}`: write key:NAME of an active key, user:ID, service-key, admin or anyone")]
+    UnknownPrincipal(String),
+    #[error("name a tool, a principal, or both")]
+    Nothing,
+    #[error(transparent)]
+    Draft(#[from] PolicyError),
+}
+
+/// The policy of the API, as sent and as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Body {
+pub struct Body {
     /// `None`: the default of the settings.
     #[serde(default)]
     default: Option<Effect>,
@@ -196,8 +211,8 @@ impl Policies {
     /// Who may call what, with the deciding rules. Changes nothing.
     ///
     /// # Errors
-    /// [`PolicyError`]
-    pub fn check(&self, check: &Check) -> Result<CheckAnswer, PolicyError> {
+    /// [`CheckError`]
+    pub fn check(&self, check: &Check) -> Result<CheckAnswer, CheckError> {
         let parts = self.parts.read();
         let draft = match &check.draft {
             Some(body) => read(body)?,
@@ -205,7 +220,7 @@ impl Policies {
         };
         let problems = contradictions(&parts.rules(&draft));
         if check.draft.is_some() && !problems.is_empty() {
-            return Err(PolicyError::Invalid(problems));
+            return Err(PolicyError::Invalid(problems).into());
         }
         let policy = parts.policy(&draft).with_toolsets(self.current.toolsets());
         let catalog = self.current.snapshot();
@@ -215,14 +230,14 @@ impl Policies {
                 let known = |tool: &&Arc<Tool>| tool.operation_id.as_str() == name || tool.id.to_string() == *name;
                 let found: Vec<&Arc<Tool>> = catalog.tools().iter().filter(known).collect();
                 if found.is_empty() {
-                    return Err(PolicyError::Malformed(format!("there is no tool `{name}`: write its published name, or server/tool")));
+                    return Err(CheckError::UnknownTool(name.clone()));
                 }
                 found
             }
         };
         let principals = match &check.principal {
             Some(asked) => vec![(asked.principal.clone(), self.principal(asked, &parts.groups)?)],
-            None if check.tool.is_none() => return Err(PolicyError::Malformed("name a tool, a principal, or both".to_owned())),
+            None if check.tool.is_none() => return Err(CheckError::Nothing),
             None => self.known_principals(&parts.groups),
         };
         let mut decisions = Vec::with_capacity(tools.len() * principals.len());
@@ -252,11 +267,8 @@ impl Policies {
         Ok(CheckAnswer { decisions, warnings: warnings(&policy, &catalog) })
     }
 
-    fn principal(&self, asked: &Asked, table: &GroupTable) -> Result<Principal, PolicyError> {
-        let unknown = || {
-            let forms = "write key:NAME of an active key, user:ID, service-key, admin or anyone";
-            PolicyError::Malformed(format!("there is no principal `{}`: {forms}", asked.principal))
-        };
+    fn principal(&self, asked: &Asked, table: &GroupTable) -> Result<Principal, CheckError> {
+        let unknown = || CheckError::UnknownPrincipal(asked.principal.clone());
         let principal = match asked.principal.split_once(':') {
             Some(("key", name)) => {
                 let key = self.keys.active().into_iter().find(|key| key.name == name).ok_or_else(unknown)?;
@@ -330,9 +342,9 @@ async fn stored(store: &dyn PolicyStore) -> Result<Given, PolicyError> {
 
 /// Parses the policy of the API. Reports all invalid rules together.
 fn read(body: &Value) -> Result<Given, PolicyError> {
-    let Body { default, rules } = Body::deserialize(body).map_err(|error| PolicyError::Malformed(error.to_string()))?;
+    let Body { default, rules } = Body::deserialize(body).map_err(PolicyError::Malformed)?;
     if rules.len() > MAX_RULES {
-        return Err(PolicyError::Malformed(format!("at most {MAX_RULES} rules are possible")));
+        return Err(PolicyError::TooManyRules);
     }
     let (mut given, mut problems) = (Given { default, ..Given::default() }, Vec::new());
     for (number, value) in (1..).zip(&rules) {

@@ -95,38 +95,13 @@ pub(super) struct Choose {
 impl Choose {
     /// Ranks the offered tools and cuts the ranking to what the message needs.
     pub(super) async fn choose(&self, message: &Message<'_>) -> Chosen {
-        let Message { request, view, offer, called, .. } = *message;
-        let View { catalog, visibility, settings } = view;
+        let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
         let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role.into(), turn.text.as_str())).collect();
         let plan = QueryPlan::of_conversation(&turns);
         if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
             return Chosen::nothing();
         }
-        let mut is_asked = vec![false; catalog.servers().len()];
-        offer.ours.iter().filter_map(|&position| catalog.server_of(position)).for_each(|server| is_asked[server as usize] = true);
-        let in_scope = catalog
-            .visible_positions(visibility)
-            .filter(|&position| catalog.server_of(position).is_some_and(|server| is_asked[server as usize]))
-            .count();
-        let servers = if is_asked.iter().all(|is_asked| *is_asked) {
-            visibility.servers.clone()
-        } else {
-            let asked = catalog.servers().iter().zip(&is_asked).filter(|(_, is_asked)| **is_asked);
-            Scope::Only(asked.map(|(server, _)| server.name.clone()).collect())
-        };
-        let narrowed = View { visibility: Visibility { servers, ..visibility.clone() }, ..view.clone() };
-        // If only some tools of these servers are offered, the lists are longer, so that enough offered tools remain.
-        let list = (settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
-        let mut ranking = self.retrieve.rank(&plan, &narrowed, Some(list), &offer.judged).await;
-        if in_scope > offer.ours.len() {
-            let first_foreign = catalog.tools().len();
-            ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
-        }
-        let used: HashSet<u32> = called.iter().filter_map(|tool| catalog.server_of(catalog.position(tool)?)).collect();
-        if !used.is_empty() {
-            let preference = if ranking.in_context.is_some() { PREFERENCE_IN_CONTEXT } else { PREFERENCE };
-            prefer(&mut ranking.ranked, preference, |key| catalog.server_of(key).is_some_and(|server| used.contains(&server)));
-        }
+        let ranking = self.rank(message, &plan).await;
         let needs_tool = !settings.gate || self.retrieve.needs_tool(&ranking, offer.ours.len() + offer.judged.len());
         let scores = ranking.ranked.iter().map(|ranked| (ranked.key, readable_score(ranked.fused))).collect();
         let mut chosen = Chosen {
@@ -170,6 +145,26 @@ impl Choose {
             }
         }
         chosen
+    }
+
+    /// Ranks the offered tools. Servers that the chat has called come first among near equals.
+    async fn rank(&self, message: &Message<'_>, plan: &QueryPlan) -> Ranking {
+        let Message { view, offer, called, .. } = *message;
+        let View { catalog, settings, .. } = view;
+        let (narrowed, in_scope) = narrowed(view, offer);
+        // If only some tools of these servers are offered, the lists are longer, so that enough offered tools remain.
+        let list = (settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
+        let mut ranking = self.retrieve.rank(plan, &narrowed, Some(list), &offer.judged).await;
+        if in_scope > offer.ours.len() {
+            let first_foreign = catalog.tools().len();
+            ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
+        }
+        let used: HashSet<u32> = called.iter().filter_map(|tool| catalog.server_of(catalog.position(tool)?)).collect();
+        if !used.is_empty() {
+            let preference = if ranking.in_context.is_some() { PREFERENCE_IN_CONTEXT } else { PREFERENCE };
+            prefer(&mut ranking.ranked, preference, |key| catalog.server_of(key).is_some_and(|server| used.contains(&server)));
+        }
+        ranking
     }
 
     fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], gap: f32, chosen: &mut Chosen) {
@@ -233,6 +228,24 @@ impl Choose {
         let near = ours.take_while(|ranked| ranked.fused >= best.fused - as_good);
         near.filter(|ranked| all_count || !is_down(ranked.key)).map(|ranked| ranked.key).collect()
     }
+}
+
+/// The view of the offered tools' servers alone, and the number of tools that the caller sees on them.
+fn narrowed(view: &View, offer: &Offer) -> (View, usize) {
+    let View { catalog, visibility, .. } = view;
+    let mut is_asked = vec![false; catalog.servers().len()];
+    offer.ours.iter().filter_map(|&position| catalog.server_of(position)).for_each(|server| is_asked[server as usize] = true);
+    let in_scope = catalog
+        .visible_positions(visibility)
+        .filter(|&position| catalog.server_of(position).is_some_and(|server| is_asked[server as usize]))
+        .count();
+    let servers = if is_asked.iter().all(|is_asked| *is_asked) {
+        visibility.servers.clone()
+    } else {
+        let asked = catalog.servers().iter().zip(&is_asked).filter(|(_, is_asked)| **is_asked);
+        Scope::Only(asked.map(|(server, _)| server.name.clone()).collect())
+    };
+    (View { visibility: Visibility { servers, ..visibility.clone() }, ..view.clone() }, in_scope)
 }
 
 impl Chosen {

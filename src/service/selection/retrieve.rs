@@ -233,16 +233,7 @@ impl Retrieve {
             return Ranking::default();
         }
         let mut warnings = Vec::new();
-        let started = Instant::now();
-        let vectors = match self.embedder.embed_queries(&texts).await {
-            Ok(vectors) => vectors,
-            Err(error) => {
-                tracing::warn!(error = %error, "the message was not embedded");
-                warnings.push("ranked by words alone: the embedder does not answer".to_owned());
-                Vec::new()
-            }
-        };
-        self.meters.stage(Stage::Embed, started);
+        let vectors = self.embedded(&texts, &mut warnings).await;
         let sparse = |text: &str| match catalog.texts() {
             Some(facts) => self.lexical.expanded_query_vector(text, &settings.synonyms, &facts.vocabulary),
             None => self.lexical.query_vector(text),
@@ -253,37 +244,14 @@ impl Retrieve {
         let limit = list.unwrap_or(settings.candidates);
         // Server scores do not help messages with a single part.
         let has_parts = texts.len() > 2;
-        let started = Instant::now();
-        let found = match self.index.search(&IndexQuery { texts: &query, visibility, limit, servers: has_parts }).await {
-            Ok(found) => {
-                warnings.extend(found.warning.map(str::to_owned));
-                found
-            }
-            Err(error) => {
-                tracing::error!(error = %error, "the index was not searched");
-                warnings.push("tools could not be searched".to_owned());
-                IndexAnswer::default()
-            }
-        };
-        self.meters.stage(Stage::Index, started);
+        let found = self.found(&IndexQuery { texts: &query, visibility, limit, servers: has_parts }, &mut warnings).await;
         let is_poor = found.coverage.is_poor();
         if !vectors.is_empty() && found.warning.is_none() {
             warnings.extend(of_coverage(found.coverage));
         }
         let is_partial = vectors.is_empty() || !found.coverage.is_complete();
         let mut candidates = Candidates::new(texts.len(), plan.parts());
-        for IndexCandidate { tool, dense, lexical } in &found.candidates {
-            // The index may lag behind the catalog and the policy.
-            let Some(key) = catalog.position(tool).filter(|&key| visibility.allows(&catalog.tools()[key as usize])) else { continue };
-            for (text, cosine) in dense.iter().enumerate() {
-                if let Some(cosine) = cosine.filter(|_| !is_poor) {
-                    candidates.add_dense(text, key, cosine);
-                }
-            }
-            for (text, score) in lexical.iter().enumerate() {
-                candidates.add_lexical(text, key, *score);
-            }
-        }
+        add_found(&mut candidates, &found, view);
         let not_judged = self.add_foreign(&mut candidates, catalog, &vectors, &query, foreign, &mut warnings).await;
         let servers = server_priors(&found.servers, catalog);
         candidates.set_prior(|key| catalog.server_of(key).and_then(|server| servers.get(server as usize)).copied().unwrap_or(0.0));
@@ -308,6 +276,36 @@ impl Retrieve {
             context_vector: vectors.get(1).filter(|_| plan.in_context().is_some() && !is_poor).cloned(),
             vector: vectors.into_iter().next().filter(|_| !is_poor),
             warnings,
+        }
+    }
+
+    /// The vectors of the texts; none, with a warning, if the embedder fails.
+    async fn embedded(&self, texts: &[&str], warnings: &mut Vec<String>) -> Vec<Arc<[f32]>> {
+        let started = Instant::now();
+        let embedded = self.embedder.embed_queries(texts).await;
+        self.meters.stage(Stage::Embed, started);
+        embedded.unwrap_or_else(|error| {
+            tracing::warn!(error = %error, "the message was not embedded");
+            warnings.push("ranked by words alone: the embedder does not answer".to_owned());
+            Vec::new()
+        })
+    }
+
+    /// The index's answer; an empty one, with a warning, if it fails.
+    async fn found(&self, query: &IndexQuery<'_>, warnings: &mut Vec<String>) -> IndexAnswer {
+        let started = Instant::now();
+        let found = self.index.search(query).await;
+        self.meters.stage(Stage::Index, started);
+        match found {
+            Ok(found) => {
+                warnings.extend(found.warning.map(str::to_owned));
+                found
+            }
+            Err(error) => {
+                tracing::error!(error = %error, "the index was not searched");
+                warnings.push("tools could not be searched".to_owned());
+                IndexAnswer::default()
+            }
         }
     }
 
@@ -410,6 +408,24 @@ impl Retrieve {
         merged.ranked = best.into_iter().collect();
         merged.ranked.sort_by(|(one, one_score), (other, other_score)| other_score.total_cmp(one_score).then(one.cmp(other)));
         merged
+    }
+}
+
+/// Adds the tools that the index found. With few embedded tools, only words count.
+fn add_found(candidates: &mut Candidates<u32>, found: &IndexAnswer, view: &View) {
+    let View { catalog, visibility, .. } = view;
+    let is_poor = found.coverage.is_poor();
+    for IndexCandidate { tool, dense, lexical } in &found.candidates {
+        // The index may lag behind the catalog and the policy.
+        let Some(key) = catalog.position(tool).filter(|&key| visibility.allows(&catalog.tools()[key as usize])) else { continue };
+        for (text, cosine) in dense.iter().enumerate() {
+            if let Some(cosine) = cosine.filter(|_| !is_poor) {
+                candidates.add_dense(text, key, cosine);
+            }
+        }
+        for (text, score) in lexical.iter().enumerate() {
+            candidates.add_lexical(text, key, *score);
+        }
     }
 }
 

@@ -40,6 +40,9 @@ const MOST_PARTIAL: u64 = 1_000;
 /// Most queued uses.
 const QUEUE: usize = 256;
 
+/// The shortest lifetime of a session.
+pub const SHORTEST_TTL_SECONDS: usize = 1;
+
 /// What to publish: everything named, plus a selection for the task, limited to the named toolsets and servers if there are any.
 #[derive(Clone, Debug, Default)]
 pub struct NewSession {
@@ -57,8 +60,9 @@ pub struct NewSession {
 
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    #[error("{0}")]
-    Invalid(String),
+    /// With the invalid property, if it is a single one.
+    #[error("{reason}")]
+    Invalid { parameter: Option<&'static str>, reason: String },
     #[error("the maximum number of sessions is reached (sessions.total)")]
     Full,
     #[error(transparent)]
@@ -118,16 +122,17 @@ impl Sessions {
     /// [`SessionError`]
     pub async fn make(&self, new: NewSession, owner: &Principal) -> Result<Made, SessionError> {
         let ttl = new.ttl.unwrap_or(self.settings.ttl);
-        if ttl.is_zero() || ttl > self.settings.longest_ttl {
-            return Err(SessionError::Invalid(format!("ttl_seconds is 1 to {}", self.settings.longest_ttl.as_secs())));
+        if ttl < Duration::from_secs(SHORTEST_TTL_SECONDS as u64) || ttl > self.settings.longest_ttl {
+            let reason = format!("ttl_seconds is {SHORTEST_TTL_SECONDS} to {}", self.settings.longest_ttl.as_secs());
+            return Err(SessionError::Invalid { parameter: Some("ttl_seconds"), reason });
         }
         let task = new.task.as_deref().map(str::trim).filter(|task| !task.is_empty());
         if new.mode != Mode::Dynamic && task.is_none() && new.toolsets.is_empty() && new.servers.is_empty() && new.tools.is_empty() {
-            let detail = "name what the session publishes: toolsets, servers, tools or a task; only in mode `dynamic` it may begin empty";
-            return Err(SessionError::Invalid(detail.to_owned()));
+            let reason = "name what the session publishes: toolsets, servers, tools or a task; only in mode `dynamic` it may begin empty";
+            return Err(SessionError::Invalid { parameter: None, reason: reason.to_owned() });
         }
         let View { catalog, visibility, .. } = self.current.view(owner);
-        let mut contents = read(&new, &catalog, &visibility).map_err(SessionError::Invalid)?;
+        let mut contents = read(&new, &catalog, &visibility)?;
         let (mut chosen, mut warnings, mut partial) = (Vec::new(), Vec::new(), None);
         if let Some(task) = task {
             let choice = self.choose(task, new.limit, &contents, owner, &catalog, &visibility).await;
@@ -318,12 +323,13 @@ fn published<'a>(session: &'a Session, catalog: &'a Catalog, visibility: &'a Vis
 }
 
 /// The named items that the caller sees at least a part of. Hidden ones get the same error as unknown ones.
-fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<SessionContents, String> {
+fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<SessionContents, SessionError> {
     let visible: Vec<&Arc<Tool>> = catalog.visible(visibility).collect();
-    let mut problems = Vec::new();
-    let mut problem = |kind: &str, name: &str, known: &mut dyn Iterator<Item = &str>| {
+    let (mut problems, mut parameters) = (Vec::new(), BTreeSet::new());
+    let mut problem = |parameter: &'static str, kind: &str, name: &str, known: &mut dyn Iterator<Item = &str>| {
         let meant = nearest_of_family(name, known).map(|known| format!("; did you mean `{known}`?")).unwrap_or_default();
         problems.push(format!("there is no {kind} `{name}`{meant}"));
+        parameters.insert(parameter);
     };
     let mut contents = SessionContents::default();
     for name in &new.toolsets {
@@ -332,7 +338,7 @@ fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<
             contents.toolsets.insert(toolset);
         } else {
             let known: BTreeSet<&ToolsetName> = visible.iter().flat_map(|tool| visibility.assigned.toolsets_of(tool)).collect();
-            problem("toolset", name, &mut known.into_iter().map(ToolsetName::as_str));
+            problem("toolsets", "toolset", name, &mut known.into_iter().map(ToolsetName::as_str));
         }
     }
     for name in &new.servers {
@@ -340,7 +346,7 @@ fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<
             contents.servers.insert(ServerName::from(name.as_str()));
         } else {
             let known: BTreeSet<&str> = visible.iter().map(|tool| tool.id.server.as_str()).collect();
-            problem("server", name, &mut known.into_iter());
+            problem("servers", "server", name, &mut known.into_iter());
         }
     }
     for name in &new.tools {
@@ -350,10 +356,14 @@ fn read(new: &NewSession, catalog: &Catalog, visibility: &Visibility) -> Result<
             Some(tool) => {
                 contents.tools.insert(tool.id.clone());
             }
-            None => problem("tool", name, &mut visible.iter().map(|tool| tool.operation_id.as_str())),
+            None => problem("tools", "tool", name, &mut visible.iter().map(|tool| tool.operation_id.as_str())),
         }
     }
-    if problems.is_empty() { Ok(contents) } else { Err(problems.join("; ")) }
+    if problems.is_empty() {
+        return Ok(contents);
+    }
+    let parameter = parameters.first().copied().filter(|_| parameters.len() == 1);
+    Err(SessionError::Invalid { parameter, reason: problems.join("; ") })
 }
 
 /// The store's precision, so that a value is the same after a read.

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::domain::access::policy::Toolsets as ReadyToolsets;
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
+use crate::domain::access::toolset::{Definition, Toolset, ToolsetName, ToolsetProblem};
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::catalog::current::{CurrentCatalog, View};
@@ -27,10 +27,17 @@ pub enum ToolsetError {
     NotFound(String),
     #[error("the toolset `{0}` is defined in the settings: change it there")]
     OfSettings(ToolsetName),
-    #[error("{0}")]
-    Invalid(String),
+    /// With the invalid part, if it is a single one.
+    #[error("{reason}")]
+    Invalid { parameter: Option<&'static str>, reason: String },
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<ToolsetProblem> for ToolsetError {
+    fn from(ToolsetProblem { member, reason }: ToolsetProblem) -> Self {
+        Self::Invalid { parameter: member, reason }
+    }
 }
 
 /// A toolset, for administrators.
@@ -113,7 +120,7 @@ impl Toolsets {
     /// # Errors
     /// [`ToolsetError`]; then nothing has changed.
     pub async fn replace(&self, name: &str, value: &Value) -> Result<(ToolsetView, bool), ToolsetError> {
-        let Toolset { name, definition } = Toolset::read(name, value).map_err(ToolsetError::Invalid)?;
+        let Toolset { name, definition } = Toolset::read(name, value)?;
         let _one = self.changing.lock().await;
         {
             let parts = self.parts.read();
@@ -121,7 +128,8 @@ impl Toolsets {
                 return Err(ToolsetError::OfSettings(name));
             }
             if parts.given.len() >= MAX_TOOLSETS && !parts.given.contains_key(&name) {
-                return Err(ToolsetError::Invalid(format!("at most {MAX_TOOLSETS} toolsets are possible: delete one first")));
+                let reason = format!("at most {MAX_TOOLSETS} toolsets are possible: delete one first");
+                return Err(ToolsetError::Invalid { parameter: None, reason });
             }
         }
         self.store.save_toolset(&name, &definition).await?;
@@ -182,7 +190,10 @@ impl Toolsets {
                 format!("there is no toolset `{name}`{}", meant.unwrap_or_default())
             })
             .collect();
-        if problems.is_empty() { Ok(()) } else { Err(ToolsetError::Invalid(problems.join("; "))) }
+        if problems.is_empty() {
+            return Ok(());
+        }
+        Err(ToolsetError::Invalid { parameter: Some("toolsets"), reason: problems.join("; ") })
     }
 
     fn view(&self, name: &ToolsetName, definition: &Definition) -> ToolsetView {

@@ -3,9 +3,5 @@
 //!     cargo install cargo-fuzz
 //!     cargo +nightly fuzz run --fuzz-dir tests/fuzz arguments tests/fuzz/corpus/arguments tests/cases/fuzz/arguments -- -max_total_time=300
 #![no_main]
-#![allow(dead_code, unreachable_pub, unused_imports, reason = "a part of the domain is used")]
 
-#[path = "../../../src/domain/mod.rs"]
-mod domain;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| domain::fuzzing::arguments(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| toolsieve_domain::domain::fuzzing::arguments(bytes));

@@ -3,9 +3,5 @@
 //!     cargo install cargo-fuzz
 //!     cargo +nightly fuzz run --fuzz-dir tests/fuzz schema tests/fuzz/corpus/schema tests/cases/fuzz/schema -- -max_total_time=300
 #![no_main]
-#![allow(dead_code, unreachable_pub, unused_imports, reason = "a part of the domain is used")]
 
-#[path = "../../../src/domain/mod.rs"]
-mod domain;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| domain::fuzzing::schema(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| toolsieve_domain::domain::fuzzing::schema(bytes));

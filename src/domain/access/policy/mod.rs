@@ -16,7 +16,7 @@ pub use check::{contradictions, warnings};
 pub use compiled::{Assignment, Policy};
 pub use decision::{Decision, Decisions};
 pub(crate) use pattern::glob;
-pub use rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
+pub use rule::{ConditionProblem, Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
 pub use tagging::{TagRule, Tagging};
 pub use toolsets::Toolsets;
 

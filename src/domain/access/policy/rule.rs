@@ -106,6 +106,14 @@ impl fmt::Display for RuleProblem {
     }
 }
 
+/// An invalid condition of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{condition}: {reason}")]
+pub struct ConditionProblem {
+    pub condition: &'static str,
+    pub reason: String,
+}
+
 impl Rule {
     /// Parses a rule.
     ///
@@ -120,22 +128,23 @@ impl Rule {
             return Err("it has no effect: write \"allow\" or \"block\"".to_owned());
         }
         let rule: Self = serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
-        rule.check()?;
+        rule.check().map_err(|problem| problem.to_string())?;
         Ok(rule)
     }
 
-    pub(in crate::domain) fn check(&self) -> Result<(), String> {
-        for (name, patterns) in self.patterns() {
+    pub(in crate::domain) fn check(&self) -> Result<(), ConditionProblem> {
+        for (condition, patterns) in self.patterns() {
             for text in patterns {
-                pattern::glob(text).map_err(|reason| format!("{name}: {reason}"))?;
+                pattern::glob(text).map_err(|reason| ConditionProblem { condition, reason })?;
             }
         }
+        let invalid = |reason| ConditionProblem { condition: "annotations", reason };
         let mut hints: Vec<(Hint, bool)> = Vec::new();
         for text in &self.annotations {
             let (hint, stated) = Hint::read(text)
-                .ok_or_else(|| format!("annotations: write {}, each also with =false", Hint::ALL.map(Hint::name).join(", ")))?;
+                .ok_or_else(|| invalid(format!("write {}, each also with =false", Hint::ALL.map(Hint::name).join(", "))))?;
             if hints.iter().any(|(known, value)| *known == hint && *value != stated) {
-                return Err(format!("annotations: {} is both required and excluded", hint.name()));
+                return Err(invalid(format!("{} is both required and excluded", hint.name())));
             }
             hints.push((hint, stated));
         }

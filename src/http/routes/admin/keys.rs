@@ -20,11 +20,11 @@ use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Problem, read_json};
 use crate::http::state::State;
-use crate::service::access::keys::NewKey;
+use crate::service::access::keys::{KeyError, NewKey};
 use crate::service::ports::{AuditAction, AuditEntry};
 
-/// Most servers, toolsets or groups per key.
-const MOST_NAMES: usize = 1_000;
+/// Most servers, toolsets and groups per key.
+pub(in crate::http) const MOST_NAMES: usize = 1_000;
 const SECONDS_A_DAY: u64 = 24 * 60 * 60;
 
 /// The properties of a new key.
@@ -120,19 +120,13 @@ pub async fn create(state: web::Data<State>, caller: Administrator, body: Body) 
     }
     let toolsets: Option<BTreeSet<ToolsetName>> =
         body.toolsets.map(|names| names.iter().map(|name| ToolsetName::from(name.as_str())).collect());
-    state.toolsets.check_names(toolsets.iter().flatten()).map_err(|error| Problem::from(error).naming("toolsets"))?;
+    state.toolsets.check_names(toolsets.iter().flatten())?;
     let servers: Option<BTreeSet<ServerName>> =
         body.servers.map(|names| names.iter().map(|name| ServerName::from(name.as_str())).collect());
     state.tool_admin.check_servers(servers.iter().flatten()).map_err(|reason| Problem::invalid("servers", format!("{reason}.")))?;
-    let new = NewKey {
-        expires_at: EndBody { expires_at: body.expires_at, expires_in_days: body.expires_in_days }.time()?,
-        name: body.name,
-        servers,
-        toolsets,
-        groups: body.groups,
-        trusted: body.trusted,
-    };
-    let (key, secret) = state.keys.create(new).await?;
+    let end = EndBody { expires_at: body.expires_at, expires_in_days: body.expires_in_days };
+    let new = NewKey { expires_at: end.time()?, name: body.name, servers, toolsets, groups: body.groups, trusted: body.trusted };
+    let (key, secret) = state.keys.create(new).await.map_err(|error| end.problem(error))?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key created");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyCreate, key.name.clone()));
     Ok(shown_once(HttpResponse::Created(), &key, &secret))
@@ -165,7 +159,7 @@ pub async fn list(state: web::Data<State>, _caller: Administrator) -> HttpRespon
 pub async fn rotate(state: web::Data<State>, caller: Administrator, id: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
     let end: EndBody = if body.0.is_empty() { EndBody::default() } else { read_json(&body.0)? };
     let rotated = state.keys.rotate(&KeyId::new(id.into_inner()), end.time()?).await;
-    let (key, secret) = rotated.map_err(|error| Problem::from(error).naming("expires_at"))?;
+    let (key, secret) = rotated.map_err(|error| end.problem(error))?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key rotated");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::KeyRotate, key.name.clone()));
     Ok(shown_once(HttpResponse::Ok(), &key, &secret))
@@ -213,6 +207,16 @@ impl EndBody {
             }
             (None, Some(days)) => Ok(Some(SystemTime::now() + Duration::from_secs(u64::from(days.min(36_500)) * SECONDS_A_DAY))),
             (Some(_), Some(_)) => Err(invalid("Give expires_at or expires_in_days, not both.")),
+        }
+    }
+
+    /// A problem with a key; one with its expiry names the member that gave it.
+    fn problem(&self, error: KeyError) -> Problem {
+        match error {
+            KeyError::Invalid { parameter: "expires_at", reason } if self.expires_in_days.is_some() => {
+                KeyError::Invalid { parameter: "expires_in_days", reason }.into()
+            }
+            error => error.into(),
         }
     }
 }

@@ -12,21 +12,22 @@ use crate::domain::access::policy::{Effect, Rule, RulePlace, RuleProblem, RuleSo
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
+use crate::http::member::misfit_in;
 use crate::http::problem::{Problem, read_json};
 use crate::http::state::State;
-use crate::service::access::policies::{Asked, Check, CheckAnswer, CheckedDecision, PolicyView};
+use crate::service::access::policies::{self, Asked, Check, CheckAnswer, CheckError, CheckedDecision, PolicyError, PolicyView};
 use crate::service::ports::{AuditAction, AuditEntry};
 
 /// The rules to put in force.
 #[derive(ToSchema)]
+#[serde(deny_unknown_fields)]
 #[expect(dead_code, reason = "for the description alone: each rule is read by itself, so that all mistakes are told with their numbers")]
 struct PolicyBody {
-    /// `allow` or `block`: the decision without a matching rule. `null`: the decision in the settings.
-    default: Option<String>,
-    /// The first matching rule decides. `effect` is `allow` or `block`; every other member is a condition, a list of texts:
-    /// `servers`, `tools`, `tags`, `toolsets`, `principals`, `groups`, `models` (patterns, any match) and `annotations` (all must hold).
-    #[schema(value_type = Vec<Object>)]
-    rules: Vec<Value>,
+    /// The decision without a matching rule. `null`: the decision in the settings.
+    default: Option<EffectBody>,
+    /// The first matching rule decides.
+    #[schema(required = false)]
+    rules: Vec<RuleBody>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -85,20 +86,28 @@ described! {
     /// A rule: all its conditions must hold. One matching text per condition suffices; `annotations` must all hold.
     struct RuleBody {
         effect: EffectBody,
+        /// Patterns of server names.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         servers: Vec<String>,
+        /// Patterns of the servers' own tool names. Patterns with `__` also match published names.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tools: Vec<String>,
+        /// Patterns of tags.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tags: Vec<String>,
+        /// `readOnlyHint`, `destructiveHint`, `idempotentHint` or `openWorldHint`, each optionally with `=false`.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         annotations: Vec<String>,
+        /// Patterns of toolset names.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         toolsets: Vec<String>,
+        /// Patterns of callers, such as `key:NAME` and `user:ID`.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         principals: Vec<String>,
+        /// Patterns of group names.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         groups: Vec<String>,
+        /// Patterns of model names.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         models: Vec<String>,
     }
@@ -188,7 +197,7 @@ pub async fn show(state: web::Data<State>, _caller: Administrator) -> HttpRespon
 #[put("/v1/admin/policy")]
 pub async fn replace(state: web::Data<State>, caller: Administrator, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
     let body: Value = read_json(&body.0)?;
-    let view = state.policies.replace(&body, expected(&request)?).await?;
+    let view = state.policies.replace(&body, expected(&request)?).await.map_err(|error| invalid(error, &body))?;
     tracing::info!(version = view.version, rules = view.rules.len(), "policy replaced");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::PolicyReplace, format!("version {}", view.version)));
     Ok(answer(&view))
@@ -209,7 +218,22 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, request: Ht
 pub async fn check(state: web::Data<State>, _caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
     let CheckBody { tool, principal, email, groups, model, policy } = read_json(&body.0)?;
     let principal = principal.map(|principal| Asked { principal, email, groups, model });
-    Ok(HttpResponse::Ok().json(state.policies.check(&Check { tool, principal, draft: policy })?))
+    let check = Check { tool, principal, draft: policy };
+    let answer = state.policies.check(&check).map_err(|error| match (error, &check.draft) {
+        (CheckError::Draft(error), Some(draft)) => {
+            let problem = invalid(error, draft);
+            let parameter = problem.parameter.map_or("policy".into(), |member| format!("policy.{member}").into());
+            Problem { parameter: Some(parameter), ..problem }
+        }
+        (error, _) => error.into(),
+    });
+    Ok(HttpResponse::Ok().json(answer?))
+}
+
+/// A problem with rules, with the name of the invalid member.
+fn invalid(error: PolicyError, rules: &Value) -> Problem {
+    let member = if let PolicyError::Malformed(_) = error { misfit_in::<policies::Body>(rules.clone()) } else { None };
+    Problem::from(error).naming(member)
 }
 
 fn answer(view: &PolicyView) -> HttpResponse {

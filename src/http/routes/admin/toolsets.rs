@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::domain::access::toolset::{Definition, ToolsetName};
+use crate::domain::access::toolset::Definition;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
@@ -118,17 +118,8 @@ pub async fn show(state: web::Data<State>, _caller: Administrator, name: web::Pa
 #[put("/v1/admin/toolsets/{name}")]
 pub async fn replace(state: web::Data<State>, caller: Administrator, name: web::Path<String>, body: Body) -> Result<HttpResponse, Problem> {
     let value: Value = read_json(&body.0)?;
-    let replaced = state.toolsets.replace(&name, &value).await.map_err(|error| {
-        let problem = Problem::from(error);
-        if ToolsetName::check(&name).is_err() {
-            return problem.naming("name");
-        }
-        match misfit::<Definition>(&body.0) {
-            Some(member) => problem.naming(member),
-            None => problem,
-        }
-    });
-    let (view, is_new) = replaced?;
+    let replaced = state.toolsets.replace(&name, &value).await;
+    let (view, is_new) = replaced.map_err(|error| Problem::from(error).naming(misfit::<Definition>(&body.0)))?;
     tracing::info!(toolset = %view.name, members = view.members.len(), "toolset replaced");
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::ToolsetReplace, view.name.to_string()));
     let mut response = if is_new { HttpResponse::Created() } else { HttpResponse::Ok() };

@@ -60,8 +60,9 @@ pub enum SecretError {
     Nobody,
     #[error("there is no such server or secret")]
     NotFound,
-    #[error("{0}")]
-    Invalid(String),
+    /// With the invalid part: `name` or `value`.
+    #[error("{reason}")]
+    Invalid { parameter: &'static str, reason: String },
     #[error(transparent)]
     Seal(#[from] SealError),
     #[error(transparent)]
@@ -143,10 +144,11 @@ impl Secrets {
         let taken = self.taken.load().get(server).cloned().ok_or(SecretError::NotFound)?;
         let name = taken.name(server, name)?;
         if !template::fits(value, taken.place) {
-            return Err(SecretError::Invalid(match taken.place {
-                Place::Header => "the server gets it in a header, which must be one line of ASCII without surrounding spaces".to_owned(),
-                Place::Variable => "the server gets it in a variable of its process, which can't contain NUL".to_owned(),
-            }));
+            let reason = match taken.place {
+                Place::Header => "the server gets it in a header, which must be one line of ASCII without surrounding spaces",
+                Place::Variable => "the server gets it in a variable of its process, which can't contain NUL",
+            };
+            return Err(SecretError::Invalid { parameter: "value", reason: reason.to_owned() });
         }
         let now = SystemTime::now();
         let place = SecretPlace { owner, server: server.clone(), name };
@@ -266,7 +268,8 @@ impl Taken {
             let taken: Vec<&str> = self.secrets.iter().map(SecretName::as_str).collect();
             let takes = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
             let hint = nearest_of_family(name, taken.into_iter()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            SecretError::Invalid(format!("the server `{server}` takes no secret of this name; it takes: {takes}{hint}"))
+            let reason = format!("the server `{server}` takes no secret of this name; it takes: {takes}{hint}");
+            SecretError::Invalid { parameter: "name", reason }
         })
     }
 }
