@@ -19,7 +19,7 @@ use crate::service::access::secrets::{CredentialError, Secrets};
 use crate::service::caller::{Caller, Told};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::execution::answer;
-use crate::service::execution::call_rules::{Policies, Policy};
+use crate::service::execution::call_rules::{CallRule, CallRules};
 use crate::service::execution::files::Files;
 use crate::service::ports::{AuditAction, AuditEntry, CallContext, CallError, CallOutcome, ToolServers};
 use crate::service::records::audit::Audit;
@@ -72,7 +72,7 @@ pub struct Execute {
     /// `None`: no public address for links.
     files: Option<Arc<Files>>,
     secrets: Arc<Secrets>,
-    policies: Policies,
+    call_rules: CallRules,
 }
 
 impl Execute {
@@ -86,7 +86,7 @@ impl Execute {
         secrets: Arc<Secrets>,
     ) -> Self {
         let limits = Arc::new(Limits::new(Arc::default()));
-        Self { current, servers, recorder, audit, limits, files, secrets, policies: Policies::default() }
+        Self { current, servers, recorder, audit, limits, files, secrets, call_rules: CallRules::default() }
     }
 
     /// Applies these limits.
@@ -97,7 +97,7 @@ impl Execute {
 
     /// Applies changed settings.
     pub fn configure(&self, live: &LiveSettings) {
-        self.policies.replace(&live.calls, &live.servers);
+        self.call_rules.replace(&live.calls, &live.servers);
     }
 
     /// The tool of a server, if this caller may use it. If the server has no tool with this name, one that is displayed under it.
@@ -147,7 +147,7 @@ impl Execute {
         let (result, repairs) = self.ask(tool, sent, &record.caller, Told::default()).await;
         let result = match result {
             Ok(result) => match outcome::answer(&result, tool.output.is_some()) {
-                ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), self.policies.of(&tool.id.server)).await),
+                ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), self.call_rules.of(&tool.id.server)).await),
                 ToolAnswer::Error(text) => Err(ExecuteError::Tool(text)),
             },
             Err(error) => Err(error),
@@ -197,7 +197,7 @@ impl Execute {
 
     /// Checks and sends the arguments.
     async fn ask(&self, tool: &Tool, sent: &str, caller: &Caller, told: Told) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
-        match prepare(tool, sent, self.policies.of(&tool.id.server)) {
+        match prepare(tool, sent, self.call_rules.of(&tool.id.server)) {
             Ok((arguments, repairs)) => (self.send(tool, &arguments, caller, told).await, repairs),
             Err(problems) => (Err(ExecuteError::Invalid(problems)), Vec::new()),
         }
@@ -241,7 +241,7 @@ impl Execute {
 }
 
 /// The arguments to send, and their repairs.
-fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, str>, Vec<Repair>), Vec<ArgumentProblem>> {
+fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, str>, Vec<Repair>), Vec<ArgumentProblem>> {
     let (mut arguments, repair) = arguments::object(sent)?;
     let mut repairs: Vec<Repair> = repair.into_iter().collect();
     if tool.input.wrapped {
@@ -249,13 +249,13 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, policy: Policy) -> Result<(Cow<'a, st
         (arguments, repair) = arguments::unwrapped(arguments)?;
         repairs.extend(repair);
     }
-    if policy.validation != Validation::Off {
+    if rule.validation != Validation::Off {
         match tool.validator.check(&tool.input.source, &arguments) {
             Verdict::Repaired { arguments: repaired, repairs: more } => {
                 arguments = repaired.into();
                 repairs.extend(more);
             }
-            Verdict::Invalid(problems) if policy.validation == Validation::Strict => return Err(problems),
+            Verdict::Invalid(problems) if rule.validation == Validation::Strict => return Err(problems),
             Verdict::Invalid(problems) => {
                 let pointers: Vec<&str> = problems.iter().map(|problem| problem.pointer.as_str()).collect();
                 tracing::warn!(tool = %tool.id, ?pointers, "the arguments do not fit the tool's schema and are sent anyway");
