@@ -16,7 +16,7 @@ use crate::http::query::Query;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::execution::execute::LIST_RETRY;
-use crate::service::publishing::publish::{Document, Face, Place, Publish};
+use crate::service::publishing::publish::{Document, DocumentOf, Place, Publish};
 use crate::service::toolsets::loading::Here;
 
 #[derive(Deserialize, IntoParams)]
@@ -77,7 +77,7 @@ pub async fn root(
     query: Query<DocumentQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    answer(&state, &caller, &at, &Face::Root, query.0.mode(&at)?, &request).await
+    answer(&state, &caller, &at, &DocumentOf::Root, query.0.mode(&at)?, &request).await
 }
 
 /// One server's tools, with paths below it, in mcpo's layout.
@@ -92,13 +92,20 @@ pub async fn server(
     query: Query<DocumentQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    answer(&state, &caller, &at, &Face::Server(ServerName::new(path.into_inner())), query.0.mode(&at)?, &request).await
+    answer(&state, &caller, &at, &DocumentOf::Server(ServerName::new(path.into_inner())), query.0.mode(&at)?, &request).await
 }
 
-async fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode, request: &HttpRequest) -> Result<HttpResponse, Problem> {
-    let server = match face {
-        Face::Server(name) => Some(name),
-        Face::Root => state.publish.layout().single.as_ref(),
+async fn answer(
+    state: &State,
+    caller: &Caller,
+    at: &At,
+    part: &DocumentOf,
+    mode: Mode,
+    request: &HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let server = match part {
+        DocumentOf::Server(name) => Some(name),
+        DocumentOf::Root => state.publish.layout().single.as_ref(),
     };
     if server.is_some_and(|name| !state.current.shows_server(&caller.0, name)) {
         return Err(Problem::not_found());
@@ -106,7 +113,7 @@ async fn answer(state: &State, caller: &Caller, at: &At, face: &Face, mode: Mode
     let visibility = state.current.visibility(&caller.0);
     let context = context(caller, request);
     let bound = state.loading.bound(Here::new(&context, &at.0), mode).await;
-    let document = state.publish.document_with(&at.0, face, &visibility, mode, &bound).ok_or_else(|| absent(state, server))?;
+    let document = state.publish.document_with(&at.0, part, &visibility, mode, &bound).ok_or_else(|| absent(state, server))?;
     if matches!(*at.0, Place::Session(_)) || mode == Mode::Dynamic {
         let listed = Publish::listed(&state.current.snapshot(), &at.0, &visibility, mode, &bound).len();
         state.loading.note_listed(&context, listed);

@@ -26,7 +26,7 @@ const CACHE_BYTES: u64 = 16 << 20;
 
 /// The part of the service that a document describes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Face {
+pub enum DocumentOf {
     /// `/openapi.json`: everything, or the only server, which is then served at `/`.
     Root,
     /// `/{server}/openapi.json`: one server, with its paths.
@@ -92,7 +92,7 @@ struct Key {
     catalog: u64,
     visibility: Visibility,
     place: Place,
-    face: Face,
+    part: DocumentOf,
     mode: Mode,
     bound: Bound,
 }
@@ -138,21 +138,21 @@ impl Publish {
         &self.options.layout
     }
 
-    /// The document of a face at a place, for this visibility; `None` if the caller sees no such face.
+    /// The document of a part at a place, for this visibility; `None` if the caller sees no such part.
     #[must_use]
-    pub fn document(&self, place: &Place, face: &Face, visibility: &Visibility, mode: Mode) -> Option<Document> {
-        self.document_with(place, face, visibility, mode, &Bound::default())
+    pub fn document(&self, place: &Place, part: &DocumentOf, visibility: &Visibility, mode: Mode) -> Option<Document> {
+        self.document_with(place, part, visibility, mode, &Bound::default())
     }
 
     /// The same, with bound tools.
     #[must_use]
-    pub fn document_with(&self, place: &Place, face: &Face, visibility: &Visibility, mode: Mode, bound: &Bound) -> Option<Document> {
+    pub fn document_with(&self, place: &Place, part: &DocumentOf, visibility: &Visibility, mode: Mode, bound: &Bound) -> Option<Document> {
         let catalog = self.current.snapshot();
-        let face = match (face, &self.options.layout.single) {
-            (Face::Root, Some(single)) => &Face::Server(single.clone()),
-            (face, _) => face,
+        let part = match (part, &self.options.layout.single) {
+            (DocumentOf::Root, Some(single)) => &DocumentOf::Server(single.clone()),
+            (part, _) => part,
         };
-        if let Face::Server(name) = face
+        if let DocumentOf::Server(name) = part
             && !catalog.server(name.as_str()).is_some_and(|server| visibility.shows(server))
         {
             return None;
@@ -161,7 +161,7 @@ impl Publish {
             catalog: catalog.version(),
             visibility: visibility.clone(),
             place: place.clone(),
-            face: face.clone(),
+            part: part.clone(),
             mode,
             bound: Arc::clone(bound),
         };
@@ -170,7 +170,7 @@ impl Publish {
             return Some(known);
         }
         self.meter.misses(1);
-        Some(self.documents.get_with(key, || self.compose(&catalog, place, face, visibility, mode, bound)))
+        Some(self.documents.get_with(key, || self.compose(&catalog, place, part, visibility, mode, bound)))
     }
 
     /// The meta-tools for this caller in a document of this mode.
@@ -204,10 +204,10 @@ impl Publish {
         tools
     }
 
-    fn compose(&self, catalog: &Catalog, place: &Place, face: &Face, visibility: &Visibility, mode: Mode, bound: &Bound) -> Document {
-        let server = match face {
-            Face::Root => None,
-            Face::Server(name) => catalog.server(name.as_str()),
+    fn compose(&self, catalog: &Catalog, place: &Place, part: &DocumentOf, visibility: &Visibility, mode: Mode, bound: &Bound) -> Document {
+        let server = match part {
+            DocumentOf::Root => None,
+            DocumentOf::Server(name) => catalog.server(name.as_str()),
         };
         let naming = server.map_or(Naming::Flat, |_| self.options.layout.naming);
         let mut items = Vec::new();
