@@ -1,4 +1,4 @@
-//! The MCP face, as clients of both eras meet it.
+//! The MCP interface, as clients of both eras meet it.
 
 use std::sync::{Arc, Mutex};
 

@@ -341,7 +341,7 @@ fn names(answer: &Value) -> BTreeSet<String> {
     ours.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Every face shows a caller what the rules say, and nothing else.
+/// Every interface shows a caller what the rules say, and nothing else.
 async fn agrees(service: &Running, who: &Who) -> Result<(), TestCaseError> {
     let (_, checked) = administer(service, Method::POST, "/v1/admin/policy/check", &who.asked).await;
     let decisions = checked["decisions"].as_array().unwrap();

@@ -39,7 +39,7 @@ use tokio::sync::mpsc;
 use self::as_written::AsWritten;
 use self::message::{INVALID_REQUEST, Message, Parted, Unreadable, has_sessions};
 pub use self::rounds::Finished;
-use self::server::{Face, Shown};
+use self::server::{Handler, Shown};
 use self::stream::EVENT_STREAM;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
@@ -190,7 +190,7 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     let (stream, said) = session.as_ref().filter(|_| message.calls_a_tool()).map(|_| mpsc::channel(SAID)).unzip();
     let is_modern = !has_sessions(&headers);
     let Parted { body, arguments } = message.part(body.clone(), is_modern);
-    let mut face = Face {
+    let mut handler = Handler {
         state: state.clone(),
         caller: context,
         place: Arc::<Place>::clone(&at.0),
@@ -210,19 +210,19 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
         state.subscriptions.tell_if_changed(opened);
     }
     if let Some(resources) = message.listens().filter(|_| is_modern) {
-        face.open(address, &resources).await?;
+        handler.open(address, &resources).await?;
     }
     let (id, says_json) = (message.request().map(str::to_owned), says_json(&headers));
     let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
     drop(message);
-    let written = face.written.clone();
+    let written = handler.written.clone();
     let asked = to_request(&request, &headers, body)?;
     // `admit` has already checked host, origin and key.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_allowed_hosts(Vec::<String>::new());
-    let service = StreamableHttpService::new(move || Ok(face.clone()), Arc::new(NeverSessionManager::default()), config);
+    let service = StreamableHttpService::new(move || Ok(handler.clone()), Arc::new(NeverSessionManager::default()), config);
     let handled = async move { written.replacing(in_protocol(service.handle(asked).await, id, says_json).await) };
     let Some(running) = running else {
         let response = to_response(handled.await).await?;

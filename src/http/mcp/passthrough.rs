@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::rounds;
-use super::server::{Face, LIST_TTL_MS};
+use super::server::{Handler, LIST_TTL_MS};
 use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::problem::Problem;
@@ -45,7 +45,7 @@ fn server_of_address(address: &str) -> Option<(ServerName, &str)> {
     Some((ServerName::from(&*server), uri))
 }
 
-impl Face {
+impl Handler {
     pub(super) fn view_of_servers(&self) -> View {
         View { caller: self.caller.clone(), place: self.place.clone(), server: self.server.clone() }
     }

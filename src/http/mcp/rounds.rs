@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::passthrough::{protocol_error, unknown_state};
-use super::server::{Face, TELLING, failed, progress};
+use super::server::{Handler, TELLING, failed, progress};
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::http::problem::Problem;
 use crate::service::caller::Told;
@@ -53,7 +53,7 @@ pub(super) fn unreadable(method: &str) -> ErrorData {
     ErrorData::invalid_params(words, None)
 }
 
-impl Face {
+impl Handler {
     /// A call of a client of the newer era.
     pub(super) async fn call_in_rounds(
         &self,

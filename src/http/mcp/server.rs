@@ -63,7 +63,7 @@ pub(super) enum Shown {
 
 /// The server for one request.
 #[derive(Clone)]
-pub(super) struct Face {
+pub(super) struct Handler {
     pub(super) state: web::Data<State>,
     pub(super) caller: Caller,
     /// The place: the whole service, a toolset, or a session.
@@ -91,7 +91,7 @@ pub(super) struct Face {
     pub(super) open: Option<Arc<Open>>,
 }
 
-impl ServerHandler for Face {
+impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
         if !self.introduces {
             return ServerConfig::new(ServerCapabilities::default());
@@ -274,7 +274,7 @@ impl ServerHandler for Face {
     }
 }
 
-impl Face {
+impl Handler {
     fn view(&self) -> (Arc<Catalog>, Visibility) {
         {
             let View { catalog, visibility, .. } = self.state.current.view(&self.caller.principal);

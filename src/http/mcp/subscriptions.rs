@@ -8,7 +8,7 @@ use rmcp::service::{SubscriptionContext, SubscriptionSendError};
 use serde_json::json;
 
 use super::passthrough::{INVALID_PARAMS, RESOURCE_NOT_FOUND, protocol_error, told, unknown_resource};
-use super::server::Face;
+use super::server::Handler;
 use crate::http::problem::{Code, Problem};
 use crate::service::mcp::mcp_news::News;
 use crate::service::mcp::mcp_sessions::{McpAddress, McpSession, OpenStream};
@@ -27,7 +27,7 @@ pub(super) struct Open {
     resources: Vec<String>,
 }
 
-impl Face {
+impl Handler {
     /// `resources/subscribe`, in the client's session.
     pub(super) async fn follow(&self, uri: &str) -> Result<(), ErrorData> {
         let unknown = || unknown_resource(uri, RESOURCE_NOT_FOUND);
@@ -68,8 +68,8 @@ impl Face {
         let stream = self.state.mcp_sessions.open_stream(&self.caller.principal, address);
         let stream = stream.ok_or_else(|| too_many("There are too many open streams and sessions. Close some of yours.".to_owned()))?;
         self.state.subscriptions.tell_if_changed(stream.session());
-        let (face, session) = (&*self, stream.session());
-        let subscribing = iter(resources).map(async |uri| (uri, face.subscribe_stream(session, uri).await));
+        let (handler, session) = (&*self, stream.session());
+        let subscribing = iter(resources).map(async |uri| (uri, handler.subscribe_stream(session, uri).await));
         let done: Vec<_> = subscribing.buffered(AT_ONCE).collect().await;
         let mut accepted = Vec::new();
         for (uri, subscribed) in done {
