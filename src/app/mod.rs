@@ -47,7 +47,7 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::indexing::Indexing;
 use crate::service::catalog::rebuild::Rebuilds;
-use crate::service::catalog::refresh::{Beside, CountTokens, Refresh, configured};
+use crate::service::catalog::refresh::{CatalogInputs, CountTokens, Refresh, configured};
 use crate::service::catalog::reload::Reload;
 use crate::service::catalog::status::Status;
 use crate::service::catalog::tool_admin::ToolAdmin;
@@ -187,8 +187,8 @@ impl Application {
             definitions_kept: start.store.definition_retention,
         };
         let cleaning = clean(cleaning, stop.clone());
-        let beside = Beside { facts: Arc::clone(&facts), definitions: Arc::clone(&definitions), rebuilds: requests };
-        let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), Arc::clone(&count_tokens), catalog_changes, beside)
+        let inputs = CatalogInputs { facts: Arc::clone(&facts), definitions: Arc::clone(&definitions), rebuilds: requests };
+        let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), Arc::clone(&count_tokens), catalog_changes, inputs)
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
         let files = files(&data_dir, &start).map_err(StartError::Files)?;

@@ -13,7 +13,7 @@ use toolsieve::domain::catalog::tool::ServerName;
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::definitions::Definitions;
 use toolsieve::service::catalog::rebuild::Rebuilds;
-use toolsieve::service::catalog::refresh::{Beside, Refresh};
+use toolsieve::service::catalog::refresh::{CatalogInputs, Refresh};
 use toolsieve::service::catalog::reload::Trigger;
 use toolsieve::service::catalog::tool_facts::Facts;
 use toolsieve::service::ports::{ServerEvent, Store};
@@ -304,8 +304,8 @@ async fn only_what_was_written_about_is_made_and_counted_anew() {
             texts.iter().map(|_| 1).collect()
         })
     };
-    let beside = Beside { facts: Arc::clone(&facts), definitions, rebuilds: requests };
-    let mut refresh = Refresh::new(Arc::clone(&current), store, count, changes, beside);
+    let inputs = CatalogInputs { facts: Arc::clone(&facts), definitions, rebuilds: requests };
+    let mut refresh = Refresh::new(Arc::clone(&current), store, count, changes, inputs);
     let (events, stream) = mpsc::channel(1);
     let following = tokio::spawn(async move { refresh.follow(stream).await });
     let mut news = current.changes();
