@@ -162,7 +162,7 @@ pub(super) fn known(listings: &[ServerListing], mut missing: Vec<(ServerName, St
                     }
                     let is_withheld = is_changed && changes.changes == DefinitionChanges::Quarantine;
                     if !is_withheld && !kept.is_withheld_as_new(&tool, changes) {
-                        let overlay = book.overlay(&tool.id, &tool.operation_id, &tool.facts);
+                        let overlay = book.overlay(&tool.id, &tool.operation_id, &tool.hints);
                         tools.push(tool.with(&overlay));
                     }
                 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::access::policy::Tagging;
 use crate::domain::catalog::hidden_text;
-use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::overlay::Overlay;
 use crate::domain::catalog::tool::{ServerName, ToolId};
@@ -156,7 +156,7 @@ impl FactBook {
         &'a self,
         id: &'a ToolId,
         published: &'a OperationId,
-        own: &'a ToolFacts,
+        own: &'a ToolHints,
     ) -> impl Iterator<Item = (&'a str, TagSource)> {
         let of_server = self.servers.get(&id.server).into_iter().flatten().map(|tag| (tag.as_str(), TagSource::ServerFile));
         let of_rules = self.tagging.of(id, published, own).map(|tag| (tag, TagSource::Rule));
@@ -166,13 +166,13 @@ impl FactBook {
 
     /// The overlay of a tool. `own` are the tool's annotations and tags as reported by its server.
     #[must_use]
-    pub fn overlay(&self, id: &ToolId, published: &OperationId, own: &ToolFacts) -> Overlay {
-        let mut facts = own.clone();
-        facts.add_tags(self.tags(id, published, own).map(|(tag, _)| tag));
+    pub fn overlay(&self, id: &ToolId, published: &OperationId, own: &ToolHints) -> Overlay {
+        let mut hints = own.clone();
+        hints.add_tags(self.tags(id, published, own).map(|(tag, _)| tag));
         let own_tags = own.tags().count();
         let written = self.written.get(id);
         Overlay {
-            tags: facts.tags().skip(own_tags).map(str::to_owned).collect(),
+            tags: hints.tags().skip(own_tags).map(str::to_owned).collect(),
             synonyms: written.map(|written| written.synonyms.clone()).unwrap_or_default(),
             description: written.and_then(|written| written.description.clone()),
             pinned: written.is_some_and(|written| written.pinned),
@@ -186,7 +186,7 @@ mod tests {
 
     use super::{FactBook, FactsProblem, TagSource, WrittenFacts};
     use crate::domain::access::policy::{TagRule, Tagging};
-    use crate::domain::catalog::hints::ToolFacts;
+    use crate::domain::catalog::hints::ToolHints;
     use crate::domain::catalog::naming::OperationId;
     use crate::domain::catalog::overlay::Overlay;
     use crate::domain::catalog::tool::ToolId;
@@ -222,7 +222,7 @@ mod tests {
         let mut book = FactBook { tagging: Tagging::new(&[TagRule::read(&json!({"tag": "rule"})).unwrap()]).into(), ..FactBook::default() };
         book.servers.insert("clock".into(), vec!["own".into(), "file".into()]);
         book.written.insert(id.clone(), written(json!({"tags": ["rule", "hand"]})));
-        let own = ToolFacts::of(&json!({"tags": ["own"]}));
+        let own = ToolHints::of(&json!({"tags": ["own"]}));
         let published = OperationId::of(&id);
         assert_eq!(book.overlay(&id, &published, &own).tags, ["file", "rule", "hand"]);
         let sources: Vec<_> = book.tags(&id, &published, &own).map(|(_, source)| source).collect();

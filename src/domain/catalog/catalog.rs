@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::domain::catalog::definition;
 use crate::domain::catalog::hidden_text::{self, Cleaned, HiddenText};
-use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::schema::{self, InputSchema};
 use crate::domain::catalog::texts::{Twins, Vocabulary};
@@ -305,7 +305,7 @@ pub fn tool(server: &ServerName, raw: &Arc<Value>) -> Result<Tool, SkippedTool> 
         identifiers,
         synonyms: Vec::new(),
         pinned: false,
-        facts: ToolFacts::of(raw),
+        hints: ToolHints::of(raw),
         raw: Arc::clone(raw),
         tokens: 0,
         validator: ArgumentsValidator::default(),

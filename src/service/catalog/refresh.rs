@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::domain::catalog::catalog::{self, Catalog, CatalogServer, ServerListing};
 use crate::domain::catalog::hidden_text::HiddenText;
-use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::shorten;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::text::canonical::{self, Fingerprint};
@@ -223,7 +223,7 @@ impl Refresh {
         for raw in listing.enabled(self.configured.get(&listing.server)) {
             let former = by_address.get(&address(raw)).or_else(|| by_fingerprint.get(&canonical::fingerprint(raw)));
             if let Some(tool) = former
-                && book.overlay(&tool.id, &tool.operation_id, &ToolFacts::of(&tool.raw)).version(&tool.fingerprint) == tool.version
+                && book.overlay(&tool.id, &tool.operation_id, &ToolHints::of(&tool.raw)).version(&tool.fingerprint) == tool.version
             {
                 tools.push(Arc::clone(tool));
                 continue;
@@ -233,7 +233,7 @@ impl Refresh {
                     if former.is_none() {
                         log_hidden(&tool.id.to_string(), &tool.hidden);
                     }
-                    let overlay = book.overlay(&tool.id, &tool.operation_id, &tool.facts);
+                    let overlay = book.overlay(&tool.id, &tool.operation_id, &tool.hints);
                     new.push(tool.with(&overlay));
                 }
                 Err(skipped) => {

@@ -11,7 +11,7 @@ use crate::domain::access::tool_facts::{FactBook, TagSource, WrittenFacts};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::definition::{Difference, skeleton};
 use crate::domain::catalog::hidden_text::{HiddenText, visible};
-use crate::domain::catalog::hints::ToolFacts;
+use crate::domain::catalog::hints::ToolHints;
 use crate::domain::catalog::texts::Twins;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::analysis::Analyzer;
@@ -408,7 +408,7 @@ impl ToolView {
 
 /// Each tag once, with the first source that gives it.
 fn tags(tool: &Tool, book: &FactBook) -> Vec<TagView> {
-    let own = ToolFacts::of(&tool.raw);
+    let own = ToolHints::of(&tool.raw);
     let all = own.tags().map(|tag| (tag, TagSource::Tool)).chain(book.tags(&tool.id, &tool.operation_id, &own));
     let mut tags: Vec<TagView> = Vec::new();
     for (tag, source) in all {
