@@ -51,7 +51,7 @@ use crate::service::catalog::refresh::{CatalogInputs, CountTokens, Refresh, conf
 use crate::service::catalog::reload::Reload;
 use crate::service::catalog::status::Status;
 use crate::service::catalog::tool_admin::ToolAdmin;
-use crate::service::catalog::tool_facts::Facts;
+use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::cleaning::Cleaning;
 use crate::service::execution::execute::Execute;
 use crate::service::mcp::mcp_sessions::McpSessions;
@@ -125,7 +125,7 @@ pub enum StartError {
     #[error("the toolsets can't be read: {0}")]
     Toolsets(StoreError),
     #[error("the tool metadata can't be read: {0}")]
-    ToolFacts(StoreError),
+    ToolOverrides(StoreError),
     #[error("the policy can't be applied: {0}")]
     Policy(#[from] PolicyError),
     #[error(transparent)]
@@ -174,20 +174,20 @@ impl Application {
         let (catalog, catalog_changes) = watch::channel(configured(&live.servers));
         let count_tokens: CountTokens = Arc::new(move |texts: &[String]| counter.count(texts));
         let (rebuilds, requests) = Rebuilds::channel();
-        let facts = Arc::new(Facts::start(store.clone(), rebuilds.clone(), &live).await.map_err(StartError::ToolFacts)?);
-        let definitions = Definitions::start(store.clone(), live.definitions).await.map_err(StartError::ToolFacts)?;
+        let overrides = Arc::new(ToolOverrides::start(store.clone(), rebuilds.clone(), &live).await.map_err(StartError::ToolOverrides)?);
+        let definitions = Definitions::start(store.clone(), live.definitions).await.map_err(StartError::ToolOverrides)?;
         let definitions = Arc::new(definitions);
         current.remember(definitions.names().into_iter());
         let cleaning = Cleaning {
             store: store.clone(),
             keys: Arc::clone(&keys),
-            facts: Arc::clone(&facts),
+            overrides: Arc::clone(&overrides),
             definitions: Arc::clone(&definitions),
             keys_kept: start.store.key_retention,
             definitions_kept: start.store.definition_retention,
         };
         let cleaning = clean(cleaning, stop.clone());
-        let inputs = CatalogInputs { facts: Arc::clone(&facts), definitions: Arc::clone(&definitions), rebuilds: requests };
+        let inputs = CatalogInputs { overrides: Arc::clone(&overrides), definitions: Arc::clone(&definitions), rebuilds: requests };
         let mut refresh = Refresh::new(Arc::clone(&current), store.clone(), Arc::clone(&count_tokens), catalog_changes, inputs)
             .with_tool_tokens(start.documents.tool_tokens);
         let server_count = live.servers.len();
@@ -241,7 +241,7 @@ impl Application {
         let admission = Arc::new(admission(&start, &live, &keys));
         let takers = (Arc::clone(&toolsets), Arc::clone(&policies), Arc::clone(&secrets), Arc::clone(&limits));
         let apply = apply(Arc::clone(&execute), Arc::clone(&current), Arc::clone(&admission), takers);
-        let apply = apply_to_tools(apply, Arc::clone(&facts), Arc::clone(&definitions));
+        let apply = apply_to_tools(apply, Arc::clone(&overrides), Arc::clone(&definitions));
         let reload = Arc::new(Reload::new(&settings, Arc::clone(&servers), catalog, apply));
         let loading =
             Arc::new(Loading { current: Arc::clone(&current), store: store.clone(), chats: chats.clone(), recorder: recorder.clone() });
@@ -334,7 +334,7 @@ impl Application {
             usage: Usage { store: store.clone() },
             report: Report { store: store.clone() },
             enrichment,
-            tool_admin: ToolAdmin { current, facts, definitions, rebuilds, servers: Arc::clone(&servers), store: store.clone() },
+            tool_admin: ToolAdmin { current, overrides, definitions, rebuilds, servers: Arc::clone(&servers), store: store.clone() },
             status,
         });
         let server = match listen(&start, listener, address, state) {

@@ -20,7 +20,7 @@ use toolsieve::service::access::keys::{Keys, NewKey};
 use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions};
 use toolsieve::service::ports::{
     ChatStore, ComputedStore, EnrichmentStore, EventMessage, EventStore, KeyStore, ListingStore, OfferedTools, SelectionEvent,
-    SelectionEventKind, ToolFactStore, UpkeepStore,
+    SelectionEventKind, ToolOverrideStore, UpkeepStore,
 };
 use toolsieve::settings::{DefinitionChanges, DefinitionSettings};
 
@@ -385,11 +385,11 @@ async fn what_is_over_goes_after_its_time_and_no_sooner() {
 
     let (one, other) = (ToolId::new("server", "one"), ToolId::new("server", "other"));
     for tool in [&one, &other] {
-        store.save_tool_facts(tool, 0, None).await.unwrap();
+        store.save_tool_override(tool, 0, None).await.unwrap();
     }
     change(&path, "UPDATE tool_facts SET changed_at = 5 WHERE tool = 'one'").await;
-    assert_eq!(store.forget_tool_facts_before(month_ago).await.unwrap(), [one]);
-    assert_eq!(store.tool_facts().await.unwrap().len(), 1);
+    assert_eq!(store.forget_tool_overrides_before(month_ago).await.unwrap(), [one]);
+    assert_eq!(store.tool_overrides().await.unwrap().len(), 1);
 }
 
 /// As long as its server lists the tool, a definition holds, however long ago it was seen first.

@@ -18,7 +18,7 @@ use crate::domain::text::canonical::{self, Fingerprint};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
 use crate::service::catalog::rebuild::Rebuild;
-use crate::service::catalog::tool_facts::Facts;
+use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::ports::{ServerEvent, Store};
 use crate::service::supervision::Supervised;
 use crate::settings::servers::ServerSettings;
@@ -36,7 +36,7 @@ pub fn configured(servers: &[ServerSettings]) -> Arc<Configured> {
 
 /// What the catalog is built from in addition to the listings.
 pub struct CatalogInputs {
-    pub facts: Arc<Facts>,
+    pub overrides: Arc<ToolOverrides>,
     pub definitions: Arc<Definitions>,
     /// Servers whose tools must be rebuilt.
     pub rebuilds: mpsc::Receiver<Rebuild>,
@@ -217,13 +217,13 @@ impl Refresh {
         let by_fingerprint: HashMap<&Fingerprint, &Arc<Tool>> = known_tools().map(|tool| (&tool.fingerprint, tool)).collect();
         // A repeated listing shares its values, so nothing is hashed again.
         let by_address: HashMap<usize, &Arc<Tool>> = known_tools().map(|tool| (address(&tool.raw), tool)).collect();
-        let book = self.inputs.facts.book();
+        let overlays = self.inputs.overrides.overlays();
         let mut tools = Vec::with_capacity(listing.tools.len());
         let mut new = Vec::new();
         for raw in listing.enabled(self.configured.get(&listing.server)) {
             let former = by_address.get(&address(raw)).or_else(|| by_fingerprint.get(&canonical::fingerprint(raw)));
             if let Some(tool) = former
-                && book.overlay(&tool.id, &tool.operation_id, &ToolHints::of(&tool.raw)).version(&tool.fingerprint) == tool.version
+                && overlays.overlay(&tool.id, &tool.operation_id, &ToolHints::of(&tool.raw)).version(&tool.fingerprint) == tool.version
             {
                 tools.push(Arc::clone(tool));
                 continue;
@@ -233,7 +233,7 @@ impl Refresh {
                     if former.is_none() {
                         log_hidden(&tool.id.to_string(), &tool.hidden);
                     }
-                    let overlay = book.overlay(&tool.id, &tool.operation_id, &tool.hints);
+                    let overlay = overlays.overlay(&tool.id, &tool.operation_id, &tool.hints);
                     new.push(tool.with(&overlay));
                 }
                 Err(skipped) => {

@@ -32,8 +32,8 @@ pub use self::servers::{
 };
 pub use self::store::{
     AuditStore, ChatStore, ComputedStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore, ListingStore, PolicyStore,
-    SecretStore, SessionCaps, SessionSaved, SessionStore, Store, StoreError, StoredChat, StoredDefinition, StoredPolicy, StoredToolFacts,
-    ToolFactStore, ToolsetStore, UpkeepStore, UsageStore,
+    SecretStore, SessionCaps, SessionSaved, SessionStore, Store, StoreError, StoredChat, StoredDefinition, StoredPolicy,
+    StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 };
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};
 pub use crate::domain::records::feedback::{Feedback, Verdict};
