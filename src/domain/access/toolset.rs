@@ -64,7 +64,7 @@ impl From<&str> for ToolsetName {
 /// on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Definition {
+pub struct ToolsetDefinition {
     /// Its purpose, in its author's words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
@@ -93,7 +93,7 @@ pub struct Definition {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Toolset {
     pub name: ToolsetName,
-    pub definition: Definition,
+    pub definition: ToolsetDefinition,
 }
 
 impl Toolset {
@@ -106,13 +106,13 @@ impl Toolset {
         if !value.is_object() {
             return Err("it is not a table".to_owned());
         }
-        let definition = Definition::deserialize(value).map_err(|error| error.to_string())?;
+        let definition = ToolsetDefinition::deserialize(value).map_err(|error| error.to_string())?;
         definition.check(value)?;
         Ok(Self { name: ToolsetName::new(name), definition })
     }
 }
 
-impl Definition {
+impl ToolsetDefinition {
     fn check(&self, value: &Value) -> Result<(), String> {
         if self.description.len() > MAX_DESCRIPTION {
             return Err(format!("description has more than {MAX_DESCRIPTION} bytes"));

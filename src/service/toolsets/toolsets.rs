@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::domain::access::policy::Toolsets as ReadyToolsets;
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::{Definition, Toolset, ToolsetName};
+use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName};
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::catalog::current::{CurrentCatalog, View};
@@ -38,7 +38,7 @@ pub enum ToolsetError {
 pub struct ToolsetView {
     pub name: ToolsetName,
     #[serde(flatten)]
-    pub definition: Definition,
+    pub definition: ToolsetDefinition,
     /// `settings` or `api`.
     pub source: &'static str,
     /// Published names of its current tools, whoever may see them.
@@ -68,7 +68,7 @@ pub struct Toolsets {
 
 struct Parts {
     settings: ToolsetSettings,
-    given: BTreeMap<ToolsetName, Definition>,
+    given: BTreeMap<ToolsetName, ToolsetDefinition>,
 }
 
 impl Toolsets {
@@ -185,7 +185,7 @@ impl Toolsets {
         if problems.is_empty() { Ok(()) } else { Err(ToolsetError::Invalid(problems.join("; "))) }
     }
 
-    fn view(&self, name: &ToolsetName, definition: &Definition) -> ToolsetView {
+    fn view(&self, name: &ToolsetName, definition: &ToolsetDefinition) -> ToolsetView {
         let (catalog, everybody) = (self.current.snapshot(), self.current.classes());
         let members: Vec<&Arc<Tool>> = catalog.tools().iter().filter(|tool| everybody.is_in(name, tool)).collect();
         let mut warnings = Vec::new();

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::domain::access::toolset::{Definition, ToolsetName};
+use crate::domain::access::toolset::{ToolsetDefinition, ToolsetName};
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
@@ -56,7 +56,7 @@ described! {
 }
 
 described! {
-    Definition =>
+    ToolsetDefinition =>
     struct ToolsetConditionsBody {
         #[serde(skip_serializing_if = "String::is_empty")]
         description: String,
@@ -123,7 +123,7 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, name: web::
         if ToolsetName::check(&name).is_err() {
             return problem.naming("name");
         }
-        match misfit::<Definition>(&body.0) {
+        match misfit::<ToolsetDefinition>(&body.0) {
             Some(member) => problem.naming(member),
             None => problem,
         }
