@@ -47,8 +47,8 @@ use self::transport::http::Forwarded;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{
-    Asked, CallContext, CallError, Credentials, Offers, Parting, ServerChange, ServerChangeKind, ServerEvent, ServerNews, ServerState,
-    ToolServers,
+    CallContext, CallError, Credentials, Offers, Parting, PassthroughRequest, ServerChange, ServerChangeKind, ServerEvent, ServerNews,
+    ServerState, ToolServers,
 };
 use crate::settings::UserConnectionSettings;
 use crate::settings::servers::ServerSettings;
@@ -328,8 +328,8 @@ impl ToolServers for McpServers {
         self.send(&tool.server, Request::Call { tool: &tool.name, arguments }, context).await
     }
 
-    async fn ask(&self, server: &ServerName, asked: Asked, context: CallContext) -> Result<Box<RawValue>, CallError> {
-        self.send(server, Request::Other(&asked), context).await
+    async fn ask(&self, server: &ServerName, request: PassthroughRequest, context: CallContext) -> Result<Box<RawValue>, CallError> {
+        self.send(server, Request::Other(&request), context).await
     }
 
     fn offers(&self, server: &ServerName) -> Offers {

@@ -28,18 +28,18 @@ pub(super) async fn smart_select(state: &State, caller: &Caller, arguments: &str
 }
 
 pub(super) async fn load(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
-    let asked = toolsets::load_request(arguments.as_bytes())?;
-    Ok(value(&state.loading.load(&asked.names, false, here).await?))
+    let groups = toolsets::load_request(arguments.as_bytes())?;
+    Ok(value(&state.loading.load(&groups.names, false, here).await?))
 }
 
 pub(super) async fn unload(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
-    let asked = toolsets::unload_request(arguments.as_bytes())?;
-    Ok(value(&state.loading.unload(&asked.names[0], here).await?))
+    let groups = toolsets::unload_request(arguments.as_bytes())?;
+    Ok(value(&state.loading.unload(&groups.names[0], here).await?))
 }
 
 pub(super) async fn enable(state: &State, here: Here<'_>, arguments: &str) -> Result<Value, Problem> {
-    let asked = toolsets::enable_request(arguments.as_bytes())?;
-    Ok(value(&state.loading.load(&asked.names, true, here).await?))
+    let groups = toolsets::enable_request(arguments.as_bytes())?;
+    Ok(value(&state.loading.load(&groups.names, true, here).await?))
 }
 
 pub(super) async fn available(state: &State, here: Here<'_>) -> Value {

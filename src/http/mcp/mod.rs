@@ -75,7 +75,7 @@ impl McpQuery {
         match self.mode.as_deref() {
             Some("message") => Ok(Shown::ForMessage),
             Some("lazy") => Ok(if message.asks_for_everything() { Shown::Whole(Mode::Full) } else { Shown::Stubs }),
-            asked => mode(asked, at, ", `lazy`, `message`").map(Shown::Whole),
+            named => mode(named, at, ", `lazy`, `message`").map(Shown::Whole),
         }
     }
 
@@ -112,7 +112,7 @@ pub async fn serve(
     request: HttpRequest,
     body: Body,
 ) -> Result<HttpResponse, Problem> {
-    answer(Asked { state, caller, at, query, request, server: None }, body.0).await
+    answer(McpRequest { state, caller, at, query, request, server: None }, body.0).await
 }
 
 /// `/{server}/mcp`: one server alone, under its own names.
@@ -133,11 +133,11 @@ pub async fn serve_one(
     if query.mode.as_deref().is_some_and(|mode| mode != "full") {
         return Err(Problem::new(Code::InvalidRequest, "A server's address takes no mode; only /mcp does."));
     }
-    answer(Asked { state, caller, at, query, request, server: Some(server) }, body.0).await
+    answer(McpRequest { state, caller, at, query, request, server: Some(server) }, body.0).await
 }
 
 /// A request without its body.
-struct Asked {
+struct McpRequest {
     state: web::Data<State>,
     caller: Caller,
     at: At,
@@ -146,8 +146,8 @@ struct Asked {
     server: Option<ServerName>,
 }
 
-async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
-    let Asked { state, caller, at, query, request, server } = asked;
+async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Problem> {
+    let McpRequest { state, caller, at, query, request, server } = received;
     let message = match *request.method() {
         Method::POST => match Message::read(&body) {
             Ok(message) => message,
@@ -216,14 +216,14 @@ async fn answer(asked: Asked, body: Bytes) -> Result<HttpResponse, Problem> {
     let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
     drop(message);
     let written = handler.written.clone();
-    let asked = to_request(&request, &headers, body)?;
+    let converted = to_request(&request, &headers, body)?;
     // `admit` has already checked host, origin and key.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_allowed_hosts(Vec::<String>::new());
     let service = StreamableHttpService::new(move || Ok(handler.clone()), Arc::new(NeverSessionManager::default()), config);
-    let handled = async move { written.replacing(in_protocol(service.handle(asked).await, id, says_json).await) };
+    let handled = async move { written.replacing(in_protocol(service.handle(converted).await, id, says_json).await) };
     let Some(running) = running else {
         let response = to_response(handled.await).await?;
         return Ok(with_session(&state, response, opened));

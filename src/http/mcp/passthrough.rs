@@ -24,7 +24,7 @@ use crate::http::problem::Problem;
 use crate::service::caller::Told;
 use crate::service::mcp::passthrough::{PassError, View, member_of_name};
 use crate::service::mcp::waiting_calls::{Subject, WaitError};
-use crate::service::ports::{Asked, AskedKind, CallError};
+use crate::service::ports::{CallError, PassthroughKind, PassthroughRequest};
 
 /// The separator between a server's name and its prompt's name.
 const BETWEEN: &str = "__";
@@ -67,17 +67,17 @@ impl Handler {
     }
 
     pub(super) async fn prompts(&self) -> ListPromptsResult {
-        let prompts = self.entries(AskedKind::Prompts, prompt_name).await;
+        let prompts = self.entries(PassthroughKind::Prompts, prompt_name).await;
         ListPromptsResult::with_all_items(prompts).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
     pub(super) async fn resources(&self) -> ListResourcesResult {
-        let resources = self.entries(AskedKind::Resources, address).await;
+        let resources = self.entries(PassthroughKind::Resources, address).await;
         ListResourcesResult::with_all_items(resources).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
     pub(super) async fn resource_templates(&self) -> ListResourceTemplatesResult {
-        let templates = self.entries(AskedKind::ResourceTemplates, address).await;
+        let templates = self.entries(PassthroughKind::ResourceTemplates, address).await;
         ListResourceTemplatesResult::with_all_items(templates).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
@@ -87,17 +87,19 @@ impl Handler {
         context: &RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let round = rounds::round(context, request.input_responses.take(), request.request_state.take());
-        let asked = request.name.clone();
-        let unknown = || ErrorData::invalid_params(format!("Unknown prompt: {asked}"), None);
-        let Some((server, name)) = self.server_of_prompt(&asked) else {
-            self.note_denied_prompt(&asked);
+        let requested = request.name.clone();
+        let unknown = || ErrorData::invalid_params(format!("Unknown prompt: {requested}"), None);
+        let Some((server, name)) = self.server_of_prompt(&requested) else {
+            self.note_denied_prompt(&requested);
             return Err(unknown());
         };
         request.name.clone_from(&name);
         request.meta = None;
         let subject = Subject::Prompt(server.clone(), name);
-        let result =
-            self.ask(&server, asked_for(AskedKind::Prompt, &request), subject, round).await.map_err(|error| told(error, unknown))?;
+        let result = self
+            .ask(&server, passthrough_request(PassthroughKind::Prompt, &request), subject, round)
+            .await
+            .map_err(|error| told(error, unknown))?;
         if let Some(question) = self.written.question(result.get()) {
             return Ok(question.into());
         }
@@ -112,16 +114,16 @@ impl Handler {
         context: &RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let round = rounds::round(context, request.input_responses.take(), request.request_state.take());
-        let asked = request.uri.clone();
+        let requested = request.uri.clone();
         // Since protocol 2026-07-28 it has no code of its own.
         let code = if round.is_some() { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
-        let missing = |message: String| protocol_error(code, message, Some(json!({ "uri": asked })));
-        let unknown = || unknown_resource(&asked, code);
-        let (server, uri) = self.server_of_resource(&asked).await.ok_or_else(unknown)?;
+        let missing = |message: String| protocol_error(code, message, Some(json!({ "uri": requested })));
+        let unknown = || unknown_resource(&requested, code);
+        let (server, uri) = self.server_of_resource(&requested).await.ok_or_else(unknown)?;
         request.uri.clone_from(&uri);
         request.meta = None;
         let subject = Subject::Resource(server.clone(), uri);
-        let result = match self.ask(&server, asked_for(AskedKind::Resource, &request), subject, round).await {
+        let result = match self.ask(&server, passthrough_request(PassthroughKind::Resource, &request), subject, round).await {
             Ok(result) => result,
             Err(PassError::Call(CallError::Protocol { code: RESOURCE_NOT_FOUND | INVALID_PARAMS, message, .. })) => {
                 return Err(missing(message));
@@ -160,8 +162,8 @@ impl Handler {
             _ => return Err(unknown()),
         };
         request.meta = None;
-        let asked = asked_for(AskedKind::Completion, &request);
-        let answered = self.state.passthrough.ask(&server, asked, &self.view_of_servers(), Told::default()).await;
+        let completion = passthrough_request(PassthroughKind::Completion, &request);
+        let answered = self.state.passthrough.ask(&server, completion, &self.view_of_servers(), Told::default()).await;
         let result = answered.map_err(|error| told(error, unknown))?;
         let mut result: CompleteResult = read(&result)?;
         result.result_type = Some(ResultType::COMPLETE);
@@ -169,7 +171,7 @@ impl Handler {
     }
 
     /// The readable entries of all servers, under prefixed names, without hidden characters.
-    async fn entries<T: DeserializeOwned>(&self, what: AskedKind, named: fn(&ServerName, &str) -> String) -> Vec<T> {
+    async fn entries<T: DeserializeOwned>(&self, what: PassthroughKind, named: fn(&ServerName, &str) -> String) -> Vec<T> {
         let (mut entries, key) = (Vec::new(), member_of_name(what));
         for (server, listed) in self.state.passthrough.list(what, &self.view_of_servers()).await {
             for entry in listed.iter() {
@@ -194,20 +196,20 @@ impl Handler {
             Some(server) => (server.clone(), name.to_owned()),
             None => prompt_of(self.state.passthrough.servers(&self.view_of_servers()), name)?,
         };
-        let own = self.state.passthrough.own_name(&server, AskedKind::Prompts, &name);
+        let own = self.state.passthrough.own_name(&server, PassthroughKind::Prompts, &name);
         Some((server, own))
     }
 
     fn note_denied_prompt(&self, name: &str) {
         let Some((server, name)) = prompt_of(self.state.passthrough.all_servers(), name) else { return };
-        let asked = Asked { what: AskedKind::Prompt, params: json!({ "name": name }) };
-        self.state.passthrough.note_denial(&server, &asked, &self.caller.principal);
+        let request = PassthroughRequest { what: PassthroughKind::Prompt, params: json!({ "name": name }) };
+        self.state.passthrough.note_denial(&server, &request, &self.caller.principal);
     }
 
     /// A result may name a resource by its own address. Then it belongs to the server that lists it, or to the only server with resources.
     pub(super) async fn server_of_resource(&self, uri: &str) -> Option<(ServerName, String)> {
         let own = |server: ServerName, uri: &str| {
-            let uri = self.state.passthrough.own_name(&server, AskedKind::Resources, uri);
+            let uri = self.state.passthrough.own_name(&server, PassthroughKind::Resources, uri);
             (server, uri)
         };
         if let Some(server) = &self.server {
@@ -216,7 +218,7 @@ impl Handler {
         if let Some((server, uri)) = server_of_address(uri) {
             return Some(own(server, uri));
         }
-        let lists = self.state.passthrough.list(AskedKind::Resources, &self.view_of_servers()).await;
+        let lists = self.state.passthrough.list(PassthroughKind::Resources, &self.view_of_servers()).await;
         let only = if lists.len() == 1 { lists.first() } else { None };
         let lists_it = |entries: &Vec<Value>| entries.iter().any(|entry| entry.get("uri").is_some_and(|known| known == uri));
         let found = lists.iter().find(|(_, entries)| lists_it(entries)).or(only);
@@ -224,8 +226,8 @@ impl Handler {
     }
 }
 
-fn asked_for(what: AskedKind, params: &impl Serialize) -> Asked {
-    Asked { what, params: serde_json::to_value(params).unwrap_or_default() }
+fn passthrough_request(what: PassthroughKind, params: &impl Serialize) -> PassthroughRequest {
+    PassthroughRequest { what, params: serde_json::to_value(params).unwrap_or_default() }
 }
 
 fn prompt_of(servers: Vec<ServerName>, name: &str) -> Option<(ServerName, String)> {

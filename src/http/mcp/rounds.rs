@@ -23,7 +23,7 @@ use crate::service::execution::execute::{ExecuteError, Executed};
 use crate::service::mcp::mcp_sessions::Abilities;
 use crate::service::mcp::passthrough::PassError;
 use crate::service::mcp::waiting_calls::{Holder, OpenCall, Subject, Turn, WaitError, WaitingCalls};
-use crate::service::ports::{Asked, CallError, Round, Said};
+use crate::service::ports::{CallError, PassthroughRequest, Round, Said};
 
 /// The requests that allow rounds.
 pub(super) const CALL: &str = "tools/call";
@@ -74,7 +74,7 @@ impl Handler {
         let ended = match turn {
             Ok(Turn::Finished(Finished::Called(executed))) => executed.result,
             Ok(Turn::Finished(Finished::Passed(_))) | Err(WaitError::Unknown) => return Err(unknown_state(WaitError::Unknown)),
-            Ok(Turn::Asked(question)) => Ok(question.to_string()),
+            Ok(Turn::Question(question)) => Ok(question.to_string()),
             Err(error @ WaitError::TooMany { .. }) => return Ok(failed(&Problem::from(error)).into()),
         };
         match &ended {
@@ -99,25 +99,25 @@ impl Handler {
     pub(super) async fn ask(
         &self,
         server: &ServerName,
-        asked: Asked,
+        request: PassthroughRequest,
         subject: Subject,
         round: Option<Round>,
     ) -> Result<Box<RawValue>, PassError> {
         let view = self.view_of_servers();
-        let Some(round) = round else { return self.state.passthrough.ask(server, asked, &view, Told::default()).await };
+        let Some(round) = round else { return self.state.passthrough.ask(server, request, &view, Told::default()).await };
         if !self.state.passthrough.servers(&view).contains(server) {
-            self.state.passthrough.note_denial(server, &asked, &self.caller.principal);
+            self.state.passthrough.note_denial(server, &request, &self.caller.principal);
             return Err(PassError::NotFound);
         }
         let (state, server) = (self.state.clone(), server.clone());
         let call = async move |said, round| {
             let told = Told { progress: None, said, round: Some(round) };
-            Finished::Passed(state.passthrough.ask(&server, asked, &view, told).await)
+            Finished::Passed(state.passthrough.ask(&server, request, &view, told).await)
         };
         match self.turn(subject, round, call).await? {
             Turn::Finished(Finished::Passed(answered)) => answered,
             Turn::Finished(Finished::Called(_)) => Err(WaitError::Unknown.into()),
-            Turn::Asked(question) => Ok(serde_json::value::to_raw_value(&question).map_err(|_| PassError::NotFound)?),
+            Turn::Question(question) => Ok(serde_json::value::to_raw_value(&question).map_err(|_| PassError::NotFound)?),
         }
     }
 

@@ -150,7 +150,7 @@ described! {
 }
 
 /// Groups to load, with the chat named in the body.
-pub(in crate::http) struct Asked {
+pub(in crate::http) struct GroupsRequest {
     pub(in crate::http) names: Vec<String>,
     pub(in crate::http) chat: Option<String>,
 }
@@ -243,9 +243,9 @@ pub(super) async fn run_load(
     body: &[u8],
     with_tags: bool,
 ) -> Result<HttpResponse, Problem> {
-    let asked = if with_tags { enable_request(body) } else { load_request(body) }?;
-    let context = in_chat(context(caller, request), asked.chat);
-    Ok(changed(state, at, &state.loading.load(&asked.names, with_tags, Here::new(&context, &at.0)).await?))
+    let groups = if with_tags { enable_request(body) } else { load_request(body) }?;
+    let context = in_chat(context(caller, request), groups.chat);
+    Ok(changed(state, at, &state.loading.load(&groups.names, with_tags, Here::new(&context, &at.0)).await?))
 }
 
 pub(super) async fn run_unload(
@@ -255,9 +255,9 @@ pub(super) async fn run_unload(
     request: &HttpRequest,
     body: &[u8],
 ) -> Result<HttpResponse, Problem> {
-    let asked = unload_request(body)?;
-    let context = in_chat(context(caller, request), asked.chat);
-    Ok(changed(state, at, &state.loading.unload(&asked.names[0], Here::new(&context, &at.0)).await?))
+    let groups = unload_request(body)?;
+    let context = in_chat(context(caller, request), groups.chat);
+    Ok(changed(state, at, &state.loading.unload(&groups.names[0], Here::new(&context, &at.0)).await?))
 }
 
 /// The answer to a change of a session's list; notifies its MCP clients.
@@ -280,29 +280,29 @@ pub(super) async fn run_available(
     Ok(HttpResponse::Ok().json(state.loading.available(Here::new(&context, &at.0)).await))
 }
 
-pub(in crate::http) fn load_request(body: &[u8]) -> Result<Asked, Problem> {
+pub(in crate::http) fn load_request(body: &[u8]) -> Result<GroupsRequest, Problem> {
     let LoadBody { toolset, toolsets, chat_id } = read_json(body)?;
     let names: Vec<String> = toolset.into_iter().chain(toolsets.many()).collect();
     named(names, chat_id, "toolsets", "toolset")
 }
 
-pub(in crate::http) fn unload_request(body: &[u8]) -> Result<Asked, Problem> {
+pub(in crate::http) fn unload_request(body: &[u8]) -> Result<GroupsRequest, Problem> {
     let UnloadBody { toolset, chat_id } = read_json(body)?;
     named(vec![toolset], chat_id, "toolset", "toolset")
 }
 
-pub(in crate::http) fn enable_request(body: &[u8]) -> Result<Asked, Problem> {
+pub(in crate::http) fn enable_request(body: &[u8]) -> Result<GroupsRequest, Problem> {
     let EnableBody { group, chat_id } = read_json(body)?;
     named(vec![group], chat_id, "group", "group")
 }
 
-fn named(mut names: Vec<String>, chat_id: Option<String>, parameter: &'static str, member: &str) -> Result<Asked, Problem> {
+fn named(mut names: Vec<String>, chat_id: Option<String>, parameter: &'static str, member: &str) -> Result<GroupsRequest, Problem> {
     names.retain(|name| !name.trim().is_empty());
     if names.is_empty() || names.len() > MAX_GROUPS {
         let detail = format!("Give 1 to {MAX_GROUPS} names, e.g. {{\"{member}\": \"github\"}}. list_available_toolsets lists them.");
         return Err(Problem::invalid(parameter, detail));
     }
-    Ok(Asked { names, chat: chat(chat_id)? })
+    Ok(GroupsRequest { names, chat: chat(chat_id)? })
 }
 
 /// A chat named in a body.

@@ -23,7 +23,7 @@ use crate::service::catalog::current::CurrentCatalog;
 use crate::service::mcp::mcp_news::News;
 use crate::service::mcp::mcp_sessions::{McpSession, McpSessions};
 use crate::service::mcp::passthrough::{PassError, Passthrough, View};
-use crate::service::ports::{Asked, AskedKind, CallContext, CallError, NewsKind, ServerNews, ToolServers};
+use crate::service::ports::{CallContext, CallError, NewsKind, PassthroughKind, PassthroughRequest, ServerNews, ToolServers};
 use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
 
@@ -246,10 +246,10 @@ impl Subscriptions {
         let result = {
             let mut at_server = turn.lock().await;
             match (self.is_wanted(resource), *at_server) {
-                (true, false) => self.ask(resource, AskedKind::Subscribe).await.inspect(|()| *at_server = true),
+                (true, false) => self.ask(resource, PassthroughKind::Subscribe).await.inspect(|()| *at_server = true),
                 (false, true) => {
                     *at_server = false;
-                    if self.ask(resource, AskedKind::Unsubscribe).await.is_err() {
+                    if self.ask(resource, PassthroughKind::Unsubscribe).await.is_err() {
                         tracing::debug!(server = %resource.server, "a subscription could not be ended");
                     }
                     Ok(())
@@ -273,10 +273,10 @@ impl Subscriptions {
     }
 
     /// Sends a request over the shared connection, for no particular caller.
-    async fn ask(&self, resource: &Resource, what: AskedKind) -> Result<(), CallError> {
-        let asked = Asked { what, params: json!({ "uri": resource.uri }) };
+    async fn ask(&self, resource: &Resource, what: PassthroughKind) -> Result<(), CallError> {
+        let request = PassthroughRequest { what, params: json!({ "uri": resource.uri }) };
         let context = CallContext::new(Arc::new(Principal::anyone()));
-        self.servers.ask(&resource.server, asked, context).await.map(drop)
+        self.servers.ask(&resource.server, request, context).await.map(drop)
     }
 
     async fn follow(self: Arc<Self>, news: &mut mpsc::Receiver<ServerNews>) {
@@ -303,8 +303,8 @@ impl Subscriptions {
     }
 
     async fn hear(self: &Arc<Self>, server: &ServerName, what: NewsKind) {
-        const PROMPTS: [AskedKind; 1] = [AskedKind::Prompts];
-        const RESOURCES: [AskedKind; 2] = [AskedKind::Resources, AskedKind::ResourceTemplates];
+        const PROMPTS: [PassthroughKind; 1] = [PassthroughKind::Prompts];
+        const RESOURCES: [PassthroughKind; 2] = [PassthroughKind::Resources, PassthroughKind::ResourceTemplates];
         match what {
             NewsKind::Prompts => {
                 self.passthrough.forget(server, &PROMPTS).await;

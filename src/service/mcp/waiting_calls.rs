@@ -66,7 +66,7 @@ pub enum WaitError {
 pub enum Turn<T> {
     Finished(T),
     /// The server asked something: `InputRequiredResult`.
-    Asked(Value),
+    Question(Value),
 }
 
 /// A running call and its server's questions.
@@ -223,7 +223,7 @@ impl<T: Send + 'static> WaitingCalls<T> {
     pub async fn begin(self: &Arc<Self>, holder: Holder, mut call: OpenCall<T>) -> Result<Turn<T>, WaitError> {
         match call.next().await {
             Some(done) => Ok(Turn::Finished(done)),
-            None => self.keep(holder, call).map(Turn::Asked),
+            None => self.keep(holder, call).map(Turn::Question),
         }
     }
 
@@ -326,7 +326,7 @@ mod tests {
     }
 
     fn asked<T>(turn: Result<Turn<T>, WaitError>) -> (String, Value) {
-        let Ok(Turn::Asked(mut question)) = turn else { panic!("it was not asked") };
+        let Ok(Turn::Question(mut question)) = turn else { panic!("there is no question") };
         assert_eq!(question["resultType"], "input_required");
         (question["requestState"].as_str().unwrap().to_owned(), question["inputRequests"].take())
     }

@@ -14,7 +14,7 @@ use crate::http::caller::Administrator;
 use crate::http::described::described;
 use crate::http::problem::{Problem, read_json};
 use crate::http::state::State;
-use crate::service::access::policies::{Asked, Check, CheckAnswer, CheckedDecision, PolicyView};
+use crate::service::access::policies::{Check, CheckAnswer, CheckPrincipal, CheckedDecision, PolicyView};
 use crate::service::ports::{AuditAction, AuditEntry};
 
 /// The rules to put in force.
@@ -208,7 +208,7 @@ pub async fn replace(state: web::Data<State>, caller: Administrator, request: Ht
 #[post("/v1/admin/policy/check")]
 pub async fn check(state: web::Data<State>, _caller: Administrator, body: Body) -> Result<HttpResponse, Problem> {
     let CheckBody { tool, principal, email, groups, model, policy } = read_json(&body.0)?;
-    let principal = principal.map(|principal| Asked { principal, email, groups, model });
+    let principal = principal.map(|principal| CheckPrincipal { principal, email, groups, model });
     Ok(HttpResponse::Ok().json(state.policies.check(&Check { tool, principal, draft: policy })?))
 }
 
