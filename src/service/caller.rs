@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::records::conversation::{Conversation, ConversationKind};
-use crate::service::ports::{Progress, Round, Said};
+use crate::service::ports::{Progress, Round, ServerMessage};
 
 /// The caller of a request and its chat.
 #[derive(Clone)]
@@ -29,12 +29,12 @@ impl Caller {
     }
 }
 
-/// Receives the server's messages during a call.
+/// Options of a call: the receivers of messages that the server sends during it, and the round.
 #[derive(Default)]
-pub struct Told {
+pub struct CallOptions {
     pub progress: Option<mpsc::Sender<Progress>>,
     /// Receives questions and log messages.
-    pub said: Option<mpsc::Sender<Said>>,
+    pub messages: Option<mpsc::Sender<ServerMessage>>,
     /// Set for a client that answers questions with another request.
     pub round: Option<Round>,
 }

@@ -188,7 +188,7 @@ impl McpServers {
                 }
                 Forwarded(headers)
             });
-            let (said, waiting) = context.said.clone().map(waiting_for_answers).unzip();
+            let (said, waiting) = context.messages.clone().map(waiting_for_answers).unzip();
             let owner = Some(context.principal.id.clone());
             let listeners = Listeners { progress: context.progress.clone(), said, capabilities: None, owner };
             let call = call::send(&held.link, request.clone(), context.round.as_ref(), listeners, forwarded);

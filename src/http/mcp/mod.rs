@@ -63,7 +63,7 @@ const INTERNAL_ERROR: i64 = -32603;
 /// The message that Open WebUI is about to answer.
 const MESSAGE_ID: &str = "x-openwebui-message-id";
 /// Messages during a call, for a client that waits for it.
-const SAID: usize = 16;
+const MESSAGE_QUEUE: usize = 16;
 
 #[derive(Deserialize)]
 pub struct McpQuery {
@@ -187,7 +187,7 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         context.session = Some(Conversation::client(session.id().as_str()));
     }
     let chosen = if shown == Shown::ForMessage { chosen(&state, &context.principal, &request) } else { None };
-    let (stream, said) = session.as_ref().filter(|_| message.calls_a_tool()).map(|_| mpsc::channel(SAID)).unzip();
+    let (stream, messages) = session.as_ref().filter(|_| message.calls_a_tool()).map(|_| mpsc::channel(MESSAGE_QUEUE)).unzip();
     let is_modern = !has_sessions(&headers);
     let Parted { body, arguments } = message.part(body.clone(), is_modern);
     let mut handler = Handler {
@@ -228,7 +228,7 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         let response = to_response(handled.await).await?;
         return Ok(with_session(&state, response, opened));
     };
-    let response = stream::merged(handled, said, running).await?;
+    let response = stream::merged(handled, messages, running).await?;
     if let Some(session) = session.filter(|_| lists) {
         state.mcp_sessions.note_listed(&session);
     }

@@ -21,7 +21,7 @@ use super::server::{Handler, LIST_TTL_MS};
 use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::problem::Problem;
-use crate::service::caller::Told;
+use crate::service::caller::CallOptions;
 use crate::service::mcp::passthrough::{PassError, View, member_of_name};
 use crate::service::mcp::waiting_calls::{Subject, WaitError};
 use crate::service::ports::{CallError, PassthroughKind, PassthroughRequest};
@@ -163,7 +163,7 @@ impl Handler {
         };
         request.meta = None;
         let completion = passthrough_request(PassthroughKind::Completion, &request);
-        let answered = self.state.passthrough.ask(&server, completion, &self.view_of_servers(), Told::default()).await;
+        let answered = self.state.passthrough.ask(&server, completion, &self.view_of_servers(), CallOptions::default()).await;
         let result = answered.map_err(|error| told(error, unknown))?;
         let mut result: CompleteResult = read(&result)?;
         result.result_type = Some(ResultType::COMPLETE);

@@ -18,12 +18,12 @@ use super::passthrough::{protocol_error, unknown_state};
 use super::server::{Handler, TELLING, failed, progress};
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::http::problem::Problem;
-use crate::service::caller::Told;
+use crate::service::caller::CallOptions;
 use crate::service::execution::execute::{ExecuteError, Executed};
 use crate::service::mcp::mcp_sessions::Abilities;
 use crate::service::mcp::passthrough::PassError;
 use crate::service::mcp::waiting_calls::{Holder, OpenCall, Subject, Turn, WaitError, WaitingCalls};
-use crate::service::ports::{CallError, PassthroughRequest, Round, Said};
+use crate::service::ports::{CallError, PassthroughRequest, Round, ServerMessage};
 
 /// The requests that allow rounds.
 pub(super) const CALL: &str = "tools/call";
@@ -66,9 +66,9 @@ impl Handler {
         let is_another = round.is_another();
         let (progress, telling) = progress(context).unzip();
         let (state, called, arguments, caller) = (self.state.clone(), Arc::clone(tool), arguments.to_owned(), self.for_tool(tool));
-        let call = async move |said, round| {
-            let told = Told { progress, said, round: Some(round) };
-            Finished::Called(state.execute.call_raw(&called, &arguments, caller, told).await)
+        let call = async move |messages, round| {
+            let options = CallOptions { progress, messages, round: Some(round) };
+            Finished::Called(state.execute.call_raw(&called, &arguments, caller, options).await)
         };
         let turn = self.turn(Subject::Tool(tool.id.clone()), round, call).await;
         let ended = match turn {
@@ -104,15 +104,15 @@ impl Handler {
         round: Option<Round>,
     ) -> Result<Box<RawValue>, PassError> {
         let view = self.view_of_servers();
-        let Some(round) = round else { return self.state.passthrough.ask(server, request, &view, Told::default()).await };
+        let Some(round) = round else { return self.state.passthrough.ask(server, request, &view, CallOptions::default()).await };
         if !self.state.passthrough.servers(&view).contains(server) {
             self.state.passthrough.note_denial(server, &request, &self.caller.principal);
             return Err(PassError::NotFound);
         }
         let (state, server) = (self.state.clone(), server.clone());
-        let call = async move |said, round| {
-            let told = Told { progress: None, said, round: Some(round) };
-            Finished::Passed(state.passthrough.ask(&server, request, &view, told).await)
+        let call = async move |messages, round| {
+            let options = CallOptions { progress: None, messages, round: Some(round) };
+            Finished::Passed(state.passthrough.ask(&server, request, &view, options).await)
         };
         match self.turn(subject, round, call).await? {
             Turn::Finished(Finished::Passed(answered)) => answered,
@@ -124,7 +124,7 @@ impl Handler {
     /// Starts a call, or resumes the one waiting under the round's state.
     async fn turn<C, F>(&self, subject: Subject, round: Round, call: C) -> Result<Turn<Finished>, WaitError>
     where
-        C: FnOnce(Option<mpsc::Sender<Said>>, Round) -> F,
+        C: FnOnce(Option<mpsc::Sender<ServerMessage>>, Round) -> F,
         F: Future<Output = Finished> + Send + 'static,
     {
         let holder = Holder { owner: self.caller.principal.id.clone(), address: Arc::clone(&self.address), subject };
@@ -133,7 +133,7 @@ impl Handler {
             return waiting.go_on(state, holder, round.responses.unwrap_or_default()).await;
         }
         let abilities = Abilities::read(&round.capabilities);
-        let (said, heard) = abilities.are_any().then(|| mpsc::channel(QUEUE)).unzip();
-        waiting.begin(holder, OpenCall::new(call(said, round).boxed(), heard, abilities)).await
+        let (sender, messages) = abilities.are_any().then(|| mpsc::channel(QUEUE)).unzip();
+        waiting.begin(holder, OpenCall::new(call(sender, round).boxed(), messages, abilities)).await
     }
 }

@@ -34,7 +34,7 @@ use crate::domain::text::json;
 use crate::domain::toolsets::mode::Mode;
 use crate::http::problem::Problem;
 use crate::http::state::State;
-use crate::service::caller::{Caller, Told};
+use crate::service::caller::{CallOptions, Caller};
 use crate::service::catalog::current::View;
 use crate::service::execution::execute::ExecuteError;
 use crate::service::mcp::mcp_sessions::McpSession;
@@ -347,13 +347,14 @@ impl Handler {
         }
         let (progress, telling) = progress(context).unzip();
         let ended = CancellationToken::new();
-        let hears = self.session.as_ref().zip(self.stream.as_ref());
-        let (said, handing) = hears.map(|(session, stream)| questions::hand_on(session, stream, ended.clone())).unzip();
-        let executed = self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), Told { progress, said, round: None }).await;
+        let listener = self.session.as_ref().zip(self.stream.as_ref());
+        let (messages, handing) = listener.map(|(session, stream)| questions::hand_on(session, stream, ended.clone())).unzip();
+        let executed =
+            self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), CallOptions { progress, messages, round: None }).await;
         ended.cancel();
-        for told in telling.into_iter().chain(handing) {
+        for task in telling.into_iter().chain(handing) {
             // The tool's notifications reach the client before the result, which ends the stream.
-            let _ = tokio::time::timeout(TELLING, told).await;
+            let _ = tokio::time::timeout(TELLING, task).await;
         }
         self.called(name, &tool, executed.result).map(CallToolResponse::from)
     }
@@ -398,9 +399,9 @@ fn readable_members(object: &str) -> Option<Value> {
 pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Sender<Progress>, JoinHandle<()>)> {
     let token = context.meta.get_progress_token()?;
     let peer = context.peer.clone();
-    let (sender, mut told) = mpsc::channel::<Progress>(PROGRESS_QUEUE);
+    let (sender, mut receiver) = mpsc::channel::<Progress>(PROGRESS_QUEUE);
     let telling = tokio::spawn(async move {
-        while let Some(Progress { progress, total, message }) = told.recv().await {
+        while let Some(Progress { progress, total, message }) = receiver.recv().await {
             let mut param = ProgressNotificationParam::new(token.clone(), progress);
             param.total = total;
             param.message = message;

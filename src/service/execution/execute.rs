@@ -16,7 +16,7 @@ use crate::domain::execution::outcome::{self, ToolAnswer};
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::secrets::{CredentialError, Secrets};
-use crate::service::caller::{Caller, Told};
+use crate::service::caller::{CallOptions, Caller};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::execution::answer;
 use crate::service::execution::call_rules::{CallRule, CallRules};
@@ -144,7 +144,7 @@ impl Execute {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
         };
-        let (result, repairs) = self.ask(tool, sent, &record.caller, Told::default()).await;
+        let (result, repairs) = self.ask(tool, sent, &record.caller, CallOptions::default()).await;
         let result = match result {
             Ok(result) => match outcome::answer(&result, tool.output.is_some()) {
                 ToolAnswer::Result(parts) => Ok(answer::body(parts, self.files.as_deref(), self.call_rules.of(&tool.id.server)).await),
@@ -159,14 +159,14 @@ impl Execute {
     }
 
     /// The same for an MCP client: the body is the server's unmodified result object (MCP specification, `CallToolResult`). Also
-    /// returned for tool errors; with `told.round` it may be an `input_required` result. `told` receives progress and server
-    /// messages.
-    pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: Caller, told: Told) -> Executed {
+    /// returned for tool errors; with `options.round` it may be an `input_required` result. Progress and
+    /// messages of the server go to `options`.
+    pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: Caller, options: CallOptions) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
         };
-        let (result, repairs) = self.ask(tool, sent, &record.caller, told).await;
+        let (result, repairs) = self.ask(tool, sent, &record.caller, options).await;
         let result = result.map(|result| Box::<str>::from(result).into_string());
         record.outcome = match &result {
             Ok(result) if outcome::is_error(result) => CallOutcome::ToolError,
@@ -196,9 +196,15 @@ impl Execute {
     }
 
     /// Checks and sends the arguments.
-    async fn ask(&self, tool: &Tool, sent: &str, caller: &Caller, told: Told) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
+    async fn ask(
+        &self,
+        tool: &Tool,
+        sent: &str,
+        caller: &Caller,
+        options: CallOptions,
+    ) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
         match prepare(tool, sent, self.call_rules.of(&tool.id.server)) {
-            Ok((arguments, repairs)) => (self.send(tool, &arguments, caller, told).await, repairs),
+            Ok((arguments, repairs)) => (self.send(tool, &arguments, caller, options).await, repairs),
             Err(problems) => (Err(ExecuteError::Invalid(problems)), Vec::new()),
         }
     }
@@ -229,13 +235,13 @@ impl Execute {
         }
     }
 
-    async fn send(&self, tool: &Tool, arguments: &str, caller: &Caller, told: Told) -> Result<Box<RawValue>, ExecuteError> {
+    async fn send(&self, tool: &Tool, arguments: &str, caller: &Caller, options: CallOptions) -> Result<Box<RawValue>, ExecuteError> {
         let invalid = |error: serde_json::Error| ExecuteError::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]);
         let arguments: Box<RawValue> = serde_json::from_str(arguments).map_err(invalid)?;
         let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
         let credentials = self.secrets.credentials(&principal, &tool.id.server).await?;
-        let Told { progress, said, round } = told;
-        let context = CallContext { principal, headers, credentials, deadline: None, progress, said, round };
+        let CallOptions { progress, messages, round } = options;
+        let context = CallContext { principal, headers, credentials, deadline: None, progress, messages, round };
         Ok(self.servers.call(&tool.id, arguments.into(), context).await?)
     }
 }

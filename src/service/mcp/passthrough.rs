@@ -24,7 +24,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::domain::toolsets::mode::Mode;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::secrets::{CredentialError, Secrets};
-use crate::service::caller::{Caller, Told};
+use crate::service::caller::{CallOptions, Caller};
 use crate::service::catalog::current::{self, CurrentCatalog};
 use crate::service::catalog::definitions::Definitions;
 use crate::service::mcp::passthrough::reads::Read;
@@ -274,16 +274,22 @@ impl Passthrough {
         own.map_or(shown, String::as_str).to_owned()
     }
 
-    /// Forwards a request to a server that the caller sees. With `told.round`, a question may be returned instead of a result.
+    /// Forwards a request to a server that the caller sees. With `options.round`, a question may be returned instead of a result.
     /// Reads are audited.
     ///
     /// # Errors
     /// [`PassError`]
-    pub async fn ask(&self, server: &ServerName, request: PassthroughRequest, view: &View, told: Told) -> Result<Box<RawValue>, PassError> {
+    pub async fn ask(
+        &self,
+        server: &ServerName,
+        request: PassthroughRequest,
+        view: &View,
+        options: CallOptions,
+    ) -> Result<Box<RawValue>, PassError> {
         let mut read = Read::begin(&self.audit, server, &request, &view.caller.principal);
         let result = match self.enter(server, view) {
             Ok(_permit) => match self.is_withheld(server, &request, &view.caller).await {
-                Ok(false) => self.send(server, request, &view.caller, told).await,
+                Ok(false) => self.send(server, request, &view.caller, options).await,
                 Ok(true) => Err(PassError::NotFound),
                 Err(error) => Err(error),
             },
@@ -328,16 +334,16 @@ impl Passthrough {
         server: &ServerName,
         request: PassthroughRequest,
         caller: &Caller,
-        told: Told,
+        options: CallOptions,
     ) -> Result<Box<RawValue>, PassError> {
         let context = CallContext {
             principal: Arc::clone(&caller.principal),
             headers: self.headers(server, caller),
             credentials: self.secrets.credentials(&caller.principal, server).await?,
             deadline: None,
-            progress: told.progress,
-            said: told.said,
-            round: told.round,
+            progress: options.progress,
+            messages: options.messages,
+            round: options.round,
         };
         Ok(self.servers.ask(server, request, context).await?)
     }

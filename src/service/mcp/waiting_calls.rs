@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::mcp::mcp_sessions::Abilities;
-use crate::service::ports::{Refusal, Said, ServerQuestion};
+use crate::service::ports::{Refusal, ServerMessage, ServerQuestion};
 use crate::settings::WaitingSettings;
 
 /// Prefix of our states. All others are forwarded to their servers.
@@ -73,9 +73,9 @@ pub enum Turn<T> {
 pub struct OpenCall<T> {
     work: Work<T>,
     /// `None`: the client can't be asked, or the server can't ask any more.
-    said: Option<mpsc::Receiver<Said>>,
+    messages: Option<mpsc::Receiver<ServerMessage>>,
     abilities: Abilities,
-    asked: IndexMap<String, ServerQuestion>,
+    open: IndexMap<String, ServerQuestion>,
     /// Questions so far.
     questions: u64,
 }
@@ -87,23 +87,23 @@ enum Work<T> {
 }
 
 impl<T: Send + 'static> OpenCall<T> {
-    /// `said`: receives the server's messages; `abilities`: what the client can answer.
+    /// `messages`: receives the server's messages; `abilities`: what the client can answer.
     #[must_use]
-    pub fn new(call: BoxFuture<'static, T>, said: Option<mpsc::Receiver<Said>>, abilities: Abilities) -> Self {
-        Self { work: Work::Here(call), said, abilities, asked: IndexMap::new(), questions: 0 }
+    pub fn new(call: BoxFuture<'static, T>, messages: Option<mpsc::Receiver<ServerMessage>>, abilities: Abilities) -> Self {
+        Self { work: Work::Here(call), messages, abilities, open: IndexMap::new(), questions: 0 }
     }
 
     /// The result, or `None` once the server waits for an answer.
     async fn next(&mut self) -> Option<T> {
         loop {
-            let waits = !self.asked.is_empty();
+            let waits = !self.open.is_empty();
             tokio::select! {
                 biased;
                 done = self.work.done() => return Some(done),
-                next = hear(&mut self.said) => match next {
-                    Some(Said::Question(question)) => self.take(question),
-                    Some(Said::Note(_)) => {}
-                    None => self.said = None,
+                next = next_message(&mut self.messages) => match next {
+                    Some(ServerMessage::Question(question)) => self.take(question),
+                    Some(ServerMessage::Note(_)) => {}
+                    None => self.messages = None,
                 },
                 () = ready(()), if waits => return None,
             }
@@ -113,7 +113,7 @@ impl<T: Send + 'static> OpenCall<T> {
     fn take(&mut self, mut question: ServerQuestion) {
         let refusal = if !self.abilities.answer(&question.method, &question.params) {
             Refusal { code: METHOD_NOT_FOUND, message: "the client that called can't answer this".to_owned() }
-        } else if self.asked.len() >= QUESTIONS {
+        } else if self.open.len() >= QUESTIONS {
             Refusal { code: INVALID_REQUEST, message: "too many questions wait for an answer".to_owned() }
         } else {
             // Its progress token belongs to the other connection.
@@ -121,7 +121,7 @@ impl<T: Send + 'static> OpenCall<T> {
                 params.remove("_meta");
             }
             self.questions += 1;
-            self.asked.insert(format!("question-{}", self.questions), question);
+            self.open.insert(format!("question-{}", self.questions), question);
             return;
         };
         let _ = question.answer.send(Err(refusal));
@@ -130,7 +130,7 @@ impl<T: Send + 'static> OpenCall<T> {
     /// Forwards answers by the keys of their questions. Unknown keys and invalid results are ignored.
     fn answer(&mut self, responses: BTreeMap<String, Value>) {
         for (key, response) in responses.into_iter().filter(|(_, response)| response.is_object()) {
-            if let Some(question) = self.asked.shift_remove(&key) {
+            if let Some(question) = self.open.shift_remove(&key) {
                 let _ = question.answer.send(Ok(response));
             }
         }
@@ -146,7 +146,7 @@ impl<T: Send + 'static> OpenCall<T> {
 
     fn requests(&self) -> Map<String, Value> {
         let request = |question: &ServerQuestion| json!({"method": question.method, "params": question.params});
-        self.asked.iter().map(|(key, question)| (key.clone(), request(question))).collect()
+        self.open.iter().map(|(key, question)| (key.clone(), request(question))).collect()
     }
 }
 
@@ -167,9 +167,9 @@ impl<T> Work<T> {
     }
 }
 
-async fn hear(said: &mut Option<mpsc::Receiver<Said>>) -> Option<Said> {
-    match said {
-        Some(said) => said.recv().await,
+async fn next_message(messages: &mut Option<mpsc::Receiver<ServerMessage>>) -> Option<ServerMessage> {
+    match messages {
+        Some(messages) => messages.recv().await,
         None => std::future::pending().await,
     }
 }
@@ -296,7 +296,7 @@ mod tests {
     use crate::domain::access::principal::PrincipalId;
     use crate::domain::catalog::tool::ToolId;
     use crate::service::mcp::mcp_sessions::Abilities;
-    use crate::service::ports::{Refusal, Said, ServerQuestion};
+    use crate::service::ports::{Refusal, ServerMessage, ServerQuestion};
     use crate::settings::WaitingSettings;
 
     type Answer = Result<Value, Refusal>;
@@ -311,18 +311,18 @@ mod tests {
 
     /// A call whose server asks these questions in turn and returns the answers.
     fn asking(methods: &'static [&'static str]) -> OpenCall<Vec<Answer>> {
-        let (said, heard) = mpsc::channel(4);
+        let (sender, messages) = mpsc::channel(4);
         let call = async move {
             let mut answers = Vec::new();
             for method in methods {
                 let (answer, answered) = oneshot::channel();
                 let params = json!({"message": "?", "_meta": {"progressToken": 1}});
-                said.send(Said::Question(ServerQuestion { method: (*method).to_owned(), params, answer })).await.unwrap();
+                sender.send(ServerMessage::Question(ServerQuestion { method: (*method).to_owned(), params, answer })).await.unwrap();
                 answers.push(answered.await.unwrap());
             }
             answers
         };
-        OpenCall::new(call.boxed(), Some(heard), Abilities { forms: true, ..Abilities::default() })
+        OpenCall::new(call.boxed(), Some(messages), Abilities { forms: true, ..Abilities::default() })
     }
 
     fn asked<T>(turn: Result<Turn<T>, WaitError>) -> (String, Value) {
@@ -399,15 +399,15 @@ mod tests {
     async fn when_its_time_is_up_a_call_is_cancelled() {
         let calls = waiting_calls(9, 9, Duration::from_millis(20));
         let (dropped, is_dropped) = oneshot::channel::<()>();
-        let (said, heard) = mpsc::channel(4);
+        let (sender, messages) = mpsc::channel(4);
         let call = async move {
             let _dropped = dropped;
             let (answer, answered) = oneshot::channel();
             let question = ServerQuestion { method: "elicitation/create".to_owned(), params: json!({}), answer };
-            said.send(Said::Question(question)).await.unwrap();
+            sender.send(ServerMessage::Question(question)).await.unwrap();
             vec![answered.await.unwrap()]
         };
-        let call = OpenCall::new(call.boxed(), Some(heard), Abilities { forms: true, ..Abilities::default() });
+        let call = OpenCall::new(call.boxed(), Some(messages), Abilities { forms: true, ..Abilities::default() });
         let (state, _) = asked(calls.begin(holder("one"), call).await);
         assert!(is_dropped.await.is_err());
         assert_eq!(calls.count(), 0);

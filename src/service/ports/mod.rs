@@ -27,8 +27,8 @@ pub use self::judge::{Advisor, Judge, JudgeError};
 pub use self::limit::Limit;
 pub use self::process::ProcessState;
 pub use self::servers::{
-    CallContext, CallError, Credentials, NewsKind, Offers, Parting, PassthroughKind, PassthroughRequest, Progress, Refusal, Round, Said,
-    ServerChange, ServerChangeKind, ServerEvent, ServerNews, ServerPhase, ServerQuestion, ServerState, ToolServers,
+    CallContext, CallError, Credentials, NewsKind, Offers, Parting, PassthroughKind, PassthroughRequest, Progress, Refusal, Round,
+    ServerChange, ServerChangeKind, ServerEvent, ServerMessage, ServerNews, ServerPhase, ServerQuestion, ServerState, ToolServers,
 };
 pub use self::store::{
     AuditStore, ChatStore, ComputedStore, DefinitionStore, EnrichmentStore, EventStore, FeedbackStore, KeyStore, ListingStore, PolicyStore,

@@ -88,7 +88,7 @@ pub struct CallContext {
     /// Receives progress notifications.
     pub progress: Option<mpsc::Sender<Progress>>,
     /// Receives the server's questions and log messages.
-    pub said: Option<mpsc::Sender<Said>>,
+    pub messages: Option<mpsc::Sender<ServerMessage>>,
     /// Set if the client answers questions with another request.
     pub round: Option<Round>,
 }
@@ -97,7 +97,7 @@ impl CallContext {
     /// A context without credentials and receivers, with the configured timeout.
     #[must_use]
     pub fn new(principal: Arc<Principal>) -> Self {
-        Self { principal, headers: Arc::default(), credentials: None, deadline: None, progress: None, said: None, round: None }
+        Self { principal, headers: Arc::default(), credentials: None, deadline: None, progress: None, messages: None, round: None }
     }
 }
 
@@ -185,7 +185,7 @@ impl PassthroughKind {
 
 /// A server's message to the caller during a call.
 #[derive(Debug)]
-pub enum Said {
+pub enum ServerMessage {
     Question(ServerQuestion),
     /// The `params` of a notification `notifications/message`.
     Note(Value),

@@ -13,7 +13,7 @@ use crate::adapters::mcp::link::error::LinkError;
 use crate::adapters::mcp::link::link::{Link, Reply};
 use crate::adapters::mcp::transport::http::Forwarded;
 use crate::domain::text::json;
-use crate::service::ports::{PassthroughKind, PassthroughRequest, Round, Said, ServerQuestion};
+use crate::service::ports::{PassthroughKind, PassthroughRequest, Round, ServerMessage, ServerQuestion};
 
 /// Most rounds of questions in one call.
 const ROUNDS: usize = 10;
@@ -137,7 +137,7 @@ fn unusable(message: &str) -> LinkError {
 }
 
 /// Asks the caller the server's questions (protocol 2026-07-28: the call is then repeated with the answers).
-async fn answers(result: &RawValue, said: Option<&mpsc::Sender<Said>>) -> Result<(InputResponses, Option<String>), LinkError> {
+async fn answers(result: &RawValue, said: Option<&mpsc::Sender<ServerMessage>>) -> Result<(InputResponses, Option<String>), LinkError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Wanted {
@@ -156,7 +156,7 @@ async fn answers(result: &RawValue, said: Option<&mpsc::Sender<Said>>) -> Result
         let params = request.get_mut("params").map(Value::take).unwrap_or_default();
         let (answer, answered) = oneshot::channel();
         let gone = || unusable("the caller has disconnected");
-        said.send(Said::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
+        said.send(ServerMessage::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
         match answered.await.map_err(|_| gone())? {
             Ok(answer) => responses.insert(key, answer),
             Err(refusal) => return Err(LinkError::Protocol { code: refusal.code, message: refusal.message, data: None }),
