@@ -13,6 +13,7 @@
 mod audit;
 mod chats;
 mod computed;
+mod conversation_figures;
 mod definitions;
 mod errors;
 mod feedback;
@@ -20,7 +21,6 @@ mod file;
 mod listings;
 mod policy;
 mod secrets;
-mod session_figures;
 mod sessions;
 mod tool_facts;
 mod toolsets;

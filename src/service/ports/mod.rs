@@ -36,6 +36,8 @@ pub use self::store::{
     StoredToolOverride, ToolOverrideStore, ToolsetStore, UpkeepStore, UsageStore,
 };
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};
+pub use crate::domain::records::conversation_figures::{
+    ArmFigures, ConversationCounts, ConversationFigures, ConversationQuery, ConversationReport,
+};
 pub use crate::domain::records::feedback::{Feedback, Verdict};
-pub use crate::domain::records::session_figures::{ArmFigures, SessionCounts, SessionFigures, SessionQuery, SessionReport};
 pub use crate::domain::records::usage::{DayUsage, MessageCounts, ToolCounts, ToolUsage, Usage, UsageQuery};
