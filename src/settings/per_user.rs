@@ -51,9 +51,9 @@ impl PerUserSettings {
         }
         let is_same = |one: &str, other: &str| if place == Place::Header { one.eq_ignore_ascii_case(other) } else { one == other };
         for (at, name) in templates.keys().enumerate() {
-            let twin = templates.keys().skip(at + 1).chain(plain.keys()).find(|other| is_same(name, other));
-            if let Some(twin) = twin {
-                let path = child(&child(entry.path(), key), twin);
+            let same = templates.keys().skip(at + 1).chain(plain.keys()).find(|other| is_same(name, other));
+            if let Some(same) = same {
+                let path = child(&child(entry.path(), key), same);
                 entry.problem(&path, format!("the same header as `{name}`, which differs for each user"), "remove one of the two");
             }
             if remote.oauth.is_some() && is_same(name, "authorization") {

@@ -203,8 +203,6 @@ fn cuts() {
         tokens: Vec<u32>,
         #[serde(default)]
         servers: Vec<u32>,
-        #[serde(default)]
-        twins: Vec<u32>,
         limit: Option<usize>,
         minimum: Option<usize>,
         budget: Option<u32>,
@@ -221,7 +219,7 @@ fn cuts() {
                 fused,
                 tokens: at(&case.tokens, place),
                 server: at(&case.servers, place),
-                twins: case.twins.get(place).copied().unwrap_or(u32::MAX - u32::try_from(place).unwrap()),
+                group: u32::try_from(place).unwrap(),
                 leads: at(&case.leads, place),
             })
             .collect();
@@ -375,7 +373,7 @@ proptest! {
         prop_assert_eq!(&before, &gather(&evidence));
         prop_assert!(before.is_sorted_by(|a, b| a.fused >= b.fused));
         prop_assert!(before.iter().all(|it| (0.0..=1.0).contains(&it.score())));
-        let cut_candidates: Vec<CutCandidate> = before.iter().map(|it| CutCandidate { fused: it.fused, tokens: 10, server: it.key % 4, twins: it.key, leads: it.leads }).collect();
+        let cut_candidates: Vec<CutCandidate> = before.iter().map(|it| CutCandidate { fused: it.fused, tokens: 10, server: it.key % 4, group: it.key, leads: it.leads }).collect();
         let parameters = CutParameters { token_budget: Some(60), per_server: Some(3), ..CutParameters::default() };
         let kept = cut(&cut_candidates, &parameters);
         prop_assert!(kept.is_sorted_by(|a, b| a < b));

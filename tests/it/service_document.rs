@@ -270,8 +270,8 @@ async fn every_answer_is_as_described() {
     world.good("approve_definition", &clock, ADMIN, fingerprint).await;
     world.good("list_tools", &[], ADMIN, Value::Null).await;
     world.good("remove_tool_facts", &clock, ADMIN, Value::Null).await;
-    let twins = world.good("list_duplicates", &[], ADMIN, Value::Null).await;
-    assert!(!twins["groups"].as_array().unwrap().is_empty(), "{twins}");
+    let duplicates = world.good("list_duplicates", &[], ADMIN, Value::Null).await;
+    assert!(!duplicates["groups"].as_array().unwrap().is_empty(), "{duplicates}");
     let texts = json!({"context": "Tells the time.", "queries": ["how late is it"]});
     world.good("replace_enrichment", &clock, ADMIN, texts).await;
     world.good("show_enrichment", &clock, ADMIN, Value::Null).await;

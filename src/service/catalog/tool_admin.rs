@@ -12,7 +12,7 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::definition::{Difference, skeleton};
 use crate::domain::catalog::hidden_text::{HiddenText, visible};
 use crate::domain::catalog::hints::ToolHints;
-use crate::domain::catalog::texts::Twins;
+use crate::domain::catalog::texts::NearDuplicates;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::similar::nearest_of_family;
@@ -306,8 +306,8 @@ impl ToolAdmin {
     pub fn duplicates(&self) -> Duplicates {
         let catalog = self.current.snapshot();
         match catalog.texts() {
-            Some(texts) => duplicates(&catalog, &texts.twins),
-            None => duplicates(&catalog, &Twins::of(&Analyzer::default(), catalog.tools().iter().map(|tool| tool.text()))),
+            Some(texts) => duplicates(&catalog, &texts.near_duplicates),
+            None => duplicates(&catalog, &NearDuplicates::of(&Analyzer::default(), catalog.tools().iter().map(|tool| tool.text()))),
         }
     }
 
@@ -421,10 +421,10 @@ fn tags(tool: &Tool, overlays: &Overlays) -> Vec<TagView> {
 
 /// The groups of near duplicates in a catalog, in catalog order.
 #[must_use]
-pub fn duplicates(catalog: &Catalog, twins: &Twins) -> Duplicates {
+pub fn duplicates(catalog: &Catalog, near_duplicates: &NearDuplicates) -> Duplicates {
     let mut groups: BTreeMap<u32, Vec<&Arc<Tool>>> = BTreeMap::new();
     for (place, tool) in (0..).zip(catalog.tools()) {
-        groups.entry(twins.group(place)).or_default().push(tool);
+        groups.entry(near_duplicates.group(place)).or_default().push(tool);
     }
     let groups = groups.into_values().filter(|tools| tools.len() > 1).map(|tools| {
         let first = tools[0];

@@ -127,12 +127,12 @@ impl Find {
         let Merged { ranked, warnings: of_search } = self.retrieve.merged(&queries, &view, list).await;
         warnings.extend(of_search);
 
-        let twins = catalog.texts().filter(|_| settings.fold_duplicates);
+        let texts = catalog.texts().filter(|_| settings.fold_duplicates);
         let found: Vec<Ranked> = ranked
             .iter()
             .map(|&(key, _)| Ranked {
                 server: catalog.server_of(key).unwrap_or(u32::MAX),
-                twins: twins.map_or(key, |facts| facts.twins.group(key)),
+                group: texts.map_or(key, |texts| texts.near_duplicates.group(key)),
                 is_meant: is_meant.as_ref().is_none_or(|meant| meant[key as usize]),
             })
             .collect();

@@ -174,7 +174,7 @@ impl Choose {
 
     fn cut(&self, message: &Message<'_>, ranking: &[Ranked<u32>], gap: f32, chosen: &mut Chosen) {
         let Message { request, view: View { catalog, settings, .. }, offer, .. } = *message;
-        let twins = catalog.texts().filter(|_| settings.fold_duplicates);
+        let texts = catalog.texts().filter(|_| settings.fold_duplicates);
         let candidates: Vec<CutCandidate> = ranking
             .iter()
             .map(|ranked| CutCandidate {
@@ -182,7 +182,7 @@ impl Choose {
                 leads: ranked.leads,
                 tokens: catalog.tools().get(ranked.key as usize).map_or(0, |tool| tool.tokens),
                 server: catalog.server_of(ranked.key).unwrap_or(u32::MAX),
-                twins: twins.map_or(ranked.key, |facts| facts.twins.group(ranked.key)),
+                group: texts.map_or(ranked.key, |texts| texts.near_duplicates.group(ranked.key)),
             })
             .collect();
         let parameters = CutParameters {

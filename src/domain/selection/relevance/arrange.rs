@@ -8,8 +8,8 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     pub server: u32,
-    /// Equal for near duplicates of different servers; see [`Twins`](crate::domain::catalog::texts::Twins).
-    pub twins: u32,
+    /// Equal for near duplicates of different servers; see [`NearDuplicates`](crate::domain::catalog::texts::NearDuplicates).
+    pub group: u32,
     /// Whether it matches the search's intent.
     pub is_meant: bool,
 }
@@ -41,11 +41,11 @@ pub fn arrange(found: &[Found], per_server: Option<usize>) -> Arranged {
     for (place, tool) in found.iter().enumerate() {
         let rank = if !tool.is_meant {
             Rank::NotMeant
-        } else if let Some(&first) = first_of.get(&tool.twins) {
+        } else if let Some(&first) = first_of.get(&tool.group) {
             arranged.duplicates.entry(first).or_default().push(place);
             Rank::Duplicate
         } else {
-            first_of.insert(tool.twins, place);
+            first_of.insert(tool.group, place);
             let count = of_server.entry(tool.server).or_default();
             *count += 1;
             if per_server.is_some_and(|most| *count > most) { Rank::OverTheCap } else { Rank::First }
@@ -62,7 +62,7 @@ mod tests {
     use super::{Found, arrange};
 
     fn found(tools: &[(u32, u32, bool)]) -> Vec<Found> {
-        tools.iter().map(|&(server, twins, is_meant)| Found { server, twins, is_meant }).collect()
+        tools.iter().map(|&(server, group, is_meant)| Found { server, group, is_meant }).collect()
     }
 
     #[test]
