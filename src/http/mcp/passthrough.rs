@@ -22,7 +22,7 @@ use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::problem::Problem;
 use crate::service::caller::CallOptions;
-use crate::service::mcp::passthrough::{PassError, View, member_of_name};
+use crate::service::mcp::passthrough::{PassError, PassthroughCaller, member_of_name};
 use crate::service::mcp::waiting_calls::{Subject, WaitError};
 use crate::service::ports::{CallError, PassthroughKind, PassthroughRequest};
 
@@ -46,13 +46,13 @@ fn server_of_address(address: &str) -> Option<(ServerName, &str)> {
 }
 
 impl Handler {
-    pub(super) fn view_of_servers(&self) -> View {
-        View { caller: self.caller.clone(), place: self.place.clone(), server: self.server.clone() }
+    pub(super) fn passthrough_caller(&self) -> PassthroughCaller {
+        PassthroughCaller { caller: self.caller.clone(), place: self.place.clone(), server: self.server.clone() }
     }
 
     /// Adds the servers' capabilities beside tools.
     pub(super) fn announce(&self, capabilities: &mut ServerCapabilities) {
-        let offers = self.state.passthrough.offers(&self.view_of_servers());
+        let offers = self.state.passthrough.offers(&self.passthrough_caller());
         let told = self.hears.then_some(true);
         capabilities.prompts = offers.prompts.then(Default::default);
         if let Some(prompts) = &mut capabilities.prompts {
@@ -163,7 +163,7 @@ impl Handler {
         };
         request.meta = None;
         let completion = passthrough_request(PassthroughKind::Completion, &request);
-        let answered = self.state.passthrough.ask(&server, completion, &self.view_of_servers(), CallOptions::default()).await;
+        let answered = self.state.passthrough.ask(&server, completion, &self.passthrough_caller(), CallOptions::default()).await;
         let result = answered.map_err(|error| told(error, unknown))?;
         let mut result: CompleteResult = read(&result)?;
         result.result_type = Some(ResultType::COMPLETE);
@@ -173,7 +173,7 @@ impl Handler {
     /// The readable entries of all servers, under prefixed names, without hidden characters.
     async fn entries<T: DeserializeOwned>(&self, what: PassthroughKind, named: fn(&ServerName, &str) -> String) -> Vec<T> {
         let (mut entries, key) = (Vec::new(), member_of_name(what));
-        for (server, listed) in self.state.passthrough.list(what, &self.view_of_servers()).await {
+        for (server, listed) in self.state.passthrough.list(what, &self.passthrough_caller()).await {
             for entry in listed.iter() {
                 let mut shown = hidden_text::clean(entry).value.unwrap_or_else(|| entry.clone());
                 // Keeps a tool's name unchanged.
@@ -194,7 +194,7 @@ impl Handler {
     fn server_of_prompt(&self, name: &str) -> Option<(ServerName, String)> {
         let (server, name) = match &self.server {
             Some(server) => (server.clone(), name.to_owned()),
-            None => prompt_of(self.state.passthrough.servers(&self.view_of_servers()), name)?,
+            None => prompt_of(self.state.passthrough.servers(&self.passthrough_caller()), name)?,
         };
         let own = self.state.passthrough.own_name(&server, PassthroughKind::Prompts, &name);
         Some((server, own))
@@ -218,7 +218,7 @@ impl Handler {
         if let Some((server, uri)) = server_of_address(uri) {
             return Some(own(server, uri));
         }
-        let lists = self.state.passthrough.list(PassthroughKind::Resources, &self.view_of_servers()).await;
+        let lists = self.state.passthrough.list(PassthroughKind::Resources, &self.passthrough_caller()).await;
         let only = if lists.len() == 1 { lists.first() } else { None };
         let lists_it = |entries: &Vec<Value>| entries.iter().any(|entry| entry.get("uri").is_some_and(|known| known == uri));
         let found = lists.iter().find(|(_, entries)| lists_it(entries)).or(only);

@@ -103,16 +103,16 @@ impl Handler {
         subject: Subject,
         round: Option<Round>,
     ) -> Result<Box<RawValue>, PassError> {
-        let view = self.view_of_servers();
-        let Some(round) = round else { return self.state.passthrough.ask(server, request, &view, CallOptions::default()).await };
-        if !self.state.passthrough.servers(&view).contains(server) {
+        let from = self.passthrough_caller();
+        let Some(round) = round else { return self.state.passthrough.ask(server, request, &from, CallOptions::default()).await };
+        if !self.state.passthrough.servers(&from).contains(server) {
             self.state.passthrough.note_denial(server, &request, &self.caller.principal);
             return Err(PassError::NotFound);
         }
         let (state, server) = (self.state.clone(), server.clone());
         let call = async move |messages, round| {
             let options = CallOptions { progress: None, messages, round: Some(round) };
-            Finished::Passed(state.passthrough.ask(&server, request, &view, options).await)
+            Finished::Passed(state.passthrough.ask(&server, request, &from, options).await)
         };
         match self.turn(subject, round, call).await? {
             Turn::Finished(Finished::Passed(answered)) => answered,

@@ -34,7 +34,7 @@ impl Handler {
         let session = self.own_session()?;
         let (server, own) = self.server_of_resource(uri).await.ok_or_else(unknown)?;
         let resource = Resource { server, uri: own };
-        let subscribed = self.state.subscriptions.subscribe(session, resource, uri, &self.view_of_servers()).await;
+        let subscribed = self.state.subscriptions.subscribe(session, resource, uri, &self.passthrough_caller()).await;
         subscribed.map_err(|error| match error {
             SubscribeError::Pass(PassError::Call(CallError::Protocol { code: RESOURCE_NOT_FOUND | INVALID_PARAMS, message, .. })) => {
                 protocol_error(RESOURCE_NOT_FOUND, message, Some(json!({ "uri": uri })))
@@ -49,7 +49,7 @@ impl Handler {
         let unknown = || unknown_resource(uri, RESOURCE_NOT_FOUND);
         let session = self.own_session()?;
         let (server, _) = self.server_of_resource(uri).await.ok_or_else(unknown)?;
-        let unsubscribed = self.state.subscriptions.unsubscribe(session, &server, uri, &self.view_of_servers());
+        let unsubscribed = self.state.subscriptions.unsubscribe(session, &server, uri, &self.passthrough_caller());
         unsubscribed.map_err(|error| told(error, unknown))
     }
 
@@ -87,7 +87,7 @@ impl Handler {
 
     async fn subscribe_stream(&self, session: &Arc<McpSession>, uri: &str) -> Result<(), SubscribeError> {
         let (server, own) = self.server_of_resource(uri).await.ok_or(PassError::NotFound)?;
-        self.state.subscriptions.subscribe(session, Resource { server, uri: own }, uri, &self.view_of_servers()).await
+        self.state.subscriptions.subscribe(session, Resource { server, uri: own }, uri, &self.passthrough_caller()).await
     }
 
     /// The announced part of the requested notifications. The SDK drops unannounced ones.

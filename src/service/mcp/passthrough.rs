@@ -25,7 +25,7 @@ use crate::domain::toolsets::mode::Mode;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::secrets::{CredentialError, Secrets};
 use crate::service::caller::{CallOptions, Caller};
-use crate::service::catalog::current::{self, CurrentCatalog};
+use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::catalog::definitions::Definitions;
 use crate::service::mcp::passthrough::reads::Read;
 use crate::service::mcp::waiting_calls::WaitError;
@@ -70,7 +70,7 @@ pub fn member_of_name(list: PassthroughKind) -> &'static str {
 
 /// The caller and its address.
 #[derive(Clone)]
-pub struct View {
+pub struct PassthroughCaller {
     pub caller: Caller,
     pub place: Arc<Place>,
     /// The only server of the address.
@@ -109,14 +109,14 @@ impl Passthrough {
 
     /// The servers visible to a caller, ordered by name.
     #[must_use]
-    pub fn servers(&self, view: &View) -> Vec<ServerName> {
-        self.servers_for(&view.caller.principal, &view.place, view.server.as_ref())
+    pub fn servers(&self, from: &PassthroughCaller) -> Vec<ServerName> {
+        self.servers_for(&from.caller.principal, &from.place, from.server.as_ref())
     }
 
     /// The same for a caller at a place, or only this server.
     #[must_use]
     pub fn servers_for(&self, principal: &Principal, place: &Place, only: Option<&ServerName>) -> Vec<ServerName> {
-        let current::View { catalog, visibility, .. } = self.current.view(principal);
+        let View { catalog, visibility, .. } = self.current.view(principal);
         let is_there =
             |server: &&CatalogServer| only.is_none_or(|only| *only == server.name) && self.is_there(server, principal, place, &visibility);
         catalog.servers().iter().filter(is_there).map(|server| server.name.clone()).collect()
@@ -128,7 +128,7 @@ impl Passthrough {
         if only.is_some_and(|only| only != server) {
             return false;
         }
-        let current::View { catalog, visibility, .. } = self.current.view(principal);
+        let View { catalog, visibility, .. } = self.current.view(principal);
         catalog.server(server.as_str()).is_some_and(|server| self.is_there(server, principal, place, &visibility))
     }
 
@@ -148,8 +148,8 @@ impl Passthrough {
 
     /// The combined capabilities of the servers visible to a caller.
     #[must_use]
-    pub fn offers(&self, view: &View) -> Offers {
-        self.servers(view).iter().map(|server| self.servers.offers(server)).fold(Offers::default(), |all, one| Offers {
+    pub fn offers(&self, from: &PassthroughCaller) -> Offers {
+        self.servers(from).iter().map(|server| self.servers.offers(server)).fold(Offers::default(), |all, one| Offers {
             prompts: all.prompts || one.prompts,
             resources: all.resources || one.resources,
             completions: all.completions || one.completions,
@@ -171,10 +171,10 @@ impl Passthrough {
     }
 
     /// The entries of all visible servers, by server. A server that fails is left out.
-    pub async fn list(&self, what: PassthroughKind, view: &View) -> Vec<(ServerName, Arc<Vec<Value>>)> {
-        let servers = self.servers(view).into_iter().filter(|server| self.servers.offers(server).have(what));
+    pub async fn list(&self, what: PassthroughKind, from: &PassthroughCaller) -> Vec<(ServerName, Arc<Vec<Value>>)> {
+        let servers = self.servers(from).into_iter().filter(|server| self.servers.offers(server).have(what));
         let listed = servers.map(async |server| {
-            let entries = self.list_one(&server, what, &view.caller).await;
+            let entries = self.list_one(&server, what, &from.caller).await;
             if let Err(error) = &entries {
                 let error = if let PassError::Call(error) = error { error.without_words() } else { error.to_string() };
                 tracing::info!(%server, method = what.method(), error, "server left out of a list");
@@ -283,13 +283,13 @@ impl Passthrough {
         &self,
         server: &ServerName,
         request: PassthroughRequest,
-        view: &View,
+        from: &PassthroughCaller,
         options: CallOptions,
     ) -> Result<Box<RawValue>, PassError> {
-        let mut read = Read::begin(&self.audit, server, &request, &view.caller.principal);
-        let result = match self.enter(server, view) {
-            Ok(_permit) => match self.is_withheld(server, &request, &view.caller).await {
-                Ok(false) => self.send(server, request, &view.caller, options).await,
+        let mut read = Read::begin(&self.audit, server, &request, &from.caller.principal);
+        let result = match self.enter(server, from) {
+            Ok(_permit) => match self.is_withheld(server, &request, &from.caller).await {
+                Ok(false) => self.send(server, request, &from.caller, options).await,
                 Ok(true) => Err(PassError::NotFound),
                 Err(error) => Err(error),
             },
@@ -316,9 +316,9 @@ impl Passthrough {
     ///
     /// # Errors
     /// [`PassError::NotFound`], [`PassError::Limited`]
-    pub fn enter(&self, server: &ServerName, view: &View) -> Result<CallPermit, PassError> {
-        let principal = &view.caller.principal;
-        if !self.sees(principal, &view.place, view.server.as_ref(), server) {
+    pub fn enter(&self, server: &ServerName, from: &PassthroughCaller) -> Result<CallPermit, PassError> {
+        let principal = &from.caller.principal;
+        if !self.sees(principal, &from.place, from.server.as_ref(), server) {
             return Err(PassError::NotFound);
         }
         Ok(self.limits.call(principal, server)?)

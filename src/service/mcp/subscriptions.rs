@@ -22,7 +22,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::mcp::mcp_news::News;
 use crate::service::mcp::mcp_sessions::{McpSession, McpSessions};
-use crate::service::mcp::passthrough::{PassError, Passthrough, View};
+use crate::service::mcp::passthrough::{PassError, Passthrough, PassthroughCaller};
 use crate::service::ports::{CallContext, CallError, NewsKind, PassthroughKind, PassthroughRequest, ServerNews, ToolServers};
 use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
@@ -147,13 +147,13 @@ impl Subscriptions {
         session: &Arc<McpSession>,
         resource: Resource,
         address: &str,
-        view: &View,
+        from: &PassthroughCaller,
     ) -> Result<(), SubscribeError> {
-        let _permit = self.passthrough.enter(&resource.server, view)?;
+        let _permit = self.passthrough.enter(&resource.server, from)?;
         if session.follows(address) {
             return Ok(());
         }
-        if !self.passthrough.is_shared(&resource.server, &view.caller.principal).await {
+        if !self.passthrough.is_shared(&resource.server, &from.caller.principal).await {
             return Err(SubscribeError::NotShared);
         }
         let of_session = SubscribeError::TooMany { limit: self.settings.subscriptions, of: "one client" };
@@ -161,7 +161,7 @@ impl Subscriptions {
             return Err(of_session);
         }
         // Before the server knows, so that no notification is missed.
-        let subscription = self.enter(session, &resource, address, &view.caller.principal.id)?;
+        let subscription = self.enter(session, &resource, address, &from.caller.principal.id)?;
         let follower = Arc::clone(self);
         let settled = tokio::spawn(async move { follower.settle(&resource).await }).await;
         settled.map_err(|_| SubscribeError::Over)?.map_err(PassError::Call)?;
@@ -176,9 +176,9 @@ impl Subscriptions {
     ///
     /// # Errors
     /// [`PassError::NotFound`] if the caller can't see the server. The subscription has ended anyway.
-    pub fn unsubscribe(&self, session: &McpSession, server: &ServerName, address: &str, view: &View) -> Result<(), PassError> {
+    pub fn unsubscribe(&self, session: &McpSession, server: &ServerName, address: &str, from: &PassthroughCaller) -> Result<(), PassError> {
         session.unfollow(address);
-        self.passthrough.enter(server, view).map(drop)
+        self.passthrough.enter(server, from).map(drop)
     }
 
     /// Notifies a client if its prompts and resources now come from other servers than at the last check. The first check
