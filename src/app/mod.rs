@@ -67,7 +67,7 @@ use crate::service::publishing::publish::Publish;
 use crate::service::records::audit::Audit;
 use crate::service::records::feedback::Feedback;
 use crate::service::records::metrics::{CacheKind, Meters};
-use crate::service::records::prometheus::{Exposition, LogState, Parts};
+use crate::service::records::prometheus::{LogState, Parts, PrometheusExport};
 use crate::service::records::record::Recorder;
 use crate::service::records::report::Report;
 use crate::service::records::usage::Usage;
@@ -236,7 +236,7 @@ impl Application {
             process: Arc::new(process::read),
             log: Arc::new(|| LogState { lines_dropped: log::dropped(), panics: log::panics() }),
         };
-        let exposition = Exposition::new(&meters, parts);
+        let prometheus = PrometheusExport::new(&meters, parts);
         let publish = Publish::new(Arc::clone(&current), publish_options(&start)).with_meter(meters.cache(CacheKind::Documents));
         let admission = Arc::new(admission(&start, &live, &keys));
         let takers = (Arc::clone(&toolsets), Arc::clone(&policies), Arc::clone(&secrets), Arc::clone(&limits));
@@ -293,7 +293,7 @@ impl Application {
             definitions: Arc::clone(&definitions),
             started,
             was_ready: AtomicBool::new(known > 0),
-            told: tokio::sync::Mutex::default(),
+            cached: tokio::sync::Mutex::default(),
         };
         let methods = Methods::new(&service_document(), publish.layout());
         let state = web::Data::new(State {
@@ -324,7 +324,7 @@ impl Application {
             loading,
             metrics: start.metrics,
             meters,
-            exposition,
+            prometheus,
             limits,
             mcp_sessions,
             waiting_calls,

@@ -89,8 +89,8 @@ impl Set {
     fn run(self) -> Outcome {
         let (body, version) = rules_of(&self.file)?;
         if self.dry_run {
-            let asked = json!({"principal": "anyone", "policy": body});
-            let answer = self.access.ask(Method::POST, CHECK_PATH, Some(&asked))?;
+            let check = json!({"principal": "anyone", "policy": body});
+            let answer = self.access.ask(Method::POST, CHECK_PATH, Some(&check))?;
             warn(&answer);
             return print("The rules are sound. Nothing was changed.");
         }

@@ -45,7 +45,7 @@ mod tests {
     use super::is_change;
 
     #[test]
-    fn changes_are_told_from_calls_and_from_reading() {
+    fn changes_differ_from_calls_and_reading() {
         for (method, path) in [
             (Method::PUT, "/v1/admin/policy"),
             (Method::DELETE, "/v1/admin/keys/x"),

@@ -68,7 +68,7 @@ mod tests {
     use super::Below;
 
     #[test]
-    fn addresses_are_told_from_other_paths() {
+    fn addresses_differ_from_other_paths() {
         assert_eq!(Below::split("/toolsets/mail/openapi.json"), Some((Below::Toolset("mail"), "/openapi.json")));
         assert_eq!(Below::split("/s/abc/v1/tools/call"), Some((Below::Session("abc"), "/v1/tools/call")));
         for other in ["/toolsets/mail", "/toolsets//x", "/s/", "/s", "/sx/a/b", "/v1/toolsets/a/b", "/"] {

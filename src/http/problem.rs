@@ -470,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_call_tells_whose_turn_it_is() {
+    fn a_failed_call_has_its_status_and_retry_time() {
         let unavailable = |milliseconds| {
             let retry_after = Duration::from_millis(milliseconds);
             Problem::from(CallError::Unavailable { reason: "it is still starting".into(), retry_after }).retry_after

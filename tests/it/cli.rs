@@ -51,7 +51,7 @@ fn check_says_which_tool_is_published_with_less() {
     assert_eq!(tree["losses"][0]["pointer"], "/properties/tree/properties/children/items");
     assert!(said["simplified"].as_array().unwrap().iter().all(|tool| tool["tool"] != "long_list"));
 
-    // The size diet is an option.
+    // Shortening is an option.
     let settings = folder.path().join("toolsieve.toml");
     fs::write(&settings, "[documents]\ntool_tokens = 300\n").unwrap();
     let said: Value = serde_json::from_str(&check(&["--json", "--settings", settings.to_str().unwrap()])).unwrap();

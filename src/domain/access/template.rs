@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant_as_a_placeholder_is_told_from_plain_text() {
+    fn intended_placeholders_differ_from_plain_text() {
         assert!(Template::parse("plain {x} }} {").is_ok_and(|parsed| parsed.template.is_none() && parsed.others.is_empty()));
         assert_eq!(Template::parse("{{USER_ID}}{{ a }}").unwrap().others, ["USER_ID", "a"]);
         for (text, error) in [

@@ -177,7 +177,7 @@ mod tests {
     use super::{Toolset, ToolsetName};
 
     #[test]
-    fn what_is_wrong_is_told_with_its_reason() {
+    fn mistakes_are_reported_with_their_reason() {
         for (name, value, part) in [
             ("a b", json!({"servers": ["mail"]}), "letters, digits"),
             ("", json!({"servers": ["mail"]}), "letters, digits"),

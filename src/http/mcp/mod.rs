@@ -203,11 +203,11 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         arguments,
         written: AsWritten::default(),
         introduces: message.asks_who(),
-        hears: is_modern || session.is_some() || opened.is_some(),
+        receives_changes: is_modern || session.is_some() || opened.is_some(),
         open: None,
     };
     if let Some(opened) = &opened {
-        state.subscriptions.tell_if_changed(opened);
+        state.subscriptions.notify_if_changed(opened);
     }
     if let Some(resources) = message.listens().filter(|_| is_modern) {
         handler.open(address, &resources).await?;
@@ -261,8 +261,8 @@ fn listen(state: &State, request: &HttpRequest, session: Option<Arc<McpSession>>
     }
     let messages = session.listen();
     // Changes during the client's absence.
-    state.mcp_sessions.tell_if_changed(&session);
-    state.subscriptions.tell_if_changed(&session);
+    state.mcp_sessions.notify_if_changed(&session);
+    state.subscriptions.notify_if_changed(&session);
     Ok(stream::response(messages))
 }
 

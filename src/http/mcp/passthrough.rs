@@ -53,15 +53,15 @@ impl Handler {
     /// Adds the servers' capabilities beside tools.
     pub(super) fn announce(&self, capabilities: &mut ServerCapabilities) {
         let offers = self.state.passthrough.offers(&self.passthrough_caller());
-        let told = self.hears.then_some(true);
+        let list_changed = self.receives_changes.then_some(true);
         capabilities.prompts = offers.prompts.then(Default::default);
         if let Some(prompts) = &mut capabilities.prompts {
-            prompts.list_changed = told;
+            prompts.list_changed = list_changed;
         }
         capabilities.resources = offers.resources.then(Default::default);
         if let Some(resources) = &mut capabilities.resources {
-            resources.list_changed = told;
-            resources.subscribe = told.filter(|_| offers.subscriptions);
+            resources.list_changed = list_changed;
+            resources.subscribe = list_changed.filter(|_| offers.subscriptions);
         }
         capabilities.completions = offers.completions.then(Default::default);
     }
@@ -99,7 +99,7 @@ impl Handler {
         let result = self
             .ask(&server, passthrough_request(PassthroughKind::Prompt, &request), subject, round)
             .await
-            .map_err(|error| told(error, unknown))?;
+            .map_err(|error| error_data(error, unknown))?;
         if let Some(question) = self.written.question(result.get()) {
             return Ok(question.into());
         }
@@ -128,7 +128,7 @@ impl Handler {
             Err(PassError::Call(CallError::Protocol { code: RESOURCE_NOT_FOUND | INVALID_PARAMS, message, .. })) => {
                 return Err(missing(message));
             }
-            Err(error) => return Err(told(error, unknown)),
+            Err(error) => return Err(error_data(error, unknown)),
         };
         if let Some(question) = self.written.question(result.get()) {
             return Ok(question.into());
@@ -164,7 +164,7 @@ impl Handler {
         request.meta = None;
         let completion = passthrough_request(PassthroughKind::Completion, &request);
         let answered = self.state.passthrough.ask(&server, completion, &self.passthrough_caller(), CallOptions::default()).await;
-        let result = answered.map_err(|error| told(error, unknown))?;
+        let result = answered.map_err(|error| error_data(error, unknown))?;
         let mut result: CompleteResult = read(&result)?;
         result.result_type = Some(ResultType::COMPLETE);
         Ok(result)
@@ -260,7 +260,7 @@ pub(super) fn protocol_error(code: i64, message: String, data: Option<Value>) ->
 }
 
 /// A server's error unchanged, and ours in the words of the error table.
-pub(super) fn told(error: PassError, unknown: impl Fn() -> ErrorData) -> ErrorData {
+pub(super) fn error_data(error: PassError, unknown: impl Fn() -> ErrorData) -> ErrorData {
     let problem = match error {
         PassError::NotFound | PassError::Call(CallError::UnknownServer) => return unknown(),
         PassError::Call(CallError::Protocol { code, message, data }) => return protocol_error(code, message, data.map(|data| *data)),

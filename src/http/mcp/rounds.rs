@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::passthrough::{protocol_error, unknown_state};
-use super::server::{Handler, TELLING, failed, progress};
+use super::server::{Handler, NOTIFYING, failed, progress};
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::http::problem::Problem;
 use crate::service::caller::CallOptions;
@@ -64,7 +64,7 @@ impl Handler {
         round: Round,
     ) -> Result<CallToolResponse, ErrorData> {
         let is_another = round.is_another();
-        let (progress, telling) = progress(context).unzip();
+        let (progress, notifying) = progress(context).unzip();
         let (state, called, arguments, caller) = (self.state.clone(), Arc::clone(tool), arguments.to_owned(), self.for_tool(tool));
         let call = async move |messages, round| {
             let options = CallOptions { progress, messages, round: Some(round) };
@@ -89,8 +89,8 @@ impl Handler {
             }
             Err(_) => {}
         }
-        if let Some(telling) = telling {
-            let _ = timeout(TELLING, telling).await;
+        if let Some(notifying) = notifying {
+            let _ = timeout(NOTIFYING, notifying).await;
         }
         self.called(name, tool, ended).map(CallToolResponse::from)
     }

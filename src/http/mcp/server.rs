@@ -46,7 +46,7 @@ use crate::service::toolsets::loading::Here;
 pub(super) const LIST_TTL_MS: u64 = 60_000;
 const PROGRESS_QUEUE: usize = 16;
 /// How long a result waits for notifications under way.
-pub(super) const TELLING: Duration = Duration::from_secs(1);
+pub(super) const NOTIFYING: Duration = Duration::from_secs(1);
 /// The methods of the lazy mode, in addition to the protocol's.
 const DESCRIBE: &str = "tools/describe";
 const DESCRIBE_BATCH: &str = "tools/describe_batch";
@@ -86,7 +86,7 @@ pub(super) struct Handler {
     /// Whether the client requests the identity or a notification stream. The SDK queries the identity before every request.
     pub(super) introduces: bool,
     /// Whether the client can receive change notifications.
-    pub(super) hears: bool,
+    pub(super) receives_changes: bool,
     /// For a listening client of the newer era.
     pub(super) open: Option<Arc<Open>>,
 }
@@ -98,7 +98,7 @@ impl ServerHandler for Handler {
         }
         let (catalog, visibility) = self.view();
         let mut capabilities = ServerCapabilities::builder().enable_tools().build();
-        if let Some(tools) = capabilities.tools.as_mut().filter(|_| self.hears) {
+        if let Some(tools) = capabilities.tools.as_mut().filter(|_| self.receives_changes) {
             tools.list_changed = Some(true);
         }
         self.announce(&mut capabilities);
@@ -235,7 +235,7 @@ impl ServerHandler for Handler {
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        self.tell(&context).await;
+        self.notify(&context).await;
         Ok(())
     }
 
@@ -289,16 +289,16 @@ impl Handler {
     /// The answer to a change of the list; notifies clients.
     fn changed(&self, answer: Result<Value, Problem>) -> CallToolResult {
         if answer.is_ok() {
-            self.tell_change();
+            self.notify_change();
         }
         meta::structured(answer)
     }
 
-    fn tell_change(&self) {
+    fn notify_change(&self) {
         if let Place::Session(_) = *self.place {
-            self.state.mcp_sessions.tell_place(&self.place);
+            self.state.mcp_sessions.notify_place(&self.place);
         } else if let Some(session) = &self.session {
-            session.tell_list_changed();
+            session.notify_list_changed();
         }
     }
 
@@ -345,16 +345,16 @@ impl Handler {
         if let Some(round) = round {
             return self.call_in_rounds(name, &tool, arguments, context, round).await;
         }
-        let (progress, telling) = progress(context).unzip();
+        let (progress, notifying) = progress(context).unzip();
         let ended = CancellationToken::new();
         let listener = self.session.as_ref().zip(self.stream.as_ref());
         let (messages, handing) = listener.map(|(session, stream)| questions::hand_on(session, stream, ended.clone())).unzip();
         let executed =
             self.state.execute.call_raw(&tool, arguments, self.for_tool(&tool), CallOptions { progress, messages, round: None }).await;
         ended.cancel();
-        for task in telling.into_iter().chain(handing) {
+        for task in notifying.into_iter().chain(handing) {
             // The tool's notifications reach the client before the result, which ends the stream.
-            let _ = tokio::time::timeout(TELLING, task).await;
+            let _ = tokio::time::timeout(NOTIFYING, task).await;
         }
         self.called(name, &tool, executed.result).map(CallToolResponse::from)
     }
@@ -400,7 +400,7 @@ pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Se
     let token = context.meta.get_progress_token()?;
     let peer = context.peer.clone();
     let (sender, mut receiver) = mpsc::channel::<Progress>(PROGRESS_QUEUE);
-    let telling = tokio::spawn(async move {
+    let notifying = tokio::spawn(async move {
         while let Some(Progress { progress, total, message }) = receiver.recv().await {
             let mut param = ProgressNotificationParam::new(token.clone(), progress);
             param.total = total;
@@ -410,7 +410,7 @@ pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Se
             }
         }
     });
-    Some((sender, telling))
+    Some((sender, notifying))
 }
 
 /// Why a call has no result.
@@ -462,7 +462,7 @@ fn of_one_server(config: ServerConfig, server: Option<&CatalogServer>) -> Server
 /// Describes the service and its use.
 fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> String {
     let count = |server: &CatalogServer| server.tools.iter().filter(|tool| visibility.allows(tool)).count();
-    let behind = document::behind(catalog.servers().iter().map(|server| (server, count(server))));
+    let overview = document::overview(catalog.servers().iter().map(|server| (server, count(server))));
     let how = match shown {
         Shown::Whole(Mode::Full) | Shown::ForMessage => format!("{FIND_TOOLS} finds the right ones by what they do."),
         Shown::Whole(Mode::Dynamic) => format!(
@@ -474,5 +474,5 @@ fn instructions(catalog: &Catalog, visibility: &Visibility, shown: Shown) -> Str
         }
         Shown::Stubs => format!("They are listed without their parameters: {DESCRIBE_TOOLS} gives those."),
     };
-    format!("{behind}. {how}")
+    format!("{overview}. {how}")
 }

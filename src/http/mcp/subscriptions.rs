@@ -7,7 +7,7 @@ use rmcp::model::{ErrorCode, ErrorData, SubscriptionFilter};
 use rmcp::service::{SubscriptionContext, SubscriptionSendError};
 use serde_json::json;
 
-use super::passthrough::{INVALID_PARAMS, RESOURCE_NOT_FOUND, protocol_error, told, unknown_resource};
+use super::passthrough::{INVALID_PARAMS, RESOURCE_NOT_FOUND, error_data, protocol_error, unknown_resource};
 use super::server::Handler;
 use crate::http::problem::{Code, Problem};
 use crate::service::mcp::mcp_news::News;
@@ -39,7 +39,7 @@ impl Handler {
             SubscribeError::Pass(PassError::Call(CallError::Protocol { code: RESOURCE_NOT_FOUND | INVALID_PARAMS, message, .. })) => {
                 protocol_error(RESOURCE_NOT_FOUND, message, Some(json!({ "uri": uri })))
             }
-            SubscribeError::Pass(error) => told(error, unknown),
+            SubscribeError::Pass(error) => error_data(error, unknown),
             error => ErrorData::new(ErrorCode::INVALID_REQUEST, words(&error), None),
         })
     }
@@ -50,7 +50,7 @@ impl Handler {
         let session = self.own_session()?;
         let (server, _) = self.server_of_resource(uri).await.ok_or_else(unknown)?;
         let unsubscribed = self.state.subscriptions.unsubscribe(session, &server, uri, &self.passthrough_caller());
-        unsubscribed.map_err(|error| told(error, unknown))
+        unsubscribed.map_err(|error| error_data(error, unknown))
     }
 
     fn own_session(&self) -> Result<&Arc<McpSession>, ErrorData> {
@@ -67,7 +67,7 @@ impl Handler {
         }
         let stream = self.state.mcp_sessions.open_stream(&self.caller.principal, address);
         let stream = stream.ok_or_else(|| too_many("There are too many open streams and sessions. Close some of yours.".to_owned()))?;
-        self.state.subscriptions.tell_if_changed(stream.session());
+        self.state.subscriptions.notify_if_changed(stream.session());
         let (handler, session) = (&*self, stream.session());
         let subscribing = iter(resources).map(async |uri| (uri, handler.subscribe_stream(session, uri).await));
         let done: Vec<_> = subscribing.buffered(AT_ONCE).collect().await;
@@ -99,12 +99,12 @@ impl Handler {
     }
 
     /// Sends changes until the client disconnects or the process ends.
-    pub(super) async fn tell(&self, context: &SubscriptionContext) {
+    pub(super) async fn notify(&self, context: &SubscriptionContext) {
         let Some(open) = &self.open else { return };
         let session = open.stream.session();
         let mut listening = session.listen();
-        self.state.mcp_sessions.tell_if_changed(session);
-        self.state.subscriptions.tell_if_changed(session);
+        self.state.mcp_sessions.notify_if_changed(session);
+        self.state.subscriptions.notify_if_changed(session);
         loop {
             let news = tokio::select! {
                 news = listening.next() => news,

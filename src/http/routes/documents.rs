@@ -54,8 +54,8 @@ impl DocumentQuery {
 }
 
 /// The requested mode, or that of the place; `more` lists further accepted modes, for the error.
-pub(in crate::http) fn mode(asked: Option<&str>, at: &At, more: &str) -> Result<Mode, Problem> {
-    let Some(name) = asked else { return Ok(at.0.mode()) };
+pub(in crate::http) fn mode(requested: Option<&str>, at: &At, more: &str) -> Result<Mode, Problem> {
+    let Some(name) = requested else { return Ok(at.0.mode()) };
     Mode::of_name(name).ok_or_else(|| Problem::invalid("mode", format!("mode is `full`, `meta`, `smart`{more} or `dynamic`.")))
 }
 

@@ -197,11 +197,11 @@ pub async fn filter(state: web::Data<State>, caller: Caller, request: HttpReques
     let lists_over_mcp =
         body.tools.is_none() && offer.is_none() && body.connections.iter().flatten().any(|(_, path)| above_mcp(path).is_some());
     let user = body.user.as_ref().map(person::of_body).transpose()?;
-    let mut asked = SelectRequest { advisors, ..body.into_request()? };
-    if asked.chat.is_none() {
-        asked.chat = context(&caller, &request).chat;
+    let mut selecting = SelectRequest { advisors, ..body.into_request()? };
+    if selecting.chat.is_none() {
+        selecting.chat = context(&caller, &request).chat;
     }
-    let mut request = asked;
+    let mut request = selecting;
     let principal = state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone());
     state.limits.selection(&principal)?;
     let mut remembered = None;

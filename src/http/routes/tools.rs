@@ -246,10 +246,10 @@ pub(super) async fn run_search(
     request: &HttpRequest,
     body: &[u8],
 ) -> Result<HttpResponse, Problem> {
-    let (asked, chat) = search_request(body)?;
+    let (wanted, chat) = search_request(body)?;
     state.limits.selection(&caller.0)?;
     let context = in_chat(context(caller, request), chat);
-    let found = state.find.find(&asked, Here::new(&context, &at.0)).await;
+    let found = state.find.find(&wanted, Here::new(&context, &at.0)).await;
     Ok(HttpResponse::Ok().json(found))
 }
 
@@ -276,8 +276,8 @@ pub(in crate::http) fn search_request(body: &[u8]) -> Result<(FindTools, Option<
         None => Detail::default(),
         Some(name) => Detail::of_name(name).ok_or_else(|| Problem::invalid("detail", format!("detail is {}.", Detail::NAMES)))?,
     };
-    let asked = FindTools { queries, limit, detail, intent, per_server: body.per_server };
-    Ok((asked, chat(body.chat_id)?))
+    let wanted = FindTools { queries, limit, detail, intent, per_server: body.per_server };
+    Ok((wanted, chat(body.chat_id)?))
 }
 
 pub(super) async fn run_call(state: &State, caller: &Caller, request: &HttpRequest, body: &[u8]) -> Result<HttpResponse, Problem> {

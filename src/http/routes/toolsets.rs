@@ -263,7 +263,7 @@ pub(super) async fn run_unload(
 /// The answer to a change of a session's list; notifies its MCP clients.
 fn changed(state: &State, at: &At, answer: &impl Serialize) -> HttpResponse {
     if let Place::Session(_) = *at.0 {
-        state.mcp_sessions.tell_place(&at.0);
+        state.mcp_sessions.notify_place(&at.0);
     }
     HttpResponse::Ok().json(answer)
 }

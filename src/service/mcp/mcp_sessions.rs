@@ -130,13 +130,13 @@ impl McpSessions {
     }
 
     /// Notifies all listening clients of changed lists.
-    pub fn tell_all(&self) {
-        self.tell_where(|_| true);
+    pub fn notify_all(&self) {
+        self.notify_where(|_| true);
     }
 
     /// Notifies the listening clients of a place.
-    pub fn tell_place(&self, place: &Place) {
-        self.tell_where(|session| *session.address().place == *place);
+    pub fn notify_place(&self, place: &Place) {
+        self.notify_where(|session| *session.address().place == *place);
     }
 
     #[must_use]
@@ -144,9 +144,9 @@ impl McpSessions {
         self.sessions.lock().len()
     }
 
-    fn tell_where(&self, condition: impl Fn(&McpSession) -> bool) {
+    fn notify_where(&self, condition: impl Fn(&McpSession) -> bool) {
         for session in self.all().iter().filter(|session| condition(session)) {
-            session.tell_list_changed();
+            session.notify_list_changed();
         }
     }
 
@@ -166,7 +166,7 @@ impl McpSessions {
                     }
                     tokio::time::sleep(TOGETHER).await;
                     changes.mark_unchanged();
-                    self.tell_of_changes().await;
+                    self.notify_of_changes().await;
                 }
             }
         }
@@ -178,18 +178,18 @@ impl McpSessions {
 
     /// Notifies the clients whose list differs from the fetched one. Clients that do not listen get the notification when they
     /// do.
-    async fn tell_of_changes(&self) {
+    async fn notify_of_changes(&self) {
         for session in self.all().iter().filter(|session| !session.is_idle()) {
-            self.tell_if_changed(session);
+            self.notify_if_changed(session);
             tokio::task::yield_now().await;
         }
     }
 
     /// Notifies the client if its list differs from the fetched one.
-    pub fn tell_if_changed(&self, session: &McpSession) {
+    pub fn notify_if_changed(&self, session: &McpSession) {
         let Some(listed) = session.listed() else { return };
         let now = self.list(&session.viewer(), session.address());
-        if now != listed && session.tell_list_changed() {
+        if now != listed && session.notify_list_changed() {
             session.set_listed(now);
         }
     }

@@ -85,7 +85,7 @@ pub struct Subscriptions {
 
 #[derive(Default)]
 struct Followed {
-    heard_by: HashMap<u64, Hearer>,
+    subscribers: HashMap<u64, Subscriber>,
     /// Whether the server has our subscription. Locked while that changes.
     at_server: Arc<AsyncMutex<bool>>,
     /// How many tasks change it, or wait to.
@@ -93,7 +93,7 @@ struct Followed {
 }
 
 #[derive(Clone)]
-struct Hearer {
+struct Subscriber {
     session: Weak<McpSession>,
     /// The client's URI.
     address: Arc<str>,
@@ -183,8 +183,8 @@ impl Subscriptions {
 
     /// Notifies a client if its prompts and resources now come from other servers than at the last check. The first check
     /// notifies nothing, because it only records the initial state.
-    pub fn tell_if_changed(&self, session: &McpSession) {
-        session.tell_offered(self.offered(session));
+    pub fn notify_if_changed(&self, session: &McpSession) {
+        session.notify_offered(self.offered(session));
     }
 
     fn enter(
@@ -204,8 +204,8 @@ impl Subscriptions {
             *count += 1;
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let hearer = Hearer { session: Arc::downgrade(session), address: address.into() };
-        self.followed.lock().entry(resource.clone()).or_default().heard_by.insert(number, hearer);
+        let subscriber = Subscriber { session: Arc::downgrade(session), address: address.into() };
+        self.followed.lock().entry(resource.clone()).or_default().subscribers.insert(number, subscriber);
         Ok(Subscription { of: Arc::downgrade(self), resource: resource.clone(), owner: owner.clone(), number })
     }
 
@@ -222,8 +222,8 @@ impl Subscriptions {
         let is_last = {
             let mut followed = self.followed.lock();
             let Some(found) = followed.get_mut(resource) else { return };
-            found.heard_by.remove(&number);
-            found.heard_by.is_empty()
+            found.subscribers.remove(&number);
+            found.subscribers.is_empty()
         };
         // At shutdown the connections end anyway.
         if !is_last || self.stop.is_cancelled() {
@@ -260,7 +260,8 @@ impl Subscriptions {
         let mut followed = self.followed.lock();
         if let Some(found) = followed.get_mut(resource) {
             found.at_work -= 1;
-            let is_over = found.at_work == 0 && found.heard_by.is_empty() && found.at_server.try_lock().is_ok_and(|at_server| !*at_server);
+            let is_over =
+                found.at_work == 0 && found.subscribers.is_empty() && found.at_server.try_lock().is_ok_and(|at_server| !*at_server);
             if is_over {
                 followed.remove(resource);
             }
@@ -269,7 +270,7 @@ impl Subscriptions {
     }
 
     fn is_wanted(&self, resource: &Resource) -> bool {
-        self.followed.lock().get(resource).is_some_and(|found| !found.heard_by.is_empty())
+        self.followed.lock().get(resource).is_some_and(|found| !found.subscribers.is_empty())
     }
 
     /// Sends a request over the shared connection, for no particular caller.
@@ -283,9 +284,9 @@ impl Subscriptions {
         let mut changes = self.current.changes();
         loop {
             tokio::select! {
-                told = news.recv() => {
-                    let Some(ServerNews { server, what }) = told else { return };
-                    self.hear(&server, what).await;
+                received = news.recv() => {
+                    let Some(ServerNews { server, what }) = received else { return };
+                    self.handle(&server, what).await;
                 }
                 changed = changes.changed() => {
                     if changed.is_err() {
@@ -294,7 +295,7 @@ impl Subscriptions {
                     tokio::time::sleep(TOGETHER).await;
                     changes.mark_unchanged();
                     for session in self.sessions.all().iter().filter(|session| !session.is_idle()) {
-                        self.tell_if_changed(session);
+                        self.notify_if_changed(session);
                         tokio::task::yield_now().await;
                     }
                 }
@@ -302,17 +303,17 @@ impl Subscriptions {
         }
     }
 
-    async fn hear(self: &Arc<Self>, server: &ServerName, what: NewsKind) {
+    async fn handle(self: &Arc<Self>, server: &ServerName, what: NewsKind) {
         const PROMPTS: [PassthroughKind; 1] = [PassthroughKind::Prompts];
         const RESOURCES: [PassthroughKind; 2] = [PassthroughKind::Resources, PassthroughKind::ResourceTemplates];
         match what {
             NewsKind::Prompts => {
                 self.passthrough.forget(server, &PROMPTS).await;
-                self.tell_of(server, &News::Prompts);
+                self.notify_of(server, &News::Prompts);
             }
             NewsKind::Resources => {
                 self.passthrough.forget(server, &RESOURCES).await;
-                self.tell_of(server, &News::Resources);
+                self.notify_of(server, &News::Resources);
             }
             NewsKind::Updated(uri) => self.updated(server, &uri),
             NewsKind::Renewed => {
@@ -322,7 +323,7 @@ impl Subscriptions {
                 {
                     self.passthrough.forget(server, lists).await;
                     if has {
-                        self.tell_of(server, &news);
+                        self.notify_of(server, &news);
                     }
                 }
                 self.renew(server);
@@ -331,32 +332,32 @@ impl Subscriptions {
     }
 
     /// Notifies all clients that see this server.
-    fn tell_of(&self, server: &ServerName, news: &News) {
-        for session in self.sessions.all().iter().filter(|session| self.may_hear(session, server)) {
-            session.tell(news.clone());
+    fn notify_of(&self, server: &ServerName, news: &News) {
+        for session in self.sessions.all().iter().filter(|session| self.sees(session, server)) {
+            session.notify(news.clone());
         }
     }
 
-    fn may_hear(&self, session: &McpSession, server: &ServerName) -> bool {
+    fn sees(&self, session: &McpSession, server: &ServerName) -> bool {
         let address = session.address();
         self.passthrough.sees(&session.viewer(), &address.place, address.server.as_ref(), server)
     }
 
     /// A resource or a part of it has changed: notifies the subscribers of either, by their URIs.
     fn updated(&self, server: &ServerName, uri: &str) {
-        let mut told: Vec<(Hearer, &str)> = Vec::new();
+        let mut notified: Vec<(Subscriber, &str)> = Vec::new();
         {
             let followed = self.followed.lock();
             for whole in wholes(uri) {
                 let resource = Resource { server: server.clone(), uri: whole.to_owned() };
-                let hearers = followed.get(&resource).into_iter().flat_map(|found| found.heard_by.values());
-                told.extend(hearers.map(|hearer| (hearer.clone(), &uri[whole.len()..])));
+                let subscribers = followed.get(&resource).into_iter().flat_map(|found| found.subscribers.values());
+                notified.extend(subscribers.map(|subscriber| (subscriber.clone(), &uri[whole.len()..])));
             }
         }
-        for (Hearer { session, address }, part) in told {
-            let Some(session) = session.upgrade().filter(|session| self.may_hear(session, server)) else { continue };
+        for (Subscriber { session, address }, part) in notified {
+            let Some(session) = session.upgrade().filter(|session| self.sees(session, server)) else { continue };
             let address = if part.is_empty() { address } else { format!("{address}{part}").into() };
-            session.tell(News::Updated(address));
+            session.notify(News::Updated(address));
         }
     }
 

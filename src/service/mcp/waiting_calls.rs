@@ -325,7 +325,7 @@ mod tests {
         OpenCall::new(call.boxed(), Some(messages), Abilities { forms: true, ..Abilities::default() })
     }
 
-    fn asked<T>(turn: Result<Turn<T>, WaitError>) -> (String, Value) {
+    fn question_of<T>(turn: Result<Turn<T>, WaitError>) -> (String, Value) {
         let Ok(Turn::Question(mut question)) = turn else { panic!("there is no question") };
         assert_eq!(question["resultType"], "input_required");
         (question["requestState"].as_str().unwrap().to_owned(), question["inputRequests"].take())
@@ -340,10 +340,10 @@ mod tests {
         let calls = waiting_calls(9, 9, Duration::from_mins(1));
         let one = || holder("one");
         let call = asking(&["elicitation/create", "sampling/createMessage", "elicitation/create"]);
-        let (first, questions) = asked(calls.begin(one(), call).await);
+        let (first, questions) = question_of(calls.begin(one(), call).await);
         assert_eq!(questions, json!({"question-1": {"method": "elicitation/create", "params": {"message": "?"}}}));
         assert!(WaitingCalls::<()>::gives(&first) && !WaitingCalls::<()>::gives("a server's"));
-        let (second, questions) = asked(calls.go_on(&first, one(), accepted("question-1")).await);
+        let (second, questions) = question_of(calls.go_on(&first, one(), accepted("question-1")).await);
         assert_eq!(questions.as_object().unwrap().keys().collect::<Vec<_>>(), ["question-2"], "what it can't answer it is not asked");
         assert_ne!(first, second);
         let again = calls.go_on(&first, one(), accepted("question-1")).await;
@@ -356,10 +356,10 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_answered_is_asked_again() {
         let calls = waiting_calls(9, 9, Duration::from_mins(1));
-        let (mut state, mut questions) = asked(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
+        let (mut state, mut questions) = question_of(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
         let not_a_result = BTreeMap::from([("question-1".to_owned(), json!(12345))]);
         for wrong in [accepted("something"), BTreeMap::new(), not_a_result] {
-            let (next, same) = asked(calls.go_on(&state, holder("one"), wrong).await);
+            let (next, same) = question_of(calls.go_on(&state, holder("one"), wrong).await);
             assert_eq!(same, questions);
             (state, questions) = (next, same);
         }
@@ -371,7 +371,7 @@ mod tests {
     #[tokio::test]
     async fn a_call_waits_for_its_caller_with_the_same_request_alone() {
         let calls = waiting_calls(9, 9, Duration::from_mins(1));
-        let (state, _) = asked(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
+        let (state, _) = question_of(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
         let elsewhere = Holder { address: "/toolsets/x/mcp".into(), ..holder("one") };
         let other = Holder { subject: Subject::Prompt("a".into(), "b".into()), ..holder("one") };
         for foreign in [holder("other"), elsewhere, other] {
@@ -387,12 +387,12 @@ mod tests {
     async fn only_so_many_wait() {
         let calls = waiting_calls(1, 2, Duration::from_mins(1));
         let begin = async |name: &str| calls.begin(holder(name), asking(&["elicitation/create"])).await;
-        let (state, _) = asked(begin("one").await);
+        let (state, _) = question_of(begin("one").await);
         assert_eq!(begin("one").await.unwrap_err(), WaitError::TooMany { most: 1, of: "of this caller" });
-        asked(begin("two").await);
+        question_of(begin("two").await);
         assert_eq!(begin("three").await.unwrap_err(), WaitError::TooMany { most: 2, of: "of all callers together" });
         assert!(matches!(calls.go_on(&state, holder("one"), accepted("question-1")).await, Ok(Turn::Finished(_))));
-        asked(begin("three").await);
+        question_of(begin("three").await);
     }
 
     #[tokio::test]
@@ -408,7 +408,7 @@ mod tests {
             vec![answered.await.unwrap()]
         };
         let call = OpenCall::new(call.boxed(), Some(messages), Abilities { forms: true, ..Abilities::default() });
-        let (state, _) = asked(calls.begin(holder("one"), call).await);
+        let (state, _) = question_of(calls.begin(holder("one"), call).await);
         assert!(is_dropped.await.is_err());
         assert_eq!(calls.count(), 0);
         assert_eq!(calls.go_on(&state, holder("one"), accepted("question-1")).await.unwrap_err(), WaitError::Unknown);
@@ -419,7 +419,7 @@ mod tests {
         let stop = CancellationToken::new();
         let settings = WaitingSettings { answer: Duration::from_mins(1), per_caller: 9, total: 9 };
         let calls = WaitingCalls::new(settings, stop.clone());
-        asked(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
+        question_of(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
         stop.cancel();
         while calls.count() > 0 {
             tokio::task::yield_now().await;

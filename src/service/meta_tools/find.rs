@@ -142,15 +142,15 @@ impl Find {
 
         let now = self.loading.now(here).await;
         let tool_at = |place: usize| &catalog.tools()[ranked[place].0 as usize];
-        let told = order.iter().map(|&place| {
+        let answers = order.iter().map(|&place| {
             let same_as = duplicates.get(&place).into_iter().flatten().filter(|place| !shown.contains(place));
             FoundTool {
                 already_loaded: now.as_ref().map(|now| now.contains(&tool_at(place).operation_id)),
                 same_as: same_as.map(|&place| tool_at(place).operation_id.to_string()).collect(),
-                ..told(tool_at(place), readable_score(ranked[place].1), request.detail)
+                ..described(tool_at(place), readable_score(ranked[place].1), request.detail)
             }
         });
-        let tools: Vec<FoundTool> = told.collect();
+        let tools: Vec<FoundTool> = answers.collect();
         warnings.extend(self.retrieve.down_warnings(order.iter().map(|&place| &tool_at(place).id)));
         let to_load = || order.iter().map(|&place| tool_at(place));
         let toolsets = now.as_ref().map(|now| {
@@ -228,7 +228,7 @@ fn next(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: Detai
     }
 }
 
-fn told(tool: &Tool, score: f32, detail: Detail) -> FoundTool {
+fn described(tool: &Tool, score: f32, detail: Detail) -> FoundTool {
     FoundTool {
         name: tool.operation_id.to_string(),
         server: tool.id.server.to_string(),

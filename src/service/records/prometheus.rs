@@ -57,11 +57,11 @@ pub struct Parts {
     pub log: ReadLog,
 }
 
-pub struct Exposition {
+pub struct PrometheusExport {
     registry: Registry,
 }
 
-impl Exposition {
+impl PrometheusExport {
     #[must_use]
     pub fn new(meters: &Meters, parts: Parts) -> Self {
         let mut registry = Registry::default();

@@ -185,7 +185,7 @@ impl Writer {
         }
         batch.clear();
         batch.shrink_to(GATHERED);
-        let lost = self.lost.untold();
+        let lost = self.lost.unreported();
         if lost > 0 {
             tracing::warn!(lost, "selection events were lost: the store fails or is too slow");
         }

@@ -102,17 +102,17 @@ impl Choose {
         if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
             return Chosen::nothing();
         }
-        let mut is_asked = vec![false; catalog.servers().len()];
-        offer.ours.iter().filter_map(|&position| catalog.server_of(position)).for_each(|server| is_asked[server as usize] = true);
+        let mut is_offered = vec![false; catalog.servers().len()];
+        offer.ours.iter().filter_map(|&position| catalog.server_of(position)).for_each(|server| is_offered[server as usize] = true);
         let in_scope = catalog
             .visible_positions(visibility)
-            .filter(|&position| catalog.server_of(position).is_some_and(|server| is_asked[server as usize]))
+            .filter(|&position| catalog.server_of(position).is_some_and(|server| is_offered[server as usize]))
             .count();
-        let servers = if is_asked.iter().all(|is_asked| *is_asked) {
+        let servers = if is_offered.iter().all(|is_offered| *is_offered) {
             visibility.servers.clone()
         } else {
-            let asked = catalog.servers().iter().zip(&is_asked).filter(|(_, is_asked)| **is_asked);
-            Scope::Only(asked.map(|(server, _)| server.name.clone()).collect())
+            let offering = catalog.servers().iter().zip(&is_offered).filter(|(_, is_offered)| **is_offered);
+            Scope::Only(offering.map(|(server, _)| server.name.clone()).collect())
         };
         let narrowed = View { visibility: Visibility { servers, ..visibility.clone() }, ..view.clone() };
         // If only some tools of these servers are offered, the lists are longer, so that enough offered tools remain.

@@ -179,7 +179,7 @@ fn a_server_without_tools_is_decided_by_its_name() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_reason() {
+fn mistakes_are_reported_with_their_reason() {
     let reason = |rule: Value| Rule::read(&rule).unwrap_err();
     for (rule, part) in [
         (json!({"tools": ["a"]}), "no effect"),

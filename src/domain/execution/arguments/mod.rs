@@ -28,7 +28,7 @@ const PROBLEM_LIMIT: usize = 20;
 #[derive(Default)]
 pub struct ArgumentsValidator {
     compiled: OnceLock<Result<Validator, String>>,
-    told: AtomicBool,
+    reported: AtomicBool,
 }
 
 impl fmt::Debug for ArgumentsValidator {
@@ -84,7 +84,7 @@ impl ArgumentsValidator {
         let validator = match self.compiled.get_or_init(|| compile(schema)) {
             Ok(validator) => validator,
             Err(reason) => {
-                return Verdict::Unchecked { reason: reason.clone(), first: !self.told.swap(true, Ordering::Relaxed) };
+                return Verdict::Unchecked { reason: reason.clone(), first: !self.reported.swap(true, Ordering::Relaxed) };
             }
         };
         let instance = match json::readable(arguments) {

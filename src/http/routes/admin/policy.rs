@@ -19,7 +19,10 @@ use crate::service::ports::{AuditAction, AuditEntry};
 
 /// The rules to put in force.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "for the description alone: each rule is read by itself, so that all mistakes are told with their numbers")]
+#[expect(
+    dead_code,
+    reason = "for the description alone: each rule is read by itself, so that all mistakes are reported with their numbers"
+)]
 struct PolicyBody {
     /// `allow` or `block`: the decision without a matching rule. `null`: the decision in the settings.
     default: Option<String>,

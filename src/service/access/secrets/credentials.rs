@@ -28,7 +28,7 @@ pub enum CredentialError {
     Nobody(ServerName),
     #[error("`{0}` needs secrets of its users, and the service has no key to seal them: an administrator must set `secrets.key`")]
     NoKey(ServerName),
-    #[error("`{server}` can't be called for you: {}", said(.server, .problems))]
+    #[error("`{server}` can't be called for you: {}", problem_list(.server, .problems))]
     Unfilled { server: ServerName, problems: Vec<CredentialProblem> },
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -41,7 +41,7 @@ pub enum CredentialProblem {
 }
 
 /// The problems and their remedies.
-fn said(server: &ServerName, problems: &[CredentialProblem]) -> String {
+fn problem_list(server: &ServerName, problems: &[CredentialProblem]) -> String {
     let mut texts: Vec<String> = Vec::new();
     for problem in problems {
         let text = match problem {

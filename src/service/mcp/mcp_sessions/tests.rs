@@ -138,29 +138,29 @@ async fn notes_come_from_the_level_on_that_was_asked_for() {
 async fn what_is_said_reaches_the_newest_stream() {
     let sessions = sessions(1, 1);
     let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
-    assert!(!session.tell_list_changed(), "nobody listens");
+    assert!(!session.notify_list_changed(), "nobody listens");
     let mut former = session.listen();
     let mut newest = session.listen();
-    sessions.tell_all();
+    sessions.notify_all();
     assert_eq!(newest.next().await, Some(News::Tools));
     drop(newest);
-    assert!(session.tell_list_changed());
+    assert!(session.notify_list_changed());
     assert_eq!(former.next().await, Some(News::Tools));
 }
 
 #[tokio::test]
-async fn what_nobody_heard_waits_and_is_told_once() {
+async fn what_has_no_receiver_waits_and_is_sent_once() {
     let sessions = sessions(1, 1);
     let session = sessions.open(&caller("one"), at("/mcp"), Abilities::default()).unwrap();
     let updated = |number: usize| News::Updated(format!("test://{number}").into());
     for number in (0..50).chain(0..50) {
-        assert!(!session.tell(updated(number)));
+        assert!(!session.notify(updated(number)));
     }
     let mut stream = session.listen();
     for number in 0..50 {
         assert_eq!(stream.next().await, Some(updated(number)), "more than a mailbox holds");
     }
-    session.tell(News::Resources);
+    session.notify(News::Resources);
     assert_eq!(stream.next().await, Some(News::Resources));
 }
 
