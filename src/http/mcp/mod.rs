@@ -54,7 +54,7 @@ use crate::http::problem::{Code, Problem};
 use crate::http::routes::documents::{check_server, mode};
 use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
-use crate::service::mcp::mcp_sessions::{McpAddress, McpSession};
+use crate::service::mcp::mcp_sessions::{McpEndpoint, McpSession};
 use crate::service::publishing::publish::Place;
 
 const SESSION: &str = "mcp-session-id";
@@ -79,12 +79,12 @@ impl McpQuery {
         }
     }
 
-    fn address(&self, at: &At, server: Option<&ServerName>) -> McpAddress {
+    fn endpoint(&self, at: &At, server: Option<&ServerName>) -> McpEndpoint {
         let below = server.map_or_else(String::new, |server| format!("/{server}"));
         let mode = self.mode.as_deref().unwrap_or(at.0.mode().name());
         let path = format!("{}{below}/mcp?mode={mode}", at.0.prefix()).into();
         let mode = Mode::of_name(mode).unwrap_or_default();
-        McpAddress { place: Arc::clone(&at.0), server: server.cloned(), path, mode }
+        McpEndpoint { place: Arc::clone(&at.0), server: server.cloned(), path, mode }
     }
 }
 
@@ -157,8 +157,8 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
     };
     let shown = query.shown(&at, &message)?;
     let headers = Arc::new(headers(&caller, &request));
-    let address = query.address(&at, server.as_ref());
-    let session = if has_sessions(&headers) && !message.is_initialize() { session(&state, &headers, &caller.0, &address)? } else { None };
+    let endpoint = query.endpoint(&at, server.as_ref());
+    let session = if has_sessions(&headers) && !message.is_initialize() { session(&state, &headers, &caller.0, &endpoint)? } else { None };
     match *request.method() {
         Method::POST => {}
         Method::GET if session.is_some() && !was_head(&request) => return listen(&state, &request, session),
@@ -176,7 +176,7 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         }
     }
     let opened = if message.is_initialize() && has_sessions(&headers) {
-        state.mcp_sessions.open(&caller.0, address.clone(), message.abilities())
+        state.mcp_sessions.open(&caller.0, endpoint.clone(), message.abilities())
     } else {
         None
     };
@@ -199,7 +199,7 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         server,
         session: session.clone().or_else(|| opened.clone()),
         stream,
-        address: Arc::clone(&address.path),
+        path: Arc::clone(&endpoint.path),
         arguments,
         written: AsWritten::default(),
         introduces: message.asks_who(),
@@ -210,7 +210,7 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         state.subscriptions.notify_if_changed(opened);
     }
     if let Some(resources) = message.listens().filter(|_| is_modern) {
-        handler.open(address, &resources).await?;
+        handler.open(endpoint, &resources).await?;
     }
     let (id, says_json) = (message.request().map(str::to_owned), says_json(&headers));
     let (running, lists) = (session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id)), message.lists_tools());
@@ -246,10 +246,10 @@ fn session(
     state: &State,
     headers: &http::HeaderMap,
     caller: &Arc<Principal>,
-    address: &McpAddress,
+    endpoint: &McpEndpoint,
 ) -> Result<Option<Arc<McpSession>>, Problem> {
     let Some(id) = headers.get(SESSION) else { return Ok(None) };
-    let known = id.to_str().ok().and_then(|id| state.mcp_sessions.find(id, caller, address));
+    let known = id.to_str().ok().and_then(|id| state.mcp_sessions.find(id, caller, endpoint));
     known.map(Some).ok_or_else(|| Problem::new(Code::NotFound, "There is no such session here. Begin one with `initialize`."))
 }
 

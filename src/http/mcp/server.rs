@@ -78,7 +78,7 @@ pub(super) struct Handler {
     /// The channel for messages of this request, before its answer.
     pub(super) stream: Option<mpsc::Sender<Arc<str>>>,
     /// Path and mode, as one text.
-    pub(super) address: Arc<str>,
+    pub(super) path: Arc<str>,
     /// The unchanged arguments of a call. The SDK's copy is only for its own checks.
     pub(super) arguments: Option<Arc<str>>,
     /// A question to the client instead of a result.

@@ -11,7 +11,7 @@ use super::passthrough::{INVALID_PARAMS, RESOURCE_NOT_FOUND, error_data, protoco
 use super::server::Handler;
 use crate::http::problem::{Code, Problem};
 use crate::service::mcp::mcp_news::News;
-use crate::service::mcp::mcp_sessions::{McpAddress, McpSession, OpenStream};
+use crate::service::mcp::mcp_sessions::{McpEndpoint, McpSession, OpenStream};
 use crate::service::mcp::passthrough::PassError;
 use crate::service::mcp::subscriptions::{Resource, SubscribeError};
 use crate::service::ports::CallError;
@@ -59,13 +59,13 @@ impl Handler {
     }
 
     /// Opens the stream of a `subscriptions/listen` with all resources that allow a subscription, and reports them to the client.
-    pub(super) async fn open(&mut self, address: McpAddress, resources: &[String]) -> Result<(), Problem> {
+    pub(super) async fn open(&mut self, endpoint: McpEndpoint, resources: &[String]) -> Result<(), Problem> {
         let too_many = |detail: String| Problem { retry_after: Some(RETRY_SECONDS), ..Problem::new(Code::RateLimited, detail) };
         let limit = self.state.subscriptions.limit();
         if resources.len() > limit {
             return Err(Problem::new(Code::InvalidRequest, format!("One stream allows at most {limit} resources.")));
         }
-        let stream = self.state.mcp_sessions.open_stream(&self.caller.principal, address);
+        let stream = self.state.mcp_sessions.open_stream(&self.caller.principal, endpoint);
         let stream = stream.ok_or_else(|| too_many("There are too many open streams and sessions. Close some of yours.".to_owned()))?;
         self.state.subscriptions.notify_if_changed(stream.session());
         let (handler, session) = (&*self, stream.session());

@@ -96,7 +96,7 @@ struct Followed {
 struct Subscriber {
     session: Weak<McpSession>,
     /// The client's URI.
-    address: Arc<str>,
+    client_uri: Arc<str>,
 }
 
 impl Subscriptions {
@@ -137,7 +137,7 @@ impl Subscriptions {
         self.settings.subscriptions
     }
 
-    /// Subscribes the client to a resource under `address`, until it unsubscribes or its session ends. If the future is dropped,
+    /// Subscribes the client to a resource under `client_uri`, until it unsubscribes or its session ends. If the future is dropped,
     /// the request to the server still completes.
     ///
     /// # Errors
@@ -146,11 +146,11 @@ impl Subscriptions {
         self: &Arc<Self>,
         session: &Arc<McpSession>,
         resource: Resource,
-        address: &str,
+        client_uri: &str,
         from: &PassthroughCaller,
     ) -> Result<(), SubscribeError> {
         let _permit = self.passthrough.enter(&resource.server, from)?;
-        if session.follows(address) {
+        if session.follows(client_uri) {
             return Ok(());
         }
         if !self.passthrough.is_shared(&resource.server, &from.caller.principal).await {
@@ -161,11 +161,11 @@ impl Subscriptions {
             return Err(of_session);
         }
         // Before the server knows, so that no notification is missed.
-        let subscription = self.enter(session, &resource, address, &from.caller.principal.id)?;
+        let subscription = self.enter(session, &resource, client_uri, &from.caller.principal.id)?;
         let follower = Arc::clone(self);
         let settled = tokio::spawn(async move { follower.settle(&resource).await }).await;
         settled.map_err(|_| SubscribeError::Over)?.map_err(PassError::Call)?;
-        match session.follow(address.into(), subscription, self.settings.subscriptions) {
+        match session.follow(client_uri.into(), subscription, self.settings.subscriptions) {
             Ok(()) => Ok(()),
             Err(_) if session.followed() >= self.settings.subscriptions => Err(of_session),
             Err(_) => Err(SubscribeError::Over),
@@ -176,8 +176,14 @@ impl Subscriptions {
     ///
     /// # Errors
     /// [`PassError::NotFound`] if the caller can't see the server. The subscription has ended anyway.
-    pub fn unsubscribe(&self, session: &McpSession, server: &ServerName, address: &str, from: &PassthroughCaller) -> Result<(), PassError> {
-        session.unfollow(address);
+    pub fn unsubscribe(
+        &self,
+        session: &McpSession,
+        server: &ServerName,
+        client_uri: &str,
+        from: &PassthroughCaller,
+    ) -> Result<(), PassError> {
+        session.unfollow(client_uri);
         self.passthrough.enter(server, from).map(drop)
     }
 
@@ -191,7 +197,7 @@ impl Subscriptions {
         self: &Arc<Self>,
         session: &Arc<McpSession>,
         resource: &Resource,
-        address: &str,
+        client_uri: &str,
         owner: &PrincipalId,
     ) -> Result<Subscription, SubscribeError> {
         let limit = self.settings.subscriptions_per_caller;
@@ -204,7 +210,7 @@ impl Subscriptions {
             *count += 1;
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let subscriber = Subscriber { session: Arc::downgrade(session), address: address.into() };
+        let subscriber = Subscriber { session: Arc::downgrade(session), client_uri: client_uri.into() };
         self.followed.lock().entry(resource.clone()).or_default().subscribers.insert(number, subscriber);
         Ok(Subscription { of: Arc::downgrade(self), resource: resource.clone(), owner: owner.clone(), number })
     }
@@ -339,8 +345,8 @@ impl Subscriptions {
     }
 
     fn sees(&self, session: &McpSession, server: &ServerName) -> bool {
-        let address = session.address();
-        self.passthrough.sees(&session.viewer(), &address.place, address.server.as_ref(), server)
+        let endpoint = session.endpoint();
+        self.passthrough.sees(&session.viewer(), &endpoint.place, endpoint.server.as_ref(), server)
     }
 
     /// A resource or a part of it has changed: notifies the subscribers of either, by their URIs.
@@ -354,10 +360,10 @@ impl Subscriptions {
                 notified.extend(subscribers.map(|subscriber| (subscriber.clone(), &uri[whole.len()..])));
             }
         }
-        for (Subscriber { session, address }, part) in notified {
+        for (Subscriber { session, client_uri }, part) in notified {
             let Some(session) = session.upgrade().filter(|session| self.sees(session, server)) else { continue };
-            let address = if part.is_empty() { address } else { format!("{address}{part}").into() };
-            session.notify(News::Updated(address));
+            let client_uri = if part.is_empty() { client_uri } else { format!("{client_uri}{part}").into() };
+            session.notify(News::Updated(client_uri));
         }
     }
 
@@ -381,8 +387,8 @@ impl Subscriptions {
 
     /// Hashes of the servers whose prompts, and whose resources, a client sees.
     fn offered(&self, session: &McpSession) -> (u64, u64) {
-        let address = session.address();
-        let servers = self.passthrough.servers_for(&session.viewer(), &address.place, address.server.as_ref());
+        let endpoint = session.endpoint();
+        let servers = self.passthrough.servers_for(&session.viewer(), &endpoint.place, endpoint.server.as_ref());
         let (mut prompts, mut resources) = (self.hasher.build_hasher(), self.hasher.build_hasher());
         for server in &servers {
             let offers = self.servers.offers(server);

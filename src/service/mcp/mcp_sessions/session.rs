@@ -53,18 +53,18 @@ impl fmt::Debug for McpSessionId {
     }
 }
 
-/// The address of a session, and what it lists.
+/// The endpoint of a session: its address, and what it lists there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct McpAddress {
+pub struct McpEndpoint {
     pub place: Arc<Place>,
-    /// The only server of the address, under its own names.
+    /// The only server of the endpoint, under its own names.
     pub server: Option<ServerName>,
     /// Path and mode, as one text.
     pub path: Arc<str>,
     pub mode: Mode,
 }
 
-impl McpAddress {
+impl McpEndpoint {
     /// Whether a tool that the caller may see is listed here.
     #[must_use]
     pub fn shows(&self, tool: &Tool, visibility: &Visibility) -> bool {
@@ -117,7 +117,7 @@ const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "criti
 pub struct McpSession {
     id: McpSessionId,
     owner: PrincipalId,
-    address: McpAddress,
+    endpoint: McpEndpoint,
     loads: ClientLoads,
     abilities: Abilities,
     state: Mutex<State>,
@@ -183,11 +183,11 @@ impl State {
 }
 
 impl McpSession {
-    pub(super) fn new(caller: &Arc<Principal>, address: McpAddress, abilities: Abilities) -> Self {
+    pub(super) fn new(caller: &Arc<Principal>, endpoint: McpEndpoint, abilities: Abilities) -> Self {
         Self {
             id: McpSessionId::random(),
             owner: caller.id.clone(),
-            address,
+            endpoint,
             loads: ClientLoads::default(),
             abilities,
             state: Mutex::new(State::new(caller)),
@@ -226,8 +226,8 @@ impl McpSession {
     }
 
     #[must_use]
-    pub fn address(&self) -> &McpAddress {
-        &self.address
+    pub fn endpoint(&self) -> &McpEndpoint {
+        &self.endpoint
     }
 
     /// The caller of the last request.
@@ -288,12 +288,12 @@ impl McpSession {
     }
 
     /// Keeps a subscription until the session ends. Returns it if the session is over or already has `limit`.
-    pub(in crate::service) fn follow(&self, address: Arc<str>, subscription: Subscription, limit: usize) -> Result<(), Subscription> {
+    pub(in crate::service) fn follow(&self, uri: Arc<str>, subscription: Subscription, limit: usize) -> Result<(), Subscription> {
         let mut state = self.state.lock();
         if state.is_over || state.followed.len() >= limit {
             return Err(subscription);
         }
-        let former = state.followed.insert(address, subscription);
+        let former = state.followed.insert(uri, subscription);
         // Dropped outside the lock.
         drop(state);
         drop(former);
@@ -301,14 +301,14 @@ impl McpSession {
     }
 
     /// Ends the subscription to the resource that the client knows by this URI.
-    pub(in crate::service) fn unfollow(&self, address: &str) {
-        let ended = self.state.lock().followed.remove(address);
+    pub(in crate::service) fn unfollow(&self, uri: &str) {
+        let ended = self.state.lock().followed.remove(uri);
         drop(ended);
     }
 
     #[must_use]
-    pub fn follows(&self, address: &str) -> bool {
-        self.state.lock().followed.contains_key(address)
+    pub fn follows(&self, uri: &str) -> bool {
+        self.state.lock().followed.contains_key(uri)
     }
 
     /// Number of subscriptions.

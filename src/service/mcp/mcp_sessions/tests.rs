@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::{Abilities, McpAddress, McpSessions};
+use super::{Abilities, McpEndpoint, McpSessions};
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::toolsets::mode::Mode;
 use crate::service::catalog::current::CurrentCatalog;
@@ -17,8 +17,8 @@ fn caller(name: &str) -> Arc<Principal> {
     Arc::new(Principal { id: PrincipalId::of_key(name), ..Principal::anyone() })
 }
 
-fn at(path: &str) -> McpAddress {
-    McpAddress { place: Arc::default(), server: None, path: path.into(), mode: Mode::Full }
+fn at(path: &str) -> McpEndpoint {
+    McpEndpoint { place: Arc::default(), server: None, path: path.into(), mode: Mode::Full }
 }
 
 fn settings(idle: Duration, per_caller: usize, total: usize) -> McpSettings {
