@@ -1,7 +1,7 @@
 //! Prompts, resources and completion of the servers, for MCP clients: finds the server and prefixes names.
 //!
 //! Where many servers are reachable, a prompt is `SERVER__NAME` and a resource `toolsieve://SERVER/URI`, with its own unchanged
-//! address behind the slash. Removing the prefix restores the address, also for addresses built from a template. Where one server is
+//! URI behind the slash. Removing the prefix restores the URI, also for URIs built from a template. Where one server is
 //! reachable, both keep their own names.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -29,18 +29,18 @@ use crate::service::ports::{CallError, PassthroughKind, PassthroughRequest};
 /// The separator between a server's name and its prompt's name.
 const BETWEEN: &str = "__";
 const SCHEME: &str = "toolsieve://";
-/// Unreserved characters in a server's name within an address (RFC 3986).
+/// Unreserved characters in a server's name within a URI (RFC 3986).
 const IN_ADDRESS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 pub(super) const RESOURCE_NOT_FOUND: i64 = -32002;
 pub(super) const INVALID_PARAMS: i64 = -32602;
 
-/// The address of a server's resource among those of all servers.
-pub(super) fn address(server: &ServerName, uri: &str) -> String {
+/// The URI of a server's resource among those of all servers.
+pub(super) fn prefixed_uri(server: &ServerName, uri: &str) -> String {
     format!("{SCHEME}{}/{uri}", utf8_percent_encode(server.as_str(), IN_ADDRESS))
 }
 
-fn server_of_address(address: &str) -> Option<(ServerName, &str)> {
-    let (server, uri) = address.strip_prefix(SCHEME)?.split_once('/')?;
+fn server_of_uri(prefixed: &str) -> Option<(ServerName, &str)> {
+    let (server, uri) = prefixed.strip_prefix(SCHEME)?.split_once('/')?;
     let server = percent_decode_str(server).decode_utf8().ok()?;
     Some((ServerName::from(&*server), uri))
 }
@@ -72,12 +72,12 @@ impl Handler {
     }
 
     pub(super) async fn resources(&self) -> ListResourcesResult {
-        let resources = self.entries(PassthroughKind::Resources, address).await;
+        let resources = self.entries(PassthroughKind::Resources, prefixed_uri).await;
         ListResourcesResult::with_all_items(resources).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
     pub(super) async fn resource_templates(&self) -> ListResourceTemplatesResult {
-        let templates = self.entries(PassthroughKind::ResourceTemplates, address).await;
+        let templates = self.entries(PassthroughKind::ResourceTemplates, prefixed_uri).await;
         ListResourceTemplatesResult::with_all_items(templates).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private)
     }
 
@@ -137,7 +137,7 @@ impl Handler {
         if self.server.is_none() {
             for content in result.get_mut("contents").and_then(Value::as_array_mut).into_iter().flatten() {
                 if let Some(uri) = content.get("uri").and_then(Value::as_str) {
-                    content["uri"] = address(&server, uri).into();
+                    content["uri"] = prefixed_uri(&server, uri).into();
                 }
             }
         }
@@ -206,7 +206,7 @@ impl Handler {
         self.state.passthrough.note_denial(&server, &request, &self.caller.principal);
     }
 
-    /// A result may name a resource by its own address. Then it belongs to the server that lists it, or to the only server with resources.
+    /// A result may name a resource by its own URI. Then it belongs to the server that lists it, or to the only server with resources.
     pub(super) async fn server_of_resource(&self, uri: &str) -> Option<(ServerName, String)> {
         let own = |server: ServerName, uri: &str| {
             let uri = self.state.passthrough.own_name(&server, PassthroughKind::Resources, uri);
@@ -215,7 +215,7 @@ impl Handler {
         if let Some(server) = &self.server {
             return Some(own(server.clone(), uri));
         }
-        if let Some((server, uri)) = server_of_address(uri) {
+        if let Some((server, uri)) = server_of_uri(uri) {
             return Some(own(server, uri));
         }
         let lists = self.state.passthrough.list(PassthroughKind::Resources, &self.passthrough_caller()).await;
@@ -280,16 +280,16 @@ pub(super) fn unknown_state(error: WaitError) -> ErrorData {
 
 #[cfg(test)]
 mod tests {
-    use super::{address, server_of_address};
+    use super::{prefixed_uri, server_of_uri};
     use crate::domain::catalog::tool::ServerName;
 
     #[test]
-    fn an_address_gives_back_what_it_was_made_of() {
+    fn a_prefixed_uri_gives_back_what_it_was_made_of() {
         for (server, uri) in [("a", "test://x/y?z=1#f"), ("my_server.x", "file:///a b"), ("ä/b c", "x://{id}/data"), ("a", "")] {
             let server = ServerName::from(server);
-            assert_eq!(server_of_address(&address(&server, uri)), Some((server, uri)));
+            assert_eq!(server_of_uri(&prefixed_uri(&server, uri)), Some((server, uri)));
         }
-        assert_eq!(address(&ServerName::from("ä/b"), "test://{id}"), "toolsieve://%C3%A4%2Fb/test://{id}");
-        assert!(server_of_address("test://x").is_none() && server_of_address("toolsieve://x").is_none());
+        assert_eq!(prefixed_uri(&ServerName::from("ä/b"), "test://{id}"), "toolsieve://%C3%A4%2Fb/test://{id}");
+        assert!(server_of_uri("test://x").is_none() && server_of_uri("toolsieve://x").is_none());
     }
 }

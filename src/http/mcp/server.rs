@@ -375,7 +375,7 @@ impl Handler {
         let Some(read) = read.ok().or_else(|| serde_json::from_value(readable_members(&result)?).ok()) else {
             return CallToolResult::success(vec![ContentBlock::text(result)]);
         };
-        let result = if self.server.is_some() { result } else { definition::with_addresses(&tool.id.server, &read, result) };
+        let result = if self.server.is_some() { result } else { definition::with_prefixed_uris(&tool.id.server, &read, result) };
         self.written.result(result).unwrap_or(read)
     }
 

@@ -116,7 +116,7 @@ impl Handler {
                 News::Tools => sink.notify_tool_list_changed().await,
                 News::Prompts => sink.notify_prompt_list_changed().await,
                 News::Resources => sink.notify_resource_list_changed().await,
-                // The SDK forwards only requested addresses: a part's change is sent under the requested whole.
+                // The SDK forwards only requested URIs: a part's change is sent under the requested whole.
                 News::Updated(uri) => {
                     match open.resources.iter().filter(|whole| uri.starts_with(whole.as_str())).max_by_key(|whole| whole.len()) {
                         Some(whole) => sink.notify_resource_updated(whole.as_str()).await,

@@ -417,7 +417,7 @@ mod tests {
     use super::wholes;
 
     #[test]
-    fn a_resource_is_part_of_what_its_address_begins_with() {
+    fn a_resource_is_part_of_what_its_uri_begins_with() {
         let all: Vec<_> = wholes("a://b/c?d").collect();
         assert_eq!(all, ["a:", "a:/", "a://", "a://b", "a://b/", "a://b/c", "a://b/c?", "a://b/c?d"]);
         assert_eq!(wholes("x").collect::<Vec<_>>(), ["x"]);
