@@ -29,7 +29,7 @@ use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::indexing::Indexing;
 use toolsieve::service::ports::{Embedder, Store, ToolIndex, ToolServers as _};
 use toolsieve::service::publishing::meta_tokens::MetaTokens;
-use toolsieve::service::publishing::publish::{DocumentOf, Place, Publish, PublishOptions};
+use toolsieve::service::publishing::publish::{Address, DocumentOf, Publish, PublishOptions};
 use toolsieve::service::records::metrics::{CacheKind, Meters, SelectionFigures, SelectionKind, Stage};
 use toolsieve::service::records::record::{Recorder, Retention};
 use toolsieve::service::selection::chats::Chats;
@@ -153,13 +153,13 @@ fn documents(criterion: &mut Criterion) {
         criterion.bench_function(&format!("compose a document of {count} tools"), |bencher| {
             bencher.iter_batched(
                 || Publish::new(Arc::clone(&current), options()),
-                |publish| black_box(publish.document(&Place::Whole, &DocumentOf::Root, &visibility, Mode::Full)),
+                |publish| black_box(publish.document(&Address::Whole, &DocumentOf::Root, &visibility, Mode::Full)),
                 criterion::BatchSize::SmallInput,
             );
         });
         let publish = Publish::new(Arc::clone(&current), options());
         criterion.bench_function(&format!("a composed document of {count} tools again"), |bencher| {
-            bencher.iter(|| black_box(publish.document(&Place::Whole, &DocumentOf::Root, &visibility, Mode::Full)));
+            bencher.iter(|| black_box(publish.document(&Address::Whole, &DocumentOf::Root, &visibility, Mode::Full)));
         });
     }
 }

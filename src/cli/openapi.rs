@@ -13,7 +13,7 @@ use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::tool::ServerName;
 use crate::http;
 use crate::service::catalog::current::CurrentCatalog;
-use crate::service::publishing::publish::{DocumentOf, Place, Publish};
+use crate::service::publishing::publish::{Address, DocumentOf, Publish};
 use crate::settings::{McpoSettings, Overrides, ServersSource};
 
 #[derive(Args)]
@@ -67,7 +67,7 @@ impl Openapi {
         current.swap(known.catalog);
         let part = self.server.as_deref().map_or(DocumentOf::Root, |name| DocumentOf::Server(ServerName::from(name)));
         let publish = Publish::new(current, app::publish_options(&settings.start));
-        if let Some(document) = publish.document(&Place::Whole, &part, &Visibility::default(), self.mode.into()) {
+        if let Some(document) = publish.document(&Address::Whole, &part, &Visibility::default(), self.mode.into()) {
             print(&String::from_utf8_lossy(&document.body))?;
         }
         let missing: Vec<String> = known.missing.iter().map(|(server, reason)| format!("error: {server}: {reason}")).collect();

@@ -32,7 +32,7 @@ use crate::http::place::Below;
 use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
 use crate::service::access::keys::Keys;
-use crate::service::publishing::publish::Place;
+use crate::service::publishing::publish::Address;
 
 const USER_TOKEN: &str = "x-openwebui-user-jwt";
 const MODEL: &str = "x-openwebui-model-id";
@@ -121,9 +121,9 @@ pub async fn admit(
     };
     let entered = match below {
         Some((below, _)) => below.enter(&state, &principal).await,
-        None => Ok((Place::Whole, principal)),
+        None => Ok((Address::Whole, principal)),
     };
-    let (place, principal) = match entered {
+    let (address, principal) = match entered {
         Ok(entered) => entered,
         Err(problem) => {
             // Reads the body as on every route, so that the connection can continue.
@@ -144,7 +144,7 @@ pub async fn admit(
     {
         let mut extensions = request.extensions_mut();
         extensions.insert(Arc::new(principal));
-        extensions.insert(Arc::new(place));
+        extensions.insert(Arc::new(address));
         was_head.map(|head| extensions.insert(head));
     }
     let response = next.call(request).await?;

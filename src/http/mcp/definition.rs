@@ -57,7 +57,7 @@ pub(super) fn of_meta(tool: &MetaTool) -> McpTool {
     definition
 }
 
-/// A result whose resource URIs name their server, for places with many servers. Publicly reachable URIs stay
+/// A result whose resource URIs name their server, for addresses with many servers. Publicly reachable URIs stay
 /// unchanged.
 pub(super) fn with_prefixed_uris(server: &ServerName, read: &CallToolResult, mut result: String) -> String {
     for (number, block) in read.content.iter().enumerate() {

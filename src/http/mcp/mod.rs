@@ -55,7 +55,7 @@ use crate::http::routes::documents::{check_server, mode};
 use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
 use crate::service::mcp::mcp_sessions::{McpEndpoint, McpSession};
-use crate::service::publishing::publish::Place;
+use crate::service::publishing::publish::Address;
 
 const SESSION: &str = "mcp-session-id";
 const JSON: &str = "application/json";
@@ -84,7 +84,7 @@ impl McpQuery {
         let mode = self.mode.as_deref().unwrap_or(at.0.mode().name());
         let path = format!("{}{below}/mcp?mode={mode}", at.0.prefix()).into();
         let mode = Mode::of_name(mode).unwrap_or_default();
-        McpEndpoint { place: Arc::clone(&at.0), server: server.cloned(), path, mode }
+        McpEndpoint { address: Arc::clone(&at.0), server: server.cloned(), path, mode }
     }
 }
 
@@ -193,7 +193,7 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
     let mut handler = Handler {
         state: state.clone(),
         caller: context,
-        place: Arc::<Place>::clone(&at.0),
+        address: Arc::<Address>::clone(&at.0),
         shown,
         chosen,
         server,

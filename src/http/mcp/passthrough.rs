@@ -47,7 +47,7 @@ fn server_of_uri(prefixed: &str) -> Option<(ServerName, &str)> {
 
 impl Handler {
     pub(super) fn passthrough_caller(&self) -> PassthroughCaller {
-        PassthroughCaller { caller: self.caller.clone(), place: self.place.clone(), server: self.server.clone() }
+        PassthroughCaller { caller: self.caller.clone(), address: self.address.clone(), server: self.server.clone() }
     }
 
     /// Adds the servers' capabilities beside tools.

@@ -39,7 +39,7 @@ use crate::service::catalog::current::View;
 use crate::service::execution::execute::ExecuteError;
 use crate::service::mcp::mcp_sessions::McpSession;
 use crate::service::ports::{Progress, Round};
-use crate::service::publishing::publish::{Place, Publish};
+use crate::service::publishing::publish::{Address, Publish};
 use crate::service::toolsets::loading::Here;
 
 /// How long a client may cache a list. Servers rarely change theirs, and clients get no notification.
@@ -66,8 +66,8 @@ pub(super) enum Shown {
 pub(super) struct Handler {
     pub(super) state: web::Data<State>,
     pub(super) caller: Caller,
-    /// The place: the whole service, a toolset, or a session.
-    pub(super) place: Arc<Place>,
+    /// The address: the whole service, a toolset, or a session.
+    pub(super) address: Arc<Address>,
     pub(super) shown: Shown,
     /// With [`Shown::ForMessage`]: the selected names, in order.
     pub(super) chosen: Option<Arc<[String]>>,
@@ -118,7 +118,7 @@ impl ServerHandler for Handler {
         let (catalog, visibility) = self.view();
         if let Some(server) = &self.server {
             let own = catalog.visible(&visibility).filter(|tool| tool.id.server == *server);
-            let listed = own.filter(|tool| self.place.shows(tool, &visibility, Mode::Full));
+            let listed = own.filter(|tool| self.address.shows(tool, &visibility, Mode::Full));
             let tools = listed.map(|tool| definition::named(tool, &tool.label)).collect();
             return Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(LIST_TTL_MS).with_cache_scope(CacheScope::Private));
         }
@@ -130,7 +130,7 @@ impl ServerHandler for Handler {
         };
         let mut tools: Vec<McpTool> = of_meta.iter().map(definition::of_meta).collect();
         let bound = self.state.loading.bound(self.here(), mode).await;
-        let mut listed = Publish::listed(&catalog, &self.place, &visibility, mode, &bound);
+        let mut listed = Publish::listed(&catalog, &self.address, &visibility, mode, &bound);
         if let Some(names) = &self.chosen {
             let of_names = names.iter().filter_map(|name| listed.iter().copied().find(|tool| tool.operation_id.as_str() == name));
             listed = of_names.collect();
@@ -138,7 +138,7 @@ impl ServerHandler for Handler {
         self.state.loading.note_listed(&self.caller, listed.len());
         tools.extend(listed.into_iter().map(|tool| define(tool)));
         // Loaded tools are listed at once.
-        let changes = mode == Mode::Dynamic || matches!(*self.place, Place::Session(_)) || self.shown == Shown::ForMessage;
+        let changes = mode == Mode::Dynamic || matches!(*self.address, Address::Session(_)) || self.shown == Shown::ForMessage;
         let ttl = if changes { 0 } else { LIST_TTL_MS };
         Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(ttl).with_cache_scope(CacheScope::Private))
     }
@@ -283,7 +283,7 @@ impl Handler {
     }
 
     fn here(&self) -> Here<'_> {
-        Here { caller: &self.caller, place: &self.place, client: self.session.as_ref().map(|session| session.loads()) }
+        Here { caller: &self.caller, address: &self.address, client: self.session.as_ref().map(|session| session.loads()) }
     }
 
     /// The answer to a change of the list; notifies clients.
@@ -295,8 +295,8 @@ impl Handler {
     }
 
     fn notify_change(&self) {
-        if let Place::Session(_) = *self.place {
-            self.state.mcp_sessions.notify_place(&self.place);
+        if let Address::Session(_) = *self.address {
+            self.state.mcp_sessions.notify_address(&self.address);
         } else if let Some(session) = &self.session {
             session.notify_list_changed();
         }

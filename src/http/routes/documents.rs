@@ -16,7 +16,7 @@ use crate::http::query::Query;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::execution::execute::LIST_RETRY;
-use crate::service::publishing::publish::{Document, DocumentOf, Place, Publish};
+use crate::service::publishing::publish::{Address, Document, DocumentOf, Publish};
 use crate::service::toolsets::loading::Here;
 
 #[derive(Deserialize, IntoParams)]
@@ -53,7 +53,7 @@ impl DocumentQuery {
     }
 }
 
-/// The requested mode, or that of the place; `more` lists further accepted modes, for the error.
+/// The requested mode, or that of the address; `more` lists further accepted modes, for the error.
 pub(in crate::http) fn mode(requested: Option<&str>, at: &At, more: &str) -> Result<Mode, Problem> {
     let Some(name) = requested else { return Ok(at.0.mode()) };
     Mode::of_name(name).ok_or_else(|| Problem::invalid("mode", format!("mode is `full`, `meta`, `smart`{more} or `dynamic`.")))
@@ -114,7 +114,7 @@ async fn answer(
     let context = context(caller, request);
     let bound = state.loading.bound(Here::new(&context, &at.0), mode).await;
     let document = state.publish.document_with(&at.0, part, &visibility, mode, &bound).ok_or_else(|| absent(state, server))?;
-    if matches!(*at.0, Place::Session(_)) || mode == Mode::Dynamic {
+    if matches!(*at.0, Address::Session(_)) || mode == Mode::Dynamic {
         let listed = Publish::listed(&state.current.snapshot(), &at.0, &visibility, mode, &bound).len();
         state.loading.note_listed(&context, listed);
     }

@@ -19,7 +19,7 @@ use crate::http::routes::{smart_select, tools, toolsets};
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::execution::execute::Executed;
-use crate::service::publishing::publish::Place;
+use crate::service::publishing::publish::Address;
 
 /// Longest id of a chat or a selection.
 pub(in crate::http) const MAX_ID_BYTES: usize = 256;
@@ -148,9 +148,9 @@ pub fn context(caller: &Caller, request: &HttpRequest) -> caller::Caller {
 
 /// The session of the address.
 fn session(request: &HttpRequest) -> Option<Conversation> {
-    match request.extensions().get::<Arc<Place>>()?.as_ref() {
-        Place::Session(session) => Some(Conversation::session(&session.id)),
-        Place::Whole | Place::Toolset(_) => None,
+    match request.extensions().get::<Arc<Address>>()?.as_ref() {
+        Address::Session(session) => Some(Conversation::session(&session.id)),
+        Address::Whole | Address::Toolset(_) => None,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::http::routes::execute::{MAX_ID_BYTES, context, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
 use crate::service::caller;
-use crate::service::publishing::publish::Place;
+use crate::service::publishing::publish::Address;
 use crate::service::toolsets::loading::{Available, AvailableToolset, Here, LoadAnswer, UnloadAnswer};
 use crate::service::toolsets::toolsets::VisibleToolset;
 
@@ -262,8 +262,8 @@ pub(super) async fn run_unload(
 
 /// The answer to a change of a session's list; notifies its MCP clients.
 fn changed(state: &State, at: &At, answer: &impl Serialize) -> HttpResponse {
-    if let Place::Session(_) = *at.0 {
-        state.mcp_sessions.notify_place(&at.0);
+    if let Address::Session(_) = *at.0 {
+        state.mcp_sessions.notify_address(&at.0);
     }
     HttpResponse::Ok().json(answer)
 }

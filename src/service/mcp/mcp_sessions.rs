@@ -20,7 +20,7 @@ pub use self::session::{Abilities, Listening, McpEndpoint, McpSession, McpSessio
 use crate::domain::access::api_key::Presented;
 use crate::domain::access::principal::Principal;
 use crate::service::catalog::current::{CurrentCatalog, View};
-use crate::service::publishing::publish::{Place, Publish};
+use crate::service::publishing::publish::{Address, Publish};
 use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
 
@@ -134,9 +134,9 @@ impl McpSessions {
         self.notify_where(|_| true);
     }
 
-    /// Notifies the listening clients of a place.
-    pub fn notify_place(&self, place: &Place) {
-        self.notify_where(|session| *session.endpoint().place == *place);
+    /// Notifies the listening clients of an address.
+    pub fn notify_address(&self, address: &Address) {
+        self.notify_where(|session| *session.endpoint().address == *address);
     }
 
     #[must_use]

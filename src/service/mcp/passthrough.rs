@@ -30,7 +30,7 @@ use crate::service::catalog::definitions::Definitions;
 use crate::service::mcp::passthrough::reads::Read;
 use crate::service::mcp::waiting_calls::WaitError;
 use crate::service::ports::{CallContext, CallError, Offers, PassthroughKind, PassthroughRequest, ToolServers};
-use crate::service::publishing::publish::Place;
+use crate::service::publishing::publish::Address;
 use crate::service::records::audit::Audit;
 
 /// How long a server's list is cached.
@@ -72,7 +72,7 @@ pub fn member_of_name(list: PassthroughKind) -> &'static str {
 #[derive(Clone)]
 pub struct PassthroughCaller {
     pub caller: Caller,
-    pub place: Arc<Place>,
+    pub address: Arc<Address>,
     /// The only server of the address.
     pub server: Option<ServerName>,
 }
@@ -110,32 +110,33 @@ impl Passthrough {
     /// The servers visible to a caller, ordered by name.
     #[must_use]
     pub fn servers(&self, from: &PassthroughCaller) -> Vec<ServerName> {
-        self.servers_for(&from.caller.principal, &from.place, from.server.as_ref())
+        self.servers_for(&from.caller.principal, &from.address, from.server.as_ref())
     }
 
-    /// The same for a caller at a place, or only this server.
+    /// The same for a caller at an address, or only this server.
     #[must_use]
-    pub fn servers_for(&self, principal: &Principal, place: &Place, only: Option<&ServerName>) -> Vec<ServerName> {
+    pub fn servers_for(&self, principal: &Principal, address: &Address, only: Option<&ServerName>) -> Vec<ServerName> {
         let View { catalog, visibility, .. } = self.current.view(principal);
-        let is_there =
-            |server: &&CatalogServer| only.is_none_or(|only| *only == server.name) && self.is_there(server, principal, place, &visibility);
+        let is_there = |server: &&CatalogServer| {
+            only.is_none_or(|only| *only == server.name) && self.is_there(server, principal, address, &visibility)
+        };
         catalog.servers().iter().filter(is_there).map(|server| server.name.clone()).collect()
     }
 
-    /// Whether a caller at a place sees a server.
+    /// Whether a caller at an address sees a server.
     #[must_use]
-    pub fn sees(&self, principal: &Principal, place: &Place, only: Option<&ServerName>, server: &ServerName) -> bool {
+    pub fn sees(&self, principal: &Principal, address: &Address, only: Option<&ServerName>, server: &ServerName) -> bool {
         if only.is_some_and(|only| only != server) {
             return false;
         }
         let View { catalog, visibility, .. } = self.current.view(principal);
-        catalog.server(server.as_str()).is_some_and(|server| self.is_there(server, principal, place, &visibility))
+        catalog.server(server.as_str()).is_some_and(|server| self.is_there(server, principal, address, &visibility))
     }
 
-    fn is_there(&self, server: &CatalogServer, principal: &Principal, place: &Place, visibility: &Visibility) -> bool {
-        let shows = || match place {
-            Place::Whole => server.tools.is_empty() || server.tools.iter().any(|tool| visibility.allows(tool)),
-            place => server.tools.iter().any(|tool| visibility.allows(tool) && place.shows(tool, visibility, Mode::Full)),
+    fn is_there(&self, server: &CatalogServer, principal: &Principal, address: &Address, visibility: &Visibility) -> bool {
+        let shows = || match address {
+            Address::Whole => server.tools.is_empty() || server.tools.iter().any(|tool| visibility.allows(tool)),
+            address => server.tools.iter().any(|tool| visibility.allows(tool) && address.shows(tool, visibility, Mode::Full)),
         };
         self.current.shows_server(principal, &server.name) && shows()
     }
@@ -318,7 +319,7 @@ impl Passthrough {
     /// [`PassError::NotFound`], [`PassError::Limited`]
     pub fn enter(&self, server: &ServerName, from: &PassthroughCaller) -> Result<CallPermit, PassError> {
         let principal = &from.caller.principal;
-        if !self.sees(principal, &from.place, from.server.as_ref(), server) {
+        if !self.sees(principal, &from.address, from.server.as_ref(), server) {
             return Err(PassError::NotFound);
         }
         Ok(self.limits.call(principal, server)?)

@@ -346,7 +346,7 @@ impl Subscriptions {
 
     fn sees(&self, session: &McpSession, server: &ServerName) -> bool {
         let endpoint = session.endpoint();
-        self.passthrough.sees(&session.viewer(), &endpoint.place, endpoint.server.as_ref(), server)
+        self.passthrough.sees(&session.viewer(), &endpoint.address, endpoint.server.as_ref(), server)
     }
 
     /// A resource or a part of it has changed: notifies the subscribers of either, by their URIs.
@@ -388,7 +388,7 @@ impl Subscriptions {
     /// Hashes of the servers whose prompts, and whose resources, a client sees.
     fn offered(&self, session: &McpSession) -> (u64, u64) {
         let endpoint = session.endpoint();
-        let servers = self.passthrough.servers_for(&session.viewer(), &endpoint.place, endpoint.server.as_ref());
+        let servers = self.passthrough.servers_for(&session.viewer(), &endpoint.address, endpoint.server.as_ref());
         let (mut prompts, mut resources) = (self.hasher.build_hasher(), self.hasher.build_hasher());
         for server in &servers {
             let offers = self.servers.offers(server);

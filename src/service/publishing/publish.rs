@@ -33,9 +33,9 @@ pub enum DocumentOf {
     Server(ServerName),
 }
 
-/// The address of a document, and what it publishes.
+/// An address of the service: the whole service, a toolset or a session. All of them have the same routes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum Address {
     /// Everything that the caller may see.
     #[default]
     Whole,
@@ -45,7 +45,7 @@ pub enum Place {
     Session(Arc<Session>),
 }
 
-impl Place {
+impl Address {
     /// Prefix of its addresses.
     #[must_use]
     pub fn prefix(&self) -> String {
@@ -91,13 +91,13 @@ pub struct Document {
 struct Key {
     catalog: u64,
     visibility: Visibility,
-    place: Place,
+    address: Address,
     part: DocumentOf,
     mode: Mode,
     bound: Bound,
 }
 
-/// Tools published besides those that a place shows, in this order: those that are always on, and loaded ones.
+/// Tools published besides those that an address shows, in this order: those that are always on, and loaded ones.
 pub type Bound = Arc<[OperationId]>;
 
 /// Options for all documents.
@@ -138,15 +138,22 @@ impl Publish {
         &self.options.layout
     }
 
-    /// The document of a part at a place, for this visibility; `None` if the caller sees no such part.
+    /// The document of a part at an address, for this visibility; `None` if the caller sees no such part.
     #[must_use]
-    pub fn document(&self, place: &Place, part: &DocumentOf, visibility: &Visibility, mode: Mode) -> Option<Document> {
-        self.document_with(place, part, visibility, mode, &Bound::default())
+    pub fn document(&self, address: &Address, part: &DocumentOf, visibility: &Visibility, mode: Mode) -> Option<Document> {
+        self.document_with(address, part, visibility, mode, &Bound::default())
     }
 
     /// The same, with bound tools.
     #[must_use]
-    pub fn document_with(&self, place: &Place, part: &DocumentOf, visibility: &Visibility, mode: Mode, bound: &Bound) -> Option<Document> {
+    pub fn document_with(
+        &self,
+        address: &Address,
+        part: &DocumentOf,
+        visibility: &Visibility,
+        mode: Mode,
+        bound: &Bound,
+    ) -> Option<Document> {
         let catalog = self.current.snapshot();
         let part = match (part, &self.options.layout.single) {
             (DocumentOf::Root, Some(single)) => &DocumentOf::Server(single.clone()),
@@ -160,7 +167,7 @@ impl Publish {
         let key = Key {
             catalog: catalog.version(),
             visibility: visibility.clone(),
-            place: place.clone(),
+            address: address.clone(),
             part: part.clone(),
             mode,
             bound: Arc::clone(bound),
@@ -170,7 +177,7 @@ impl Publish {
             return Some(known);
         }
         self.meter.misses(1);
-        Some(self.documents.get_with(key, || self.compose(&catalog, place, part, visibility, mode, bound)))
+        Some(self.documents.get_with(key, || self.compose(&catalog, address, part, visibility, mode, bound)))
     }
 
     /// The meta-tools for this caller in a document of this mode.
@@ -191,12 +198,12 @@ impl Publish {
         tools
     }
 
-    /// The tools that a place lists in a mode: its own, then the bound ones.
+    /// The tools that an address lists in a mode: its own, then the bound ones.
     #[must_use]
-    pub fn listed<'a>(catalog: &'a Catalog, place: &Place, visibility: &Visibility, mode: Mode, bound: &Bound) -> Vec<&'a Arc<Tool>> {
+    pub fn listed<'a>(catalog: &'a Catalog, address: &Address, visibility: &Visibility, mode: Mode, bound: &Bound) -> Vec<&'a Arc<Tool>> {
         let mut tools: Vec<&Arc<Tool>> = Vec::new();
-        if mode == Mode::Full || *place != Place::Whole {
-            tools.extend(catalog.visible(visibility).filter(|tool| place.shows(tool, visibility, mode)));
+        if mode == Mode::Full || *address != Address::Whole {
+            tools.extend(catalog.visible(visibility).filter(|tool| address.shows(tool, visibility, mode)));
         }
         let mut known: HashSet<&OperationId> = tools.iter().map(|tool| &tool.operation_id).collect();
         let more = bound.iter().filter_map(|name| catalog.operation(name.as_str())).filter(|tool| visibility.allows(tool));
@@ -204,7 +211,15 @@ impl Publish {
         tools
     }
 
-    fn compose(&self, catalog: &Catalog, place: &Place, part: &DocumentOf, visibility: &Visibility, mode: Mode, bound: &Bound) -> Document {
+    fn compose(
+        &self,
+        catalog: &Catalog,
+        address: &Address,
+        part: &DocumentOf,
+        visibility: &Visibility,
+        mode: Mode,
+        bound: &Bound,
+    ) -> Document {
         let server = match part {
             DocumentOf::Root => None,
             DocumentOf::Server(name) => catalog.server(name.as_str()),
@@ -214,7 +229,7 @@ impl Publish {
         if naming == Naming::Flat || mode != Mode::Full {
             items.extend(Self::meta_tools(catalog, visibility, mode).iter().map(MetaTool::path_item));
         }
-        let tools: Vec<&Tool> = Self::listed(catalog, place, visibility, mode, bound)
+        let tools: Vec<&Tool> = Self::listed(catalog, address, visibility, mode, bound)
             .into_iter()
             .map(AsRef::as_ref)
             .filter(|tool| server.is_none_or(|server| tool.id.server == server.name))
@@ -233,19 +248,19 @@ impl Publish {
         let options = &self.options;
         let description = match server {
             Some(server) => self.description(server),
-            None => self.description_of_place(place),
+            None => self.description_of_address(address),
         };
-        let layout = options.layout.below(&place.prefix());
+        let layout = options.layout.below(&address.prefix());
         let base = match server {
             Some(server) => layout.server(&server.name),
             None => layout.root_path,
         };
-        let title_of_place = match place {
-            Place::Toolset(name) => name.as_str(),
-            Place::Whole | Place::Session(_) => options.title.as_deref().unwrap_or("Toolsieve"),
+        let title_of_address = match address {
+            Address::Toolset(name) => name.as_str(),
+            Address::Whole | Address::Session(_) => options.title.as_deref().unwrap_or("Toolsieve"),
         };
         let heading = Heading {
-            title: server.map_or(title_of_place, |server| self.title(server)),
+            title: server.map_or(title_of_address, |server| self.title(server)),
             version: server.map_or(options.version.as_deref(), |server| server.version.as_deref()).unwrap_or(match naming {
                 Naming::Flat => env!("CARGO_PKG_VERSION"),
                 Naming::Mcpo => "1.0",
@@ -267,15 +282,15 @@ impl Publish {
         own.filter(|title| !title.is_empty()).unwrap_or(server.name.as_str())
     }
 
-    fn description_of_place(&self, place: &Place) -> String {
-        match place {
-            Place::Whole => self.options.description.clone().unwrap_or_else(|| "All tools behind Toolsieve".to_owned()),
-            Place::Toolset(name) => {
+    fn description_of_address(&self, address: &Address) -> String {
+        match address {
+            Address::Whole => self.options.description.clone().unwrap_or_else(|| "All tools behind Toolsieve".to_owned()),
+            Address::Toolset(name) => {
                 let toolsets = self.current.toolsets();
                 let own = toolsets.get(name).map(|definition| definition.description.clone()).filter(|text| !text.is_empty());
                 own.unwrap_or_else(|| format!("The tools of the toolset {name}"))
             }
-            Place::Session(_) => "The tools of a session".to_owned(),
+            Address::Session(_) => "The tools of a session".to_owned(),
         }
     }
 

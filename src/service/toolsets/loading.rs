@@ -21,7 +21,7 @@ use crate::domain::toolsets::session::Session;
 use crate::service::caller::Caller;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{SelectionEventKind, SessionStore, StoreError};
-use crate::service::publishing::publish::{Bound, Place, Publish};
+use crate::service::publishing::publish::{Address, Bound, Publish};
 use crate::service::records::record::Recorder;
 use crate::service::selection::chats::Chats;
 use crate::service::selection::pinned::pinned;
@@ -50,11 +50,11 @@ pub enum LoadError {
 #[derive(Clone, Debug, Default)]
 pub struct ClientLoads(Arc<Mutex<Vec<Group>>>);
 
-/// The caller and its place.
+/// The caller and its address.
 #[derive(Clone, Copy)]
 pub struct Here<'a> {
     pub caller: &'a Caller,
-    pub place: &'a Place,
+    pub address: &'a Address,
     pub client: Option<&'a ClientLoads>,
 }
 
@@ -68,12 +68,12 @@ enum Holder<'a> {
 impl<'a> Here<'a> {
     /// For an HTTP request, where clients have no MCP session.
     #[must_use]
-    pub fn new(caller: &'a Caller, place: &'a Place) -> Self {
-        Self { caller, place, client: None }
+    pub fn new(caller: &'a Caller, address: &'a Address) -> Self {
+        Self { caller, address, client: None }
     }
 
     fn holder(&self) -> Option<Holder<'a>> {
-        if let Place::Session(session) = self.place {
+        if let Address::Session(session) = self.address {
             return Some(Holder::Session(session));
         }
         // Chat applications reconnect for every message: their chat outlasts their session.
@@ -85,9 +85,9 @@ impl<'a> Here<'a> {
 
     /// Whether the holder began with this group.
     fn is_initial(&self, group: &Group) -> bool {
-        match self.place {
-            Place::Session(session) => session.contents.name(group),
-            Place::Whole | Place::Toolset(_) => false,
+        match self.address {
+            Address::Session(session) => session.contents.name(group),
+            Address::Whole | Address::Toolset(_) => false,
         }
     }
 }
@@ -157,9 +157,9 @@ impl Loading {
         self.recorder.of_conversation(caller, SelectionEventKind::Listed { bound: bound as u64 });
     }
 
-    /// Tools published here in this mode, besides those that the place shows.
+    /// Tools published here in this mode, besides those that the address shows.
     pub async fn bound(&self, here: Here<'_>, mode: Mode) -> Bound {
-        let is_session = matches!(here.place, Place::Session(_));
+        let is_session = matches!(here.address, Address::Session(_));
         if mode != Mode::Dynamic && !(mode == Mode::Full && is_session) {
             return Bound::default();
         }
@@ -181,12 +181,12 @@ impl Loading {
     /// The names of the holder's bound tools; `None` without a holder.
     pub async fn now(&self, here: Here<'_>) -> Option<HashSet<OperationId>> {
         here.holder()?;
-        Some(Self::names_with(&self.readable(here).await, &self.view(here), here.place))
+        Some(Self::names_with(&self.readable(here).await, &self.view(here), here.address))
     }
 
-    fn names_with(loaded: &Loaded, view: &View, place: &Place) -> HashSet<OperationId> {
+    fn names_with(loaded: &Loaded, view: &View, address: &Address) -> HashSet<OperationId> {
         let bound = Self::bound_with(loaded, view, Mode::Dynamic).into();
-        let listed = Publish::listed(&view.catalog, place, &view.visibility, Mode::Dynamic, &bound);
+        let listed = Publish::listed(&view.catalog, address, &view.visibility, Mode::Dynamic, &bound);
         listed.into_iter().map(|tool| tool.operation_id.clone()).collect()
     }
 
@@ -263,7 +263,7 @@ impl Loading {
         let groups = read(names, with_tags, catalog, visibility)?;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
         let before = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
-        let bound_before = Self::names_with(&before, &view, here.place).len();
+        let bound_before = Self::names_with(&before, &view, here.address).len();
         let is_loaded = |group: &Group| match &holder {
             Holder::Chat(_) => group.members(catalog, visibility).iter().all(|tool| before.tools.contains(&tool.id)),
             Holder::Session(_) | Holder::Client(_) => here.is_initial(group) || before.groups.contains(group),
@@ -309,7 +309,7 @@ impl Loading {
         if here.is_initial(&group) {
             return Err(LoadError::Initial(group.to_string()));
         }
-        let before = Self::names_with(&loaded, &view, here.place);
+        let before = Self::names_with(&loaded, &view, here.address);
         let was_loaded = match &holder {
             Holder::Session(session) => self.store.unload_session_group(&session.id, &group).await?,
             Holder::Client(client) => {

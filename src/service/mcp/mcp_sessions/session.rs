@@ -17,7 +17,7 @@ use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::toolsets::mode::Mode;
 use crate::service::mcp::mcp_news::{News, NewsQueue};
 use crate::service::mcp::subscriptions::Subscription;
-use crate::service::publishing::publish::Place;
+use crate::service::publishing::publish::Address;
 use crate::service::toolsets::loading::ClientLoads;
 
 /// Buffered messages of a slow consumer.
@@ -56,7 +56,7 @@ impl fmt::Debug for McpSessionId {
 /// The endpoint of a session: its address, and what it lists there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct McpEndpoint {
-    pub place: Arc<Place>,
+    pub address: Arc<Address>,
     /// The only server of the endpoint, under its own names.
     pub server: Option<ServerName>,
     /// Path and mode, as one text.
@@ -68,7 +68,7 @@ impl McpEndpoint {
     /// Whether a tool that the caller may see is listed here.
     #[must_use]
     pub fn shows(&self, tool: &Tool, visibility: &Visibility) -> bool {
-        self.server.as_ref().is_none_or(|server| *server == tool.id.server) && self.place.shows(tool, visibility, self.mode)
+        self.server.as_ref().is_none_or(|server| *server == tool.id.server) && self.address.shows(tool, visibility, self.mode)
     }
 }
 

@@ -18,7 +18,7 @@ fn caller(name: &str) -> Arc<Principal> {
 }
 
 fn at(path: &str) -> McpEndpoint {
-    McpEndpoint { place: Arc::default(), server: None, path: path.into(), mode: Mode::Full }
+    McpEndpoint { address: Arc::default(), server: None, path: path.into(), mode: Mode::Full }
 }
 
 fn settings(idle: Duration, per_caller: usize, total: usize) -> McpSettings {
