@@ -28,7 +28,7 @@ use crate::http::meter::Refused;
 use crate::http::methods::head_as_get;
 use crate::http::origin::Standing;
 use crate::http::person::{self, MAX_BYTES};
-use crate::http::place::Below;
+use crate::http::place::AddressPrefix;
 use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
 use crate::service::access::keys::Keys;
@@ -95,11 +95,11 @@ pub async fn admit(
         take_path(&mut request, &path);
     }
     let whole_path = request.path().to_owned();
-    let below = Below::split(&whole_path);
+    let below = AddressPrefix::split(&whole_path);
     if let Some((_, path)) = below {
         take_path(&mut request, path);
     }
-    let decided = let_in(&state, &request, &whole_path, matches!(below, Some((Below::Session(_), _))));
+    let decided = let_in(&state, &request, &whole_path, matches!(below, Some((AddressPrefix::Session(_), _))));
     let is_guess = request.extensions().contains::<Guess>();
     if is_guess {
         sleep(GUESSING).await;

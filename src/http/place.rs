@@ -12,14 +12,14 @@ use crate::http::problem::Problem;
 use crate::http::state::State;
 use crate::service::publishing::publish::Address;
 
-/// The address at the start of a path.
+/// The address at the start of a path, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Below<'a> {
+pub enum AddressPrefix<'a> {
     Toolset(&'a str),
     Session(&'a str),
 }
 
-impl<'a> Below<'a> {
+impl<'a> AddressPrefix<'a> {
     /// The address, and the rest of the path.
     #[must_use]
     pub fn split(path: &'a str) -> Option<(Self, &'a str)> {
@@ -52,9 +52,9 @@ impl<'a> Below<'a> {
 }
 
 /// The address of a request.
-pub struct At(pub Arc<Address>);
+pub struct RequestAddress(pub Arc<Address>);
 
-impl FromRequest for At {
+impl FromRequest for RequestAddress {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
@@ -65,14 +65,14 @@ impl FromRequest for At {
 
 #[cfg(test)]
 mod tests {
-    use super::Below;
+    use super::AddressPrefix;
 
     #[test]
     fn addresses_differ_from_other_paths() {
-        assert_eq!(Below::split("/toolsets/mail/openapi.json"), Some((Below::Toolset("mail"), "/openapi.json")));
-        assert_eq!(Below::split("/s/abc/v1/tools/call"), Some((Below::Session("abc"), "/v1/tools/call")));
+        assert_eq!(AddressPrefix::split("/toolsets/mail/openapi.json"), Some((AddressPrefix::Toolset("mail"), "/openapi.json")));
+        assert_eq!(AddressPrefix::split("/s/abc/v1/tools/call"), Some((AddressPrefix::Session("abc"), "/v1/tools/call")));
         for other in ["/toolsets/mail", "/toolsets//x", "/s/", "/s", "/sx/a/b", "/v1/toolsets/a/b", "/"] {
-            assert_eq!(Below::split(other), None, "{other}");
+            assert_eq!(AddressPrefix::split(other), None, "{other}");
         }
     }
 }

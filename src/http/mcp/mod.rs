@@ -49,7 +49,7 @@ use crate::domain::toolsets::mode::Mode;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::methods::was_head;
-use crate::http::place::At;
+use crate::http::place::RequestAddress;
 use crate::http::problem::{Code, Problem};
 use crate::http::routes::documents::{check_server, mode};
 use crate::http::routes::execute::{context, headers};
@@ -71,7 +71,7 @@ pub struct McpQuery {
 }
 
 impl McpQuery {
-    fn shown(&self, at: &At, message: &Message<'_>) -> Result<Shown, Problem> {
+    fn shown(&self, at: &RequestAddress, message: &Message<'_>) -> Result<Shown, Problem> {
         match self.mode.as_deref() {
             Some("message") => Ok(Shown::ForMessage),
             Some("lazy") => Ok(if message.asks_for_everything() { Shown::Whole(Mode::Full) } else { Shown::Stubs }),
@@ -79,7 +79,7 @@ impl McpQuery {
         }
     }
 
-    fn endpoint(&self, at: &At, server: Option<&ServerName>) -> McpEndpoint {
+    fn endpoint(&self, at: &RequestAddress, server: Option<&ServerName>) -> McpEndpoint {
         let below = server.map_or_else(String::new, |server| format!("/{server}"));
         let mode = self.mode.as_deref().unwrap_or(at.0.mode().name());
         let path = format!("{}{below}/mcp?mode={mode}", at.0.prefix()).into();
@@ -107,7 +107,7 @@ impl Guard for SpeaksMcp {
 pub async fn serve(
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     query: web::Query<McpQuery>,
     request: HttpRequest,
     body: Body,
@@ -122,7 +122,7 @@ pub async fn serve(
 pub async fn serve_one(
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     path: web::Path<String>,
     query: web::Query<McpQuery>,
     request: HttpRequest,
@@ -140,7 +140,7 @@ pub async fn serve_one(
 struct McpRequest {
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     query: web::Query<McpQuery>,
     request: HttpRequest,
     server: Option<ServerName>,

@@ -40,7 +40,7 @@ use crate::service::execution::execute::ExecuteError;
 use crate::service::mcp::mcp_sessions::McpSession;
 use crate::service::ports::{Progress, Round};
 use crate::service::publishing::publish::{Address, Publish};
-use crate::service::toolsets::loading::Here;
+use crate::service::toolsets::loading::CallerAt;
 
 /// How long a client may cache a list. Servers rarely change theirs, and clients get no notification.
 pub(super) const LIST_TTL_MS: u64 = 60_000;
@@ -282,8 +282,8 @@ impl Handler {
         }
     }
 
-    fn here(&self) -> Here<'_> {
-        Here { caller: &self.caller, address: &self.address, client: self.session.as_ref().map(|session| session.loads()) }
+    fn here(&self) -> CallerAt<'_> {
+        CallerAt { caller: &self.caller, address: &self.address, client: self.session.as_ref().map(|session| session.loads()) }
     }
 
     /// The answer to a change of the list; notifies clients.

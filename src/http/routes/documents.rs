@@ -10,14 +10,14 @@ use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::toolsets::mode::Mode;
 use crate::http::caller::Caller;
-use crate::http::place::At;
+use crate::http::place::RequestAddress;
 use crate::http::problem::{Code, Problem};
 use crate::http::query::Query;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::execution::execute::LIST_RETRY;
 use crate::service::publishing::publish::{Address, Document, DocumentOf, Publish};
-use crate::service::toolsets::loading::Here;
+use crate::service::toolsets::loading::CallerAt;
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -48,13 +48,13 @@ struct OpenApiBody {
 }
 
 impl DocumentQuery {
-    fn mode(&self, at: &At) -> Result<Mode, Problem> {
+    fn mode(&self, at: &RequestAddress) -> Result<Mode, Problem> {
         mode(self.mode.as_deref(), at, "")
     }
 }
 
 /// The requested mode, or that of the address; `more` lists further accepted modes, for the error.
-pub(in crate::http) fn mode(requested: Option<&str>, at: &At, more: &str) -> Result<Mode, Problem> {
+pub(in crate::http) fn mode(requested: Option<&str>, at: &RequestAddress, more: &str) -> Result<Mode, Problem> {
     let Some(name) = requested else { return Ok(at.0.mode()) };
     Mode::of_name(name).ok_or_else(|| Problem::invalid("mode", format!("mode is `full`, `meta`, `smart`{more} or `dynamic`.")))
 }
@@ -73,7 +73,7 @@ pub(in crate::http) fn mode(requested: Option<&str>, at: &At, more: &str) -> Res
 pub async fn root(
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     query: Query<DocumentQuery>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
@@ -87,7 +87,7 @@ pub async fn root(
 pub async fn server(
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     path: web::Path<String>,
     query: Query<DocumentQuery>,
     request: HttpRequest,
@@ -98,7 +98,7 @@ pub async fn server(
 async fn answer(
     state: &State,
     caller: &Caller,
-    at: &At,
+    at: &RequestAddress,
     part: &DocumentOf,
     mode: Mode,
     request: &HttpRequest,
@@ -112,7 +112,7 @@ async fn answer(
     }
     let visibility = state.current.visibility(&caller.0);
     let context = context(caller, request);
-    let bound = state.loading.bound(Here::new(&context, &at.0), mode).await;
+    let bound = state.loading.bound(CallerAt::new(&context, &at.0), mode).await;
     let document = state.publish.document_with(&at.0, part, &visibility, mode, &bound).ok_or_else(|| absent(state, server))?;
     if matches!(*at.0, Address::Session(_)) || mode == Mode::Dynamic {
         let listed = Publish::listed(&state.current.snapshot(), &at.0, &visibility, mode, &bound).len();

@@ -12,7 +12,7 @@ use crate::domain::execution::arguments::Repair;
 use crate::domain::records::conversation::Conversation;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::place::At;
+use crate::http::place::RequestAddress;
 use crate::http::problem::Problem;
 use crate::http::routes::documents::check_server;
 use crate::http::routes::{smart_select, tools, toolsets};
@@ -45,7 +45,7 @@ const META_TOOLS: [&str; 8] = [
 pub async fn execute(
     state: web::Data<State>,
     caller: Caller,
-    at: At,
+    at: RequestAddress,
     path: web::Path<(String, String)>,
     request: HttpRequest,
     body: Body,

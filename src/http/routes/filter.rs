@@ -19,7 +19,7 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
-use crate::http::place::Below;
+use crate::http::place::AddressPrefix;
 use crate::http::problem::{Problem, read_json};
 use crate::http::routes::execute::context;
 use crate::http::state::State;
@@ -245,7 +245,7 @@ async fn sessions(state: &State, request: &SelectRequest, principal: &Principal)
     let mut sessions = HashMap::new();
     for path in request.connections.values() {
         let whole = format!("{}/", path.trim().trim_end_matches("openapi.json").trim_end_matches('/'));
-        if let Some((Below::Session(id), "/")) = Below::split(&whole)
+        if let Some((AddressPrefix::Session(id), "/")) = AddressPrefix::split(&whole)
             && let Some(session) = state.sessions.find(id, principal).await?
         {
             sessions.insert(path.clone(), state.loading.extended(session).await?);

@@ -22,7 +22,7 @@ use crate::http::state::State;
 use crate::service::caller;
 use crate::service::catalog::current::View;
 use crate::service::publishing::publish::{Address, Publish};
-use crate::service::toolsets::loading::Here;
+use crate::service::toolsets::loading::CallerAt;
 use crate::service::toolsets::sessions::{Made, NewSession};
 
 /// Most names per session.
@@ -203,7 +203,7 @@ fn body_of(state: &State, session: &Session) -> SessionBody {
 /// A session with its initial and loaded tools.
 async fn with_tools(state: &State, caller: &caller::Caller, session: Arc<Session>) -> SessionBody {
     let address = Address::Session(Arc::clone(&session));
-    let bound = state.loading.bound(Here::new(caller, &address), Mode::Full).await;
+    let bound = state.loading.bound(CallerAt::new(caller, &address), Mode::Full).await;
     let View { catalog, visibility, .. } = state.current.view(&caller.principal);
     let tools = Publish::listed(&catalog, &address, &visibility, Mode::Full, &bound);
     let body = |selected| SessionToolBody { reason: None, ..selected };

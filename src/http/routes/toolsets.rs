@@ -10,14 +10,14 @@ use crate::domain::toolsets::loading::GroupKind;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::described;
-use crate::http::place::At;
+use crate::http::place::RequestAddress;
 use crate::http::problem::{Problem, read_json};
 use crate::http::routes::execute::{MAX_ID_BYTES, context, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::publishing::publish::Address;
-use crate::service::toolsets::loading::{Available, AvailableToolset, Here, LoadAnswer, UnloadAnswer};
+use crate::service::toolsets::loading::{Available, AvailableToolset, CallerAt, LoadAnswer, UnloadAnswer};
 use crate::service::toolsets::toolsets::VisibleToolset;
 
 /// The toolsets to load; at least one of the two.
@@ -181,7 +181,13 @@ pub async fn list(state: web::Data<State>, caller: Caller) -> HttpResponse {
     )
 )]
 #[post("/v1/toolsets/load")]
-pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn load(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
     run_load(&state, &caller, &at, &request, &body.0, false).await
 }
 
@@ -198,7 +204,13 @@ pub async fn load(state: web::Data<State>, caller: Caller, at: At, request: Http
     )
 )]
 #[post("/v1/toolsets/unload")]
-pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn unload(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
     run_unload(&state, &caller, &at, &request, &body.0).await
 }
 
@@ -215,7 +227,13 @@ pub async fn unload(state: web::Data<State>, caller: Caller, at: At, request: Ht
     )
 )]
 #[post("/v1/toolsets/enable")]
-pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn enable(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
     run_load(&state, &caller, &at, &request, &body.0, true).await
 }
 
@@ -230,7 +248,13 @@ pub async fn enable(state: web::Data<State>, caller: Caller, at: At, request: Ht
     )
 )]
 #[post("/v1/toolsets/available")]
-pub async fn available(state: web::Data<State>, caller: Caller, at: At, request: HttpRequest, body: Body) -> Result<HttpResponse, Problem> {
+pub async fn available(
+    state: web::Data<State>,
+    caller: Caller,
+    at: RequestAddress,
+    request: HttpRequest,
+    body: Body,
+) -> Result<HttpResponse, Problem> {
     run_available(&state, &caller, &at, &request, &body.0).await
 }
 
@@ -238,30 +262,30 @@ pub async fn available(state: web::Data<State>, caller: Caller, at: At, request:
 pub(super) async fn run_load(
     state: &State,
     caller: &Caller,
-    at: &At,
+    at: &RequestAddress,
     request: &HttpRequest,
     body: &[u8],
     with_tags: bool,
 ) -> Result<HttpResponse, Problem> {
     let groups = if with_tags { enable_request(body) } else { load_request(body) }?;
     let context = in_chat(context(caller, request), groups.chat);
-    Ok(changed(state, at, &state.loading.load(&groups.names, with_tags, Here::new(&context, &at.0)).await?))
+    Ok(changed(state, at, &state.loading.load(&groups.names, with_tags, CallerAt::new(&context, &at.0)).await?))
 }
 
 pub(super) async fn run_unload(
     state: &State,
     caller: &Caller,
-    at: &At,
+    at: &RequestAddress,
     request: &HttpRequest,
     body: &[u8],
 ) -> Result<HttpResponse, Problem> {
     let groups = unload_request(body)?;
     let context = in_chat(context(caller, request), groups.chat);
-    Ok(changed(state, at, &state.loading.unload(&groups.names[0], Here::new(&context, &at.0)).await?))
+    Ok(changed(state, at, &state.loading.unload(&groups.names[0], CallerAt::new(&context, &at.0)).await?))
 }
 
 /// The answer to a change of a session's list; notifies its MCP clients.
-fn changed(state: &State, at: &At, answer: &impl Serialize) -> HttpResponse {
+fn changed(state: &State, at: &RequestAddress, answer: &impl Serialize) -> HttpResponse {
     if let Address::Session(_) = *at.0 {
         state.mcp_sessions.notify_address(&at.0);
     }
@@ -271,13 +295,13 @@ fn changed(state: &State, at: &At, answer: &impl Serialize) -> HttpResponse {
 pub(super) async fn run_available(
     state: &State,
     caller: &Caller,
-    at: &At,
+    at: &RequestAddress,
     request: &HttpRequest,
     body: &[u8],
 ) -> Result<HttpResponse, Problem> {
     let body: AvailableBody = if body.iter().all(u8::is_ascii_whitespace) { AvailableBody::default() } else { read_json(body)? };
     let context = in_chat(context(caller, request), chat(body.chat_id)?);
-    Ok(HttpResponse::Ok().json(state.loading.available(Here::new(&context, &at.0)).await))
+    Ok(HttpResponse::Ok().json(state.loading.available(CallerAt::new(&context, &at.0)).await))
 }
 
 pub(in crate::http) fn load_request(body: &[u8]) -> Result<GroupsRequest, Problem> {

@@ -68,7 +68,7 @@ pub fn member_of_name(list: PassthroughKind) -> &'static str {
     }
 }
 
-/// The caller and its address.
+/// A caller at an address, or at the address of one server.
 #[derive(Clone)]
 pub struct PassthroughCaller {
     pub caller: Caller,

@@ -18,7 +18,7 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::records::metrics::SearchKind;
 use crate::service::records::record::Recorder;
 use crate::service::selection::retrieve::{Merged, Retrieve};
-use crate::service::toolsets::loading::{Here, Loading};
+use crate::service::toolsets::loading::{CallerAt, Loading};
 
 /// Most proposed toolsets per search.
 const MOST_TOOLSETS: usize = 5;
@@ -113,7 +113,7 @@ pub struct Find {
 
 impl Find {
     /// The best tools for the queries, merged, best first: exactly `limit` if there are that many.
-    pub async fn find(&self, request: &FindTools, here: Here<'_>) -> Found {
+    pub async fn find(&self, request: &FindTools, here: CallerAt<'_>) -> Found {
         let view = self.current.view(&here.caller.principal);
         let View { catalog, visibility, settings } = &view;
         let mut queries = request.queries.clone();

@@ -50,9 +50,9 @@ pub enum LoadError {
 #[derive(Clone, Debug, Default)]
 pub struct ClientLoads(Arc<Mutex<Vec<Group>>>);
 
-/// The caller and its address.
+/// A caller at an address, with what its MCP client has loaded.
 #[derive(Clone, Copy)]
-pub struct Here<'a> {
+pub struct CallerAt<'a> {
     pub caller: &'a Caller,
     pub address: &'a Address,
     pub client: Option<&'a ClientLoads>,
@@ -65,7 +65,7 @@ enum Holder<'a> {
     Chat(ChatKey),
 }
 
-impl<'a> Here<'a> {
+impl<'a> CallerAt<'a> {
     /// For an HTTP request, where clients have no MCP session.
     #[must_use]
     pub fn new(caller: &'a Caller, address: &'a Address) -> Self {
@@ -158,7 +158,7 @@ impl Loading {
     }
 
     /// Tools published here in this mode, besides those that the address shows.
-    pub async fn bound(&self, here: Here<'_>, mode: Mode) -> Bound {
+    pub async fn bound(&self, here: CallerAt<'_>, mode: Mode) -> Bound {
         let is_session = matches!(here.address, Address::Session(_));
         if mode != Mode::Dynamic && !(mode == Mode::Full && is_session) {
             return Bound::default();
@@ -179,7 +179,7 @@ impl Loading {
     }
 
     /// The names of the holder's bound tools; `None` without a holder.
-    pub async fn now(&self, here: Here<'_>) -> Option<HashSet<OperationId>> {
+    pub async fn now(&self, here: CallerAt<'_>) -> Option<HashSet<OperationId>> {
         here.holder()?;
         Some(Self::names_with(&self.readable(here).await, &self.view(here), here.address))
     }
@@ -219,7 +219,7 @@ impl Loading {
     }
 
     /// The groups that can be loaded, with their state.
-    pub async fn available(&self, here: Here<'_>) -> Available {
+    pub async fn available(&self, here: CallerAt<'_>) -> Available {
         let View { catalog, visibility, .. } = self.view(here);
         let bound = self.now(here).await.unwrap_or_default();
         let toolsets = self.current.toolsets();
@@ -256,7 +256,7 @@ impl Loading {
     ///
     /// # Errors
     /// [`LoadError`]
-    pub async fn load(&self, names: &[String], with_tags: bool, here: Here<'_>) -> Result<LoadAnswer, LoadError> {
+    pub async fn load(&self, names: &[String], with_tags: bool, here: CallerAt<'_>) -> Result<LoadAnswer, LoadError> {
         let started = Instant::now();
         let view = self.view(here);
         let View { catalog, visibility, .. } = &view;
@@ -295,7 +295,7 @@ impl Loading {
     ///
     /// # Errors
     /// [`LoadError`]
-    pub async fn unload(&self, name: &str, here: Here<'_>) -> Result<UnloadAnswer, LoadError> {
+    pub async fn unload(&self, name: &str, here: CallerAt<'_>) -> Result<UnloadAnswer, LoadError> {
         let view = self.view(here);
         let View { catalog, visibility, .. } = &view;
         let holder = here.holder().ok_or(LoadError::Nowhere)?;
@@ -339,7 +339,7 @@ impl Loading {
     }
 
     /// The holder's groups; `None` if they are unknown.
-    async fn loaded(&self, here: Here<'_>) -> Result<Option<Loaded>, StoreError> {
+    async fn loaded(&self, here: CallerAt<'_>) -> Result<Option<Loaded>, StoreError> {
         Ok(match here.holder() {
             None => Some(Loaded::default()),
             Some(Holder::Session(session)) => Some(Loaded { groups: self.store.session_groups(&session.id).await?, tools: Vec::new() }),
@@ -352,7 +352,7 @@ impl Loading {
     }
 
     /// The same, but an unreadable state counts as empty: a short list is better than none.
-    async fn readable(&self, here: Here<'_>) -> Loaded {
+    async fn readable(&self, here: CallerAt<'_>) -> Loaded {
         let loaded =
             self.loaded(here).await.inspect_err(|error| tracing::warn!(%error, "loaded tools could not be read and are not listed"));
         loaded.ok().flatten().unwrap_or_default()
@@ -378,7 +378,7 @@ impl Loading {
         Ok(warnings)
     }
 
-    fn view(&self, here: Here<'_>) -> View {
+    fn view(&self, here: CallerAt<'_>) -> View {
         self.current.view(&here.caller.principal)
     }
 }
