@@ -85,7 +85,7 @@ impl Secrets {
         let (secrets, mut problems) = self.opened(&taken, caller, server).await?;
         let mut values = BTreeMap::new();
         for (name, template) in &taken.settings.templates {
-            match template.fill(taken.place, caller, &secrets) {
+            match template.fill(taken.slot, caller, &secrets) {
                 Ok(value) => drop(values.insert(name.clone(), value)),
                 Err(errors) => problems.extend(errors.into_iter().map(CredentialProblem::Fill)),
             }

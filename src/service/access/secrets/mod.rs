@@ -16,7 +16,7 @@ pub use self::credentials::CredentialError;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::secret::{NONCE_BYTES, OpenError, SealError, SealedSecret, SecretKeys, SecretName, SecretPlace};
-use crate::domain::access::template::{self, Place};
+use crate::domain::access::template::{self, Slot};
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::ports::{Parting, SecretStore, StoreError, ToolServers};
@@ -72,7 +72,7 @@ pub enum SecretError {
 struct Taken {
     settings: PerUserSettings,
     secrets: BTreeSet<SecretName>,
-    place: Place,
+    slot: Slot,
 }
 
 pub struct Secrets {
@@ -95,8 +95,8 @@ impl Secrets {
     pub fn configure(&self, live: &LiveSettings) {
         let taken = live.servers.iter().map(|server| {
             let is_process = matches!(server.transport, TransportSettings::Stdio { .. });
-            let place = if is_process { Place::Variable } else { Place::Header };
-            let taken = Taken { settings: server.per_user.clone(), secrets: server.per_user.secrets(), place };
+            let slot = if is_process { Slot::Variable } else { Slot::Header };
+            let taken = Taken { settings: server.per_user.clone(), secrets: server.per_user.secrets(), slot };
             (server.name.clone(), Arc::new(taken))
         });
         self.taken.store(Arc::new(taken.collect()));
@@ -142,10 +142,10 @@ impl Secrets {
         let keys = self.keys()?;
         let taken = self.taken.load().get(server).cloned().ok_or(SecretError::NotFound)?;
         let name = taken.name(server, name)?;
-        if !template::fits(value, taken.place) {
-            return Err(SecretError::Invalid(match taken.place {
-                Place::Header => "the server gets it in a header, which must be one line of ASCII without surrounding spaces".to_owned(),
-                Place::Variable => "the server gets it in a variable of its process, which can't contain NUL".to_owned(),
+        if !template::fits(value, taken.slot) {
+            return Err(SecretError::Invalid(match taken.slot {
+                Slot::Header => "the server gets it in a header, which must be one line of ASCII without surrounding spaces".to_owned(),
+                Slot::Variable => "the server gets it in a variable of its process, which can't contain NUL".to_owned(),
             }));
         }
         let now = SystemTime::now();
