@@ -157,13 +157,13 @@ impl ToolsetDefinition {
 
 /// The toolsets to publish, if the service was started with such a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Published {
+pub struct PublishedToolsets {
     /// Empty: all tools, including those in no toolset.
     pub toolsets: BTreeSet<ToolsetName>,
     pub exclude: BTreeSet<ToolsetName>,
 }
 
-impl Published {
+impl PublishedToolsets {
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.toolsets.is_empty() && self.exclude.is_empty()

@@ -15,7 +15,7 @@ use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::View;
 use crate::service::records::metrics::SelectionKind;
 use crate::service::selection::judges::Judges;
-use crate::service::selection::offer::{Offer, Published};
+use crate::service::selection::offer::{ConnectionAddress, Offer};
 use crate::service::selection::pinned::pinned;
 use crate::service::selection::request::SelectRequest;
 use crate::service::selection::rerank::{Reranked, Reranking};
@@ -272,7 +272,8 @@ fn limit(message: &Message<'_>, ranking: &[Ranked<u32>]) -> usize {
 /// themselves.
 fn leave_out_accompanied(message: &Message<'_>, close: &[Arc<Tool>], chosen: &mut Chosen) {
     let (offer, catalog, classes) = (message.offer, &message.view.catalog, &message.view.visibility.assigned);
-    let kept: Vec<&Published> = offer.published().filter(|published| close.iter().any(|tool| published.holds(tool, classes))).collect();
+    let kept: Vec<&ConnectionAddress> =
+        offer.published().filter(|published| close.iter().any(|tool| published.holds(tool, classes))).collect();
     if kept.is_empty() {
         return;
     }

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 
 use crate::domain::access::policy::pattern::{Bits, Conditions, Scratch};
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::{Published, Toolset, ToolsetDefinition, ToolsetName};
+use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetDefinition, ToolsetName};
 use crate::domain::catalog::hints;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::catalog::traits::Traits;
@@ -16,7 +16,7 @@ use crate::domain::text::canonical::Fingerprint;
 #[derive(Debug, Default)]
 pub struct Toolsets {
     list: IndexMap<ToolsetName, ToolsetDefinition>,
-    published: Published,
+    published: PublishedToolsets,
     version: u64,
     servers: Conditions,
     tools: Conditions,
@@ -41,7 +41,7 @@ pub(super) struct Membership {
 impl Toolsets {
     /// Takes toolsets from [`Toolset::read`]. Of two with the same name, the first wins.
     #[must_use]
-    pub fn new(toolsets: impl IntoIterator<Item = Toolset>, published: Published) -> Self {
+    pub fn new(toolsets: impl IntoIterator<Item = Toolset>, published: PublishedToolsets) -> Self {
         let mut list: IndexMap<ToolsetName, ToolsetDefinition> = IndexMap::new();
         for Toolset { name, definition } in toolsets {
             list.entry(name).or_insert(definition);
