@@ -10,7 +10,7 @@ use crate::service::ports::{Progress, Round, ServerMessage};
 
 /// The caller of a request and its chat.
 #[derive(Clone)]
-pub struct Caller {
+pub struct CallerContext {
     pub principal: Arc<Principal>,
     pub headers: Arc<http::HeaderMap>,
     pub chat: Option<String>,
@@ -19,7 +19,7 @@ pub struct Caller {
     pub selection: Option<String>,
 }
 
-impl Caller {
+impl CallerContext {
     /// The key of its usage. As for loaded tools, the address session comes first, then the chat, then the client's MCP session.
     #[must_use]
     pub fn conversation(&self) -> Option<Conversation> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::http::problem::Problem;
 use crate::http::routes::{smart_select as smart, tools, toolsets};
 use crate::http::state::State;
-use crate::service::caller::Caller;
+use crate::service::caller::CallerContext;
 use crate::service::toolsets::loading::CallerAt;
 
 pub(super) async fn find(state: &State, here: CallerAt<'_>, arguments: &str) -> Result<Value, Problem> {
@@ -16,12 +16,12 @@ pub(super) async fn find(state: &State, here: CallerAt<'_>, arguments: &str) -> 
     Ok(value(&state.find.find(&request, here).await))
 }
 
-pub(super) fn describe(state: &State, caller: &Caller, arguments: &str) -> Result<Value, Problem> {
+pub(super) fn describe(state: &State, caller: &CallerContext, arguments: &str) -> Result<Value, Problem> {
     let names = tools::described_names(arguments.as_bytes())?;
     Ok(value(&state.describe.describe(&names, &caller.principal)))
 }
 
-pub(super) async fn smart_select(state: &State, caller: &Caller, arguments: &str) -> Result<Value, Problem> {
+pub(super) async fn smart_select(state: &State, caller: &CallerContext, arguments: &str) -> Result<Value, Problem> {
     let request = smart::task(arguments.as_bytes(), Vec::new())?;
     state.limits.selection(&caller.principal)?;
     Ok(value(&state.smart_select.select(&request, caller).await))

@@ -34,7 +34,7 @@ use crate::domain::text::json;
 use crate::domain::toolsets::mode::Mode;
 use crate::http::problem::Problem;
 use crate::http::state::State;
-use crate::service::caller::{CallOptions, Caller};
+use crate::service::caller::{CallOptions, CallerContext};
 use crate::service::catalog::current::View;
 use crate::service::execution::execute::ExecuteError;
 use crate::service::mcp::mcp_sessions::McpSession;
@@ -65,7 +65,7 @@ pub(super) enum Shown {
 #[derive(Clone)]
 pub(super) struct Handler {
     pub(super) state: web::Data<State>,
-    pub(super) caller: Caller,
+    pub(super) caller: CallerContext,
     /// The address: the whole service, a toolset, or a session.
     pub(super) address: Arc<Address>,
     pub(super) shown: Shown,
@@ -380,7 +380,7 @@ impl Handler {
     }
 
     /// The context of a call to this tool, including headers that its server's configuration allows.
-    pub(super) fn for_tool(&self, tool: &Tool) -> Caller {
+    pub(super) fn for_tool(&self, tool: &Tool) -> CallerContext {
         let mut caller = self.caller.clone();
         if !self.state.execute.forwards_headers(tool) {
             caller.headers = Arc::default();

@@ -94,7 +94,7 @@ async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId
 }
 
 /// The context of a call to this tool, including headers that its server's configuration allows.
-pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpRequest) -> caller::Caller {
+pub fn for_tool(state: &State, tool: &Tool, caller: &Caller, request: &HttpRequest) -> caller::CallerContext {
     let mut context = context(caller, request);
     if state.execute.forwards_headers(tool) {
         context.headers = Arc::new(headers(caller, request));
@@ -131,13 +131,13 @@ fn arguments(body: &[u8]) -> Result<&str, Problem> {
 }
 
 /// The request's context for a call.
-pub fn context(caller: &Caller, request: &HttpRequest) -> caller::Caller {
+pub fn context(caller: &Caller, request: &HttpRequest) -> caller::CallerContext {
     let header = |names: &[&str]| {
         names.iter().find_map(|name| {
             request.headers().get(*name)?.to_str().ok().filter(|value| !value.is_empty() && value.len() <= MAX_ID_BYTES).map(str::to_owned)
         })
     };
-    caller::Caller {
+    caller::CallerContext {
         principal: Arc::clone(&caller.0),
         headers: Arc::new(http::HeaderMap::new()),
         chat: header(&["x-openwebui-chat-id", "x-session-id"]).filter(|id| is_kept(id)),

@@ -201,7 +201,7 @@ fn body_of(state: &State, session: &Session) -> SessionBody {
 }
 
 /// A session with its initial and loaded tools.
-async fn with_tools(state: &State, caller: &caller::Caller, session: Arc<Session>) -> SessionBody {
+async fn with_tools(state: &State, caller: &caller::CallerContext, session: Arc<Session>) -> SessionBody {
     let address = Address::Session(Arc::clone(&session));
     let bound = state.loading.bound(CallerAt::new(caller, &address), Mode::Full).await;
     let View { catalog, visibility, .. } = state.current.view(&caller.principal);

@@ -338,6 +338,6 @@ pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
 }
 
 /// The caller in the chat of the body, which overrides that of the headers.
-pub(super) fn in_chat(caller: caller::Caller, chat: Option<String>) -> caller::Caller {
-    caller::Caller { chat: chat.or(caller.chat), ..caller }
+pub(super) fn in_chat(caller: caller::CallerContext, chat: Option<String>) -> caller::CallerContext {
+    caller::CallerContext { chat: chat.or(caller.chat), ..caller }
 }

@@ -16,7 +16,7 @@ use crate::domain::execution::outcome::{self, ToolAnswer};
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::secrets::{CredentialError, Secrets};
-use crate::service::caller::{CallOptions, Caller};
+use crate::service::caller::{CallOptions, CallerContext};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::execution::answer;
 use crate::service::execution::call_rules::{CallRule, CallRules};
@@ -139,7 +139,7 @@ impl Execute {
     }
 
     /// Calls a tool. `sent`: the arguments, as JSON text. Dropping the future cancels the call at the server.
-    pub async fn call(&self, tool: &Tool, sent: &str, caller: Caller) -> Executed {
+    pub async fn call(&self, tool: &Tool, sent: &str, caller: CallerContext) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
@@ -161,7 +161,7 @@ impl Execute {
     /// The same for an MCP client: the body is the server's unmodified result object (MCP specification, `CallToolResult`). Also
     /// returned for tool errors; with `options.round` it may be an `input_required` result. Progress and
     /// messages of the server go to `options`.
-    pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: Caller, options: CallOptions) -> Executed {
+    pub async fn call_raw(&self, tool: &Tool, sent: &str, caller: CallerContext, options: CallOptions) -> Executed {
         let mut record = match self.begin(tool, caller) {
             Ok(record) => record,
             Err(error) => return Executed { result: Err(error), repairs: Vec::new() },
@@ -179,7 +179,7 @@ impl Execute {
     }
 
     /// Begins the record of a call, if the caller may make it now.
-    fn begin(&self, tool: &Tool, caller: Caller) -> Result<Record<'_>, ExecuteError> {
+    fn begin(&self, tool: &Tool, caller: CallerContext) -> Result<Record<'_>, ExecuteError> {
         // Visibility may have changed since the lookup: the policy at the call decides.
         if !self.current.visibility(&caller.principal).allows(tool) {
             self.audit.record(self.entry(tool, &caller.principal, Effect::Block));
@@ -200,7 +200,7 @@ impl Execute {
         &self,
         tool: &Tool,
         sent: &str,
-        caller: &Caller,
+        caller: &CallerContext,
         options: CallOptions,
     ) -> (Result<Box<RawValue>, ExecuteError>, Vec<Repair>) {
         match prepare(tool, sent, self.call_rules.of(&tool.id.server)) {
@@ -235,7 +235,13 @@ impl Execute {
         }
     }
 
-    async fn send(&self, tool: &Tool, arguments: &str, caller: &Caller, options: CallOptions) -> Result<Box<RawValue>, ExecuteError> {
+    async fn send(
+        &self,
+        tool: &Tool,
+        arguments: &str,
+        caller: &CallerContext,
+        options: CallOptions,
+    ) -> Result<Box<RawValue>, ExecuteError> {
         let invalid = |error: serde_json::Error| ExecuteError::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]);
         let arguments: Box<RawValue> = serde_json::from_str(arguments).map_err(invalid)?;
         let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
@@ -287,7 +293,7 @@ struct Record<'a> {
     recorder: &'a Recorder,
     audit: &'a Audit,
     entry: AuditEntry,
-    caller: Caller,
+    caller: CallerContext,
     started: Instant,
     outcome: CallOutcome,
     _permit: CallPermit,

@@ -24,7 +24,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::domain::toolsets::mode::Mode;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::secrets::{CredentialError, Secrets};
-use crate::service::caller::{CallOptions, Caller};
+use crate::service::caller::{CallOptions, CallerContext};
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::catalog::definitions::Definitions;
 use crate::service::mcp::passthrough::reads::Read;
@@ -71,7 +71,7 @@ pub fn member_of_name(list: PassthroughKind) -> &'static str {
 /// A caller at an address, or at the address of one server.
 #[derive(Clone)]
 pub struct PassthroughCaller {
-    pub caller: Caller,
+    pub caller: CallerContext,
     pub address: Arc<Address>,
     /// The only server of the address.
     pub server: Option<ServerName>,
@@ -196,7 +196,7 @@ impl Passthrough {
     }
 
     /// Whether the prompt is withheld from everybody, because its definition differs from the approved one.
-    async fn is_withheld(&self, server: &ServerName, request: &PassthroughRequest, caller: &Caller) -> Result<bool, PassError> {
+    async fn is_withheld(&self, server: &ServerName, request: &PassthroughRequest, caller: &CallerContext) -> Result<bool, PassError> {
         let name = match request.what {
             PassthroughKind::Prompt => request.params.get("name"),
             PassthroughKind::Completion => request.params.pointer("/ref/name"),
@@ -209,7 +209,7 @@ impl Passthrough {
         Ok(self.definitions.withholds_prompt(server, name))
     }
 
-    async fn list_one(&self, server: &ServerName, what: PassthroughKind, caller: &Caller) -> Result<Arc<Vec<Value>>, PassError> {
+    async fn list_one(&self, server: &ServerName, what: PassthroughKind, caller: &CallerContext) -> Result<Arc<Vec<Value>>, PassError> {
         let credentials = self.secrets.credentials(&caller.principal, server).await?;
         let is_shared = credentials.is_none() && !self.servers.forwards_headers(server);
         let key = (server.clone(), what);
@@ -334,7 +334,7 @@ impl Passthrough {
         &self,
         server: &ServerName,
         request: PassthroughRequest,
-        caller: &Caller,
+        caller: &CallerContext,
         options: CallOptions,
     ) -> Result<Box<RawValue>, PassError> {
         let context = CallContext {
@@ -349,7 +349,7 @@ impl Passthrough {
         Ok(self.servers.ask(server, request, context).await?)
     }
 
-    fn headers(&self, server: &ServerName, caller: &Caller) -> Arc<http::HeaderMap> {
+    fn headers(&self, server: &ServerName, caller: &CallerContext) -> Arc<http::HeaderMap> {
         if self.servers.forwards_headers(server) { Arc::clone(&caller.headers) } else { Arc::default() }
     }
 }

@@ -18,7 +18,7 @@ use crate::domain::selection::chat::ChatKey;
 use crate::domain::toolsets::loading::{Group, GroupKind, Groups, Loaded};
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::Session;
-use crate::service::caller::Caller;
+use crate::service::caller::CallerContext;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{SelectionEventKind, SessionStore, StoreError};
 use crate::service::publishing::publish::{Address, Bound, Publish};
@@ -53,7 +53,7 @@ pub struct ClientLoads(Arc<Mutex<Vec<Group>>>);
 /// A caller at an address, with what its MCP client has loaded.
 #[derive(Clone, Copy)]
 pub struct CallerAt<'a> {
-    pub caller: &'a Caller,
+    pub caller: &'a CallerContext,
     pub address: &'a Address,
     pub client: Option<&'a ClientLoads>,
 }
@@ -68,7 +68,7 @@ enum Holder<'a> {
 impl<'a> CallerAt<'a> {
     /// For an HTTP request, where clients have no MCP session.
     #[must_use]
-    pub fn new(caller: &'a Caller, address: &'a Address) -> Self {
+    pub fn new(caller: &'a CallerContext, address: &'a Address) -> Self {
         Self { caller, address, client: None }
     }
 
@@ -153,7 +153,7 @@ pub struct Loading {
 
 impl Loading {
     /// Records how many tools a conversation's list contained.
-    pub fn note_listed(&self, caller: &Caller, bound: usize) {
+    pub fn note_listed(&self, caller: &CallerContext, bound: usize) {
         self.recorder.of_conversation(caller, SelectionEventKind::Listed { bound: bound as u64 });
     }
 
