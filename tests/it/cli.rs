@@ -168,7 +168,7 @@ async fn killed_at_any_moment_the_next_start_is_clean() {
 }
 
 #[tokio::test]
-async fn told_to_stop_it_ends_its_servers_and_is_code_0() {
+async fn on_a_stop_signal_it_ends_its_servers_and_is_code_0() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let mut served = Served::start(folder.path());

@@ -265,7 +265,7 @@ async fn a_search_takes_hints_caps_and_folds_what_repeats() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_of_the_older_era_are_told_and_have_lists_of_their_own() {
+async fn clients_of_the_older_era_are_notified_and_have_lists_of_their_own() {
     let service = start(&[]).await;
     let one = Client::new(&service, "/mcp?mode=dynamic", None).greeted().await;
     let other = Client::new(&service, "/mcp?mode=dynamic", None).greeted().await;

@@ -29,10 +29,10 @@ fn empty() -> Made {
 }
 
 fn open(folder: &Path) -> Arc<dyn ToolIndex> {
-    open_telling(folder, |_| ())
+    open_with_progress(folder, |_| ())
 }
 
-fn open_telling(folder: &Path, progress: impl Fn(IndexProgress) + Send + Sync + 'static) -> Arc<dyn ToolIndex> {
+fn open_with_progress(folder: &Path, progress: impl Fn(IndexProgress) + Send + Sync + 'static) -> Arc<dyn ToolIndex> {
     let options = EmbeddedIndexOptions { folder: folder.join("index"), model: MODEL.into(), progress: Arc::new(progress) };
     EmbeddedIndex::open(options).unwrap()
 }
@@ -72,7 +72,7 @@ async fn a_reopened_index_answers_alike_without_a_build() {
 
     let told = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&told);
-    let index = open_telling(folder.path(), move |_| {
+    let index = open_with_progress(folder.path(), move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(index.state(), state);
@@ -180,11 +180,11 @@ async fn two_processes_never_share_a_folder() {
 }
 
 #[tokio::test]
-async fn progress_is_told_and_ends() {
+async fn progress_is_reported_and_ends() {
     let folder = tempfile::tempdir().unwrap();
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&told);
-    let index = open_telling(folder.path(), move |progress| log.lock().unwrap().push(progress));
+    let index = open_with_progress(folder.path(), move |progress| log.lock().unwrap().push(progress));
     replace(&index, 8, collection(300, 8)).await;
     let storing = |done| IndexProgress::Storing { done, total: 300 };
     assert_eq!(*told.lock().unwrap(), [storing(0), storing(128), storing(256), IndexProgress::Finished]);
@@ -225,7 +225,7 @@ const CHILD_FOLDER: &str = "TOOLSIEVE_TEST_INDEX_FOLDER";
 #[tokio::test]
 async fn child_that_replaces_until_it_is_killed() {
     let Some(folder) = std::env::var_os(CHILD_FOLDER).map(PathBuf::from) else { return };
-    let index = open_telling(&folder, |progress| println!("step {progress:?}"));
+    let index = open_with_progress(&folder, |progress| println!("step {progress:?}"));
     println!("step opened {}", index.state().documents);
     for round in 0.. {
         replace(&index, 32, collection(600 + 100 * (round % 2), 32)).await;
@@ -286,7 +286,7 @@ async fn a_large_collection_gets_a_graph_and_is_searched_off_the_async_thread() 
     let folder = tempfile::tempdir().unwrap();
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&told);
-    let index = open_telling(folder.path(), move |progress| log.lock().unwrap().push(progress));
+    let index = open_with_progress(folder.path(), move |progress| log.lock().unwrap().push(progress));
     let mut random = Random(2);
     // Clusters, as tools have them: purely random directions have no neighbourhoods that a graph could follow.
     let centres: Vec<Arc<[f32]>> = (0..300).map(|_| random.unit_vector(DIMENSION)).collect();

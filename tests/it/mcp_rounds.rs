@@ -315,7 +315,7 @@ async fn a_call_that_waits_keeps_others_of_its_caller_from_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_its_time_is_up_the_server_is_told() {
+async fn when_its_time_is_up_the_server_is_notified() {
     let service = start(&[("TOOLSIEVE_MCP__ANSWER_SECONDS", "1")]).await;
     let client = Client::new(&service, "/mcp");
     let question = client.call("old__ask_rounds", json!({}), json!({})).await;

@@ -89,7 +89,7 @@ async fn arguments_that_go_into_headers_do() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_keeps_it_from_working_is_told_to_the_client() {
+async fn what_keeps_it_from_working_is_reported_to_the_client() {
     let service = Start { servers: json!({"one": stdio(&[])}), key: Some("the-key"), ..Start::default() }.start().await;
     for (url, key, words) in [
         (format!("{}/mcp", service.url), None, "TOOLSIEVE_API_KEY"),

@@ -77,7 +77,7 @@ async fn updated_before(stream: &mut Stream, method: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_subscribed_is_told_and_the_server_is_asked_once() {
+async fn subscribers_are_notified_and_the_server_gets_one_request() {
     let service = start(&[]).await;
     let (first, second) = (Client::new(&service, "/mcp", None).greeted().await, Client::new(&service, "/mcp", None).greeted().await);
     let (alone, deaf) = (Client::new(&service, "/one/mcp", None).greeted().await, Client::new(&service, "/mcp", None).greeted().await);
@@ -114,7 +114,7 @@ async fn who_subscribed_is_told_and_the_server_is_asked_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_changed_while_nobody_listened_is_told_later() {
+async fn what_changed_while_nobody_listened_is_sent_later() {
     let service = start(&[]).await;
     let client = Client::new(&service, "/mcp", None).greeted().await;
     let witness = Client::new(&service, "/mcp", None).greeted().await;
@@ -164,7 +164,7 @@ async fn servers_over_http_are_subscribed_to_in_both_eras() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_that_changed_is_told_and_fetched_anew() {
+async fn a_changed_list_is_announced_and_fetched_anew() {
     let service = start(&[]).await;
     let client = Client::new(&service, "/mcp", None).greeted().await;
     let plain = Client::new(&service, "/plain/mcp", None).greeted().await;
@@ -188,7 +188,7 @@ async fn a_list_that_changed_is_told_and_fetched_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_see_the_server_hears_nothing() {
+async fn who_does_not_see_the_server_gets_nothing() {
     let service = start(&[]).await;
     let (_, key) = create(&service, json!({"name": "other"})).await;
     let (own, other) = (Client::new(&service, "/mcp", None).greeted().await, Client::new(&service, "/mcp", Some(&key)).greeted().await);

@@ -404,7 +404,7 @@ async fn agrees(service: &Running, who: &Who) -> Result<(), TestCaseError> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_faces_agree_under_generated_policies() {
+async fn all_interfaces_agree_under_generated_policies() {
     let service = start().await;
     let (_, plain) = create(&service, json!({"name": "a", "groups": ["guests"]})).await;
     let (_, narrow) = create(&service, json!({"name": "b", "servers": ["mail", "time"]})).await;

@@ -243,7 +243,7 @@ async fn another_programs_database_is_refused() {
 }
 
 #[tokio::test]
-async fn a_folder_in_its_place_and_a_missing_folder_are_told() {
+async fn a_folder_in_its_place_and_a_missing_folder_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     for path in [folder.path().to_owned(), folder.path().join("none/toolsieve.db")] {
         let error = SqliteStore::open(&path).await.unwrap_err();
