@@ -177,9 +177,9 @@ fn systemd_takes_the_unit() {
     let Ok(output) = Command::new("systemd-analyze").arg("verify").arg("--man=no").arg(&copy).output() else {
         return;
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    let about_ours: Vec<&str> = said.lines().filter(|line| line.contains("toolsieve.service")).collect();
-    assert!(about_ours.is_empty(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let about_ours: Vec<&str> = printed.lines().filter(|line| line.contains("toolsieve.service")).collect();
+    assert!(about_ours.is_empty(), "{printed}");
 }
 
 #[test]

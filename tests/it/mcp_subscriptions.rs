@@ -118,14 +118,14 @@ async fn what_changed_while_nobody_listened_is_sent_later() {
     let service = start(&[]).await;
     let client = Client::new(&service, "/mcp", None).greeted().await;
     let witness = Client::new(&service, "/mcp", None).greeted().await;
-    let mut heard = witness.listen().await;
+    let mut control = witness.listen().await;
     for uri in [NOTE, OTHER] {
         subscribe(&client, uri).await;
         subscribe(&witness, uri).await;
     }
     for uri in ["test://note", "test://other", "test://note"] {
         touch(&service, uri).await;
-        updated(&mut heard).await;
+        updated(&mut control).await;
     }
     let mut stream = client.listen().await;
     assert_eq!((updated(&mut stream).await.as_str(), updated(&mut stream).await.as_str()), (NOTE, OTHER));
@@ -192,14 +192,14 @@ async fn who_does_not_see_the_server_gets_nothing() {
     let service = start(&[]).await;
     let (_, key) = create(&service, json!({"name": "other"})).await;
     let (own, other) = (Client::new(&service, "/mcp", None).greeted().await, Client::new(&service, "/mcp", Some(&key)).greeted().await);
-    let (mut heard, mut stream) = (own.listen().await, other.listen().await);
+    let (mut control, mut stream) = (own.listen().await, other.listen().await);
     subscribe(&own, NOTE).await;
     subscribe(&other, NOTE).await;
     let rules = json!({"rules": [{"effect": "block", "servers": ["one"], "principals": ["key:other"]}]});
     assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
     updated_before(&mut stream, "notifications/resources/list_changed").await;
     touch(&service, "test://note").await;
-    assert_eq!(updated(&mut heard).await, NOTE);
+    assert_eq!(updated(&mut control).await, NOTE);
     for method in ["resources/subscribe", "resources/unsubscribe", "resources/read"] {
         let blocked = error(&other, method, json!({"uri": OTHER})).await;
         let unknown = error(&other, method, json!({"uri": OTHER.replace("one", "nobody")})).await;

@@ -89,7 +89,7 @@ struct Model<'a> {
     /// The session's address.
     at: String,
     /// What answers have named so far.
-    heard: BTreeSet<String>,
+    named: BTreeSet<String>,
 }
 
 fn data(path: &str) -> PathBuf {
@@ -169,14 +169,14 @@ impl Model<'_> {
         assert_eq!(found["tools"].as_array().unwrap_or_else(|| panic!("{say}: {found}")).len(), READ, "{say}");
         assert!(found["next"].as_str().unwrap().len() > 20, "{found}");
         for list in [&found["tools"], &found["toolsets"]] {
-            self.heard.extend(list.as_array().into_iter().flatten().map(|row| row["name"].as_str().unwrap().to_owned()));
+            self.named.extend(list.as_array().into_iter().flatten().map(|row| row["name"].as_str().unwrap().to_owned()));
         }
         found
     }
 
     /// Calls a tool that is bound, by itself.
     async fn call(&self, name: &str, arguments: &Value) -> Value {
-        assert!(self.heard.contains(name), "no answer named {name}");
+        assert!(self.named.contains(name), "no answer named {name}");
         match self.interface {
             Interface::Rest => {
                 let (status, answer) = self.service.post(&self.path(name).await, arguments).await;
@@ -305,7 +305,7 @@ async fn a_scripted_model_gets_through_all_28_scenarios() {
             let (status, session) = service.post("/v1/sessions", &json!({"servers": INITIAL, "mode": "dynamic"})).await;
             assert_eq!(status, StatusCode::CREATED, "{session}");
             let at = format!("/s/{}", session["id"].as_str().unwrap());
-            let mut model = Model { service: &service, interface, at: at.clone(), heard: BTreeSet::new() };
+            let mut model = Model { service: &service, interface, at: at.clone(), named: BTreeSet::new() };
             let run = async {
                 let mut reached = BTreeSet::new();
                 for step in &scenario.steps {

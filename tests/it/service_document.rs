@@ -280,9 +280,9 @@ async fn every_answer_is_as_described() {
     world.good("list_servers", &[], ADMIN, Value::Null).await;
     // Prompts are listed when a client asks for them.
     rpc(&world.service, "/mcp", &[], "prompts/list", json!({})).await;
-    let said = world.good("show_server_definition", &["one"], ADMIN, Value::Null).await;
-    assert!(!said["prompts"].as_object().unwrap().is_empty(), "{said}");
-    let fingerprint = json!({"fingerprint": said["definition"]["fingerprint"]});
+    let view = world.good("show_server_definition", &["one"], ADMIN, Value::Null).await;
+    assert!(!view["prompts"].as_object().unwrap().is_empty(), "{view}");
+    let fingerprint = json!({"fingerprint": view["definition"]["fingerprint"]});
     world.good("approve_server_definition", &["one"], ADMIN, fingerprint).await;
     world.good("remove_toolset", &["letters"], ADMIN, Value::Null).await;
 
