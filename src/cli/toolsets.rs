@@ -32,7 +32,7 @@ pub(super) enum Toolsets {
         /// 1 to 64 letters, digits, `-` and `_`
         name: String,
         #[command(flatten)]
-        flags: ToolsetFlags,
+        flags: DefinitionArgs,
         #[command(flatten)]
         access: ServiceAccess,
     },
@@ -47,7 +47,7 @@ pub(super) enum Toolsets {
 /// The contents of a toolset. Texts are patterns, as in rules. One matching text per flag suffices; every flag must match.
 #[derive(Args)]
 #[group(required = true, multiple = true)]
-pub(super) struct ToolsetFlags {
+pub(super) struct DefinitionArgs {
     /// Description of its purpose
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
@@ -91,7 +91,7 @@ impl Toolsets {
     }
 }
 
-impl ToolsetFlags {
+impl DefinitionArgs {
     fn body(&self) -> Value {
         let mut body = json!({});
         if let Some(description) = &self.description {
