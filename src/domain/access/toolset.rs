@@ -1,4 +1,4 @@
-//! Toolsets: named lists of tools, defined by conditions. [`Toolsets`](crate::domain::access::policy::Toolsets) computes
+//! Toolsets: named lists of tools, defined by conditions. [`CompiledToolsets`](crate::domain::access::policy::CompiledToolsets) computes
 //! their members for each catalog.
 
 use std::collections::BTreeSet;

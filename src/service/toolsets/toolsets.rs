@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::domain::access::policy::Toolsets as ReadyToolsets;
+use crate::domain::access::policy::CompiledToolsets;
 use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName};
 use crate::domain::catalog::tool::Tool;
@@ -211,9 +211,9 @@ impl Parts {
     }
 
     /// The settings' toolsets come first and take precedence.
-    fn ready(&self) -> ReadyToolsets {
+    fn ready(&self) -> CompiledToolsets {
         let given = self.given.iter().map(|(name, definition)| Toolset { name: name.clone(), definition: definition.clone() });
-        ReadyToolsets::new(self.settings.defined.iter().cloned().chain(given), self.settings.published.clone())
+        CompiledToolsets::new(self.settings.defined.iter().cloned().chain(given), self.settings.published.clone())
     }
 
     fn warn(&self) {

@@ -17,7 +17,7 @@ use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use crate::domain::access::policy::decision::ToolSide;
 use crate::domain::access::policy::pattern::{Bits, Conditions, Patterns, Scratch};
 use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule};
-use crate::domain::access::policy::toolsets::{Membership, Toolsets};
+use crate::domain::access::policy::toolsets::{CompiledToolsets, Membership};
 use crate::domain::access::policy::view::RuleAttributes;
 use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::ToolsetName;
@@ -39,7 +39,7 @@ pub struct Policy {
     tools: Conditions,
     tags: Conditions,
     in_toolsets: Conditions,
-    pub(super) toolsets: Arc<Toolsets>,
+    pub(super) toolsets: Arc<CompiledToolsets>,
     /// Per combination of hints, the rules whose annotations match.
     hints: Vec<Bits>,
     /// Per rule, its caller condition as an index into `callers`; `None`: it matches every caller.
@@ -143,7 +143,7 @@ impl Policy {
 
     /// Adds the toolsets to which rules and callers may refer.
     #[must_use]
-    pub fn with_toolsets(mut self, toolsets: Arc<Toolsets>) -> Self {
+    pub fn with_toolsets(mut self, toolsets: Arc<CompiledToolsets>) -> Self {
         let rules = Fingerprint::of_text(&format!("{:?} {:?}", self.default, self.rules)).prefix();
         self.version = if toolsets.version() == 0 {
             rules
@@ -155,7 +155,7 @@ impl Policy {
     }
 
     #[must_use]
-    pub fn toolsets(&self) -> &Arc<Toolsets> {
+    pub fn toolsets(&self) -> &Arc<CompiledToolsets> {
         &self.toolsets
     }
 

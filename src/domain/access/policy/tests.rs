@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource, Toolsets, contradictions, warnings};
+use super::{CompiledToolsets, Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource, contradictions, warnings};
 use crate::domain::access::api_key::{ApiKey, KeyId};
 use crate::domain::access::principal::{GroupTable, Principal, User};
 use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetName};
@@ -224,8 +224,8 @@ fn rules_without_effect_are_warned_about() {
     );
 }
 
-fn toolsets(list: &[(&str, Value)], published: PublishedToolsets) -> Arc<Toolsets> {
-    Arc::new(Toolsets::new(list.iter().map(|(name, value)| Toolset::read(name, value).unwrap()), published))
+fn toolsets(list: &[(&str, Value)], published: PublishedToolsets) -> Arc<CompiledToolsets> {
+    Arc::new(CompiledToolsets::new(list.iter().map(|(name, value)| Toolset::read(name, value).unwrap()), published))
 }
 
 fn names(names: &[&str]) -> BTreeSet<ToolsetName> {

@@ -14,7 +14,7 @@ use crate::domain::text::canonical::Fingerprint;
 
 /// All toolsets, and which of them the service publishes.
 #[derive(Debug, Default)]
-pub struct Toolsets {
+pub struct CompiledToolsets {
     list: IndexMap<ToolsetName, ToolsetDefinition>,
     published: PublishedToolsets,
     version: u64,
@@ -38,7 +38,7 @@ pub(super) struct Membership {
     scratch: Scratch,
 }
 
-impl Toolsets {
+impl CompiledToolsets {
     /// Takes toolsets from [`Toolset::read`]. Of two with the same name, the first wins.
     #[must_use]
     pub fn new(toolsets: impl IntoIterator<Item = Toolset>, published: PublishedToolsets) -> Self {
