@@ -11,7 +11,7 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::naming::{LOAD_TOOLSET, RUN_TOOL};
 use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::intent::Intent;
-use crate::domain::selection::relevance::arrange::{Arranged, Found as Ranked, arrange};
+use crate::domain::selection::relevance::arrange::{ArrangeCandidate, Arranged, arrange};
 use crate::domain::selection::relevance::readable_score;
 use crate::domain::toolsets::loading::{Group, Groups};
 use crate::service::catalog::current::{CurrentCatalog, View};
@@ -128,9 +128,9 @@ impl Find {
         warnings.extend(of_search);
 
         let texts = catalog.texts().filter(|_| settings.fold_duplicates);
-        let found: Vec<Ranked> = ranked
+        let found: Vec<ArrangeCandidate> = ranked
             .iter()
-            .map(|&(key, _)| Ranked {
+            .map(|&(key, _)| ArrangeCandidate {
                 server: catalog.server_of(key).unwrap_or(u32::MAX),
                 group: texts.map_or(key, |texts| texts.near_duplicates.group(key)),
                 is_meant: is_meant.as_ref().is_none_or(|meant| meant[key as usize]),
