@@ -22,7 +22,7 @@ use crate::service::caller::CallOptions;
 use crate::service::execution::execute::{ExecuteError, Executed};
 use crate::service::mcp::mcp_sessions::Abilities;
 use crate::service::mcp::passthrough::PassError;
-use crate::service::mcp::waiting_calls::{Holder, OpenCall, Subject, Turn, WaitError, WaitingCalls};
+use crate::service::mcp::waiting_calls::{CallHolder, OpenCall, RoundOutcome, Subject, WaitError, WaitingCalls};
 use crate::service::ports::{CallError, PassthroughRequest, Round, ServerMessage};
 
 /// The requests that allow rounds.
@@ -72,9 +72,9 @@ impl Handler {
         };
         let turn = self.turn(Subject::Tool(tool.id.clone()), round, call).await;
         let ended = match turn {
-            Ok(Turn::Finished(Finished::Called(executed))) => executed.result,
-            Ok(Turn::Finished(Finished::Passed(_))) | Err(WaitError::Unknown) => return Err(unknown_state(WaitError::Unknown)),
-            Ok(Turn::Question(question)) => Ok(question.to_string()),
+            Ok(RoundOutcome::Finished(Finished::Called(executed))) => executed.result,
+            Ok(RoundOutcome::Finished(Finished::Passed(_))) | Err(WaitError::Unknown) => return Err(unknown_state(WaitError::Unknown)),
+            Ok(RoundOutcome::Question(question)) => Ok(question.to_string()),
             Err(error @ WaitError::TooMany { .. }) => return Ok(failed(&Problem::from(error)).into()),
         };
         match &ended {
@@ -115,19 +115,19 @@ impl Handler {
             Finished::Passed(state.passthrough.ask(&server, request, &from, options).await)
         };
         match self.turn(subject, round, call).await? {
-            Turn::Finished(Finished::Passed(answered)) => answered,
-            Turn::Finished(Finished::Called(_)) => Err(WaitError::Unknown.into()),
-            Turn::Question(question) => Ok(serde_json::value::to_raw_value(&question).map_err(|_| PassError::NotFound)?),
+            RoundOutcome::Finished(Finished::Passed(answered)) => answered,
+            RoundOutcome::Finished(Finished::Called(_)) => Err(WaitError::Unknown.into()),
+            RoundOutcome::Question(question) => Ok(serde_json::value::to_raw_value(&question).map_err(|_| PassError::NotFound)?),
         }
     }
 
     /// Starts a call, or resumes the one waiting under the round's state.
-    async fn turn<C, F>(&self, subject: Subject, round: Round, call: C) -> Result<Turn<Finished>, WaitError>
+    async fn turn<C, F>(&self, subject: Subject, round: Round, call: C) -> Result<RoundOutcome<Finished>, WaitError>
     where
         C: FnOnce(Option<mpsc::Sender<ServerMessage>>, Round) -> F,
         F: Future<Output = Finished> + Send + 'static,
     {
-        let holder = Holder { owner: self.caller.principal.id.clone(), address: Arc::clone(&self.path), subject };
+        let holder = CallHolder { owner: self.caller.principal.id.clone(), address: Arc::clone(&self.path), subject };
         let waiting = &self.state.waiting_calls;
         if let Some(state) = round.state.as_deref().filter(|state| WaitingCalls::<Finished>::gives(state)) {
             return waiting.go_on(state, holder, round.responses.unwrap_or_default()).await;

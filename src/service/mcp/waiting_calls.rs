@@ -35,7 +35,7 @@ const INVALID_REQUEST: i64 = -32600;
 
 /// The owner and purpose of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
+pub struct CallHolder {
     pub owner: PrincipalId,
     /// Address of the request: path and mode.
     pub address: Arc<str>,
@@ -63,7 +63,7 @@ pub enum WaitError {
 
 /// The outcome of a round.
 #[derive(Debug)]
-pub enum Turn<T> {
+pub enum RoundOutcome<T> {
     Finished(T),
     /// The server asked something: `InputRequiredResult`.
     Question(Value),
@@ -191,7 +191,7 @@ impl fmt::Debug for StateId {
 }
 
 struct Waiting<T> {
-    holder: Holder,
+    holder: CallHolder,
     call: OpenCall<T>,
     _time: AbortOnDropHandle<()>,
 }
@@ -220,10 +220,10 @@ impl<T: Send + 'static> WaitingCalls<T> {
     ///
     /// # Errors
     /// [`WaitError::TooMany`]; the call is then cancelled.
-    pub async fn begin(self: &Arc<Self>, holder: Holder, mut call: OpenCall<T>) -> Result<Turn<T>, WaitError> {
+    pub async fn begin(self: &Arc<Self>, holder: CallHolder, mut call: OpenCall<T>) -> Result<RoundOutcome<T>, WaitError> {
         match call.next().await {
-            Some(done) => Ok(Turn::Finished(done)),
-            None => self.keep(holder, call).map(Turn::Question),
+            Some(done) => Ok(RoundOutcome::Finished(done)),
+            None => self.keep(holder, call).map(RoundOutcome::Question),
         }
     }
 
@@ -231,7 +231,12 @@ impl<T: Send + 'static> WaitingCalls<T> {
     ///
     /// # Errors
     /// [`WaitError::Unknown`]: this holder has no call with this state.
-    pub async fn go_on(self: &Arc<Self>, state: &str, holder: Holder, responses: BTreeMap<String, Value>) -> Result<Turn<T>, WaitError> {
+    pub async fn go_on(
+        self: &Arc<Self>,
+        state: &str,
+        holder: CallHolder,
+        responses: BTreeMap<String, Value>,
+    ) -> Result<RoundOutcome<T>, WaitError> {
         let mut call = self.take(state, &holder)?;
         call.answer(responses);
         self.begin(holder, call).await
@@ -242,7 +247,7 @@ impl<T: Send + 'static> WaitingCalls<T> {
         self.calls.lock().len()
     }
 
-    fn keep(self: &Arc<Self>, holder: Holder, call: OpenCall<T>) -> Result<Value, WaitError> {
+    fn keep(self: &Arc<Self>, holder: CallHolder, call: OpenCall<T>) -> Result<Value, WaitError> {
         let mut calls = self.calls.lock();
         let WaitingSettings { per_caller, total, .. } = self.settings;
         if calls.values().filter(|waiting| waiting.holder.owner == holder.owner).count() >= per_caller {
@@ -271,7 +276,7 @@ impl<T: Send + 'static> WaitingCalls<T> {
         }
     }
 
-    fn take(&self, state: &str, holder: &Holder) -> Result<OpenCall<T>, WaitError> {
+    fn take(&self, state: &str, holder: &CallHolder) -> Result<OpenCall<T>, WaitError> {
         let id = StateId(state.to_owned());
         let mut calls = self.calls.lock();
         if calls.get(&id).is_none_or(|waiting| waiting.holder != *holder) {
@@ -292,7 +297,7 @@ mod tests {
     use tokio::sync::{mpsc, oneshot};
     use tokio_util::sync::CancellationToken;
 
-    use super::{Holder, OpenCall, StateId, Subject, Turn, WaitError, WaitingCalls};
+    use super::{CallHolder, OpenCall, RoundOutcome, StateId, Subject, WaitError, WaitingCalls};
     use crate::domain::access::principal::PrincipalId;
     use crate::domain::catalog::tool::ToolId;
     use crate::service::mcp::mcp_sessions::Abilities;
@@ -305,8 +310,8 @@ mod tests {
         WaitingCalls::new(WaitingSettings { answer, per_caller, total }, CancellationToken::new())
     }
 
-    fn holder(name: &str) -> Holder {
-        Holder { owner: PrincipalId::of_key(name), address: "/mcp".into(), subject: Subject::Tool(ToolId::new("a", "b")) }
+    fn holder(name: &str) -> CallHolder {
+        CallHolder { owner: PrincipalId::of_key(name), address: "/mcp".into(), subject: Subject::Tool(ToolId::new("a", "b")) }
     }
 
     /// A call whose server asks these questions in turn and returns the answers.
@@ -325,8 +330,8 @@ mod tests {
         OpenCall::new(call.boxed(), Some(messages), Abilities { forms: true, ..Abilities::default() })
     }
 
-    fn question_of<T>(turn: Result<Turn<T>, WaitError>) -> (String, Value) {
-        let Ok(Turn::Question(mut question)) = turn else { panic!("there is no question") };
+    fn question_of<T>(turn: Result<RoundOutcome<T>, WaitError>) -> (String, Value) {
+        let Ok(RoundOutcome::Question(mut question)) = turn else { panic!("there is no question") };
         assert_eq!(question["resultType"], "input_required");
         (question["requestState"].as_str().unwrap().to_owned(), question["inputRequests"].take())
     }
@@ -348,7 +353,7 @@ mod tests {
         assert_ne!(first, second);
         let again = calls.go_on(&first, one(), accepted("question-1")).await;
         assert_eq!(again.unwrap_err(), WaitError::Unknown, "a state is good for one answer");
-        let Ok(Turn::Finished(answers)) = calls.go_on(&second, one(), accepted("question-2")).await else { panic!("it goes on") };
+        let Ok(RoundOutcome::Finished(answers)) = calls.go_on(&second, one(), accepted("question-2")).await else { panic!("it goes on") };
         let answers: Vec<bool> = answers.iter().map(Result::is_ok).collect();
         assert_eq!((answers, calls.count()), (vec![true, false, true], 0));
     }
@@ -365,22 +370,25 @@ mod tests {
         }
         let mut more = accepted("question-1");
         more.extend(accepted("something"));
-        assert!(matches!(calls.go_on(&state, holder("one"), more).await, Ok(Turn::Finished(answers)) if answers.len() == 1));
+        assert!(matches!(calls.go_on(&state, holder("one"), more).await, Ok(RoundOutcome::Finished(answers)) if answers.len() == 1));
     }
 
     #[tokio::test]
     async fn a_call_waits_for_its_caller_with_the_same_request_alone() {
         let calls = waiting_calls(9, 9, Duration::from_mins(1));
         let (state, _) = question_of(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
-        let elsewhere = Holder { address: "/toolsets/x/mcp".into(), ..holder("one") };
-        let other = Holder { subject: Subject::Prompt("a".into(), "b".into()), ..holder("one") };
+        let elsewhere = CallHolder { address: "/toolsets/x/mcp".into(), ..holder("one") };
+        let other = CallHolder { subject: Subject::Prompt("a".into(), "b".into()), ..holder("one") };
         for foreign in [holder("other"), elsewhere, other] {
             let refused = calls.go_on(&state, foreign, accepted("question-1")).await;
             assert_eq!(refused.unwrap_err(), WaitError::Unknown);
         }
         let tampered = calls.go_on(&format!("{state}0"), holder("one"), accepted("question-1")).await;
         assert_eq!(tampered.unwrap_err(), WaitError::Unknown);
-        assert!(matches!(calls.go_on(&state, holder("one"), accepted("question-1")).await, Ok(Turn::Finished(_))), "it is still there");
+        assert!(
+            matches!(calls.go_on(&state, holder("one"), accepted("question-1")).await, Ok(RoundOutcome::Finished(_))),
+            "it is still there"
+        );
     }
 
     #[tokio::test]
@@ -391,7 +399,7 @@ mod tests {
         assert_eq!(begin("one").await.unwrap_err(), WaitError::TooMany { most: 1, of: "of this caller" });
         question_of(begin("two").await);
         assert_eq!(begin("three").await.unwrap_err(), WaitError::TooMany { most: 2, of: "of all callers together" });
-        assert!(matches!(calls.go_on(&state, holder("one"), accepted("question-1")).await, Ok(Turn::Finished(_))));
+        assert!(matches!(calls.go_on(&state, holder("one"), accepted("question-1")).await, Ok(RoundOutcome::Finished(_))));
         question_of(begin("three").await);
     }
 

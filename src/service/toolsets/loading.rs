@@ -59,7 +59,7 @@ pub struct CallerAt<'a> {
 }
 
 /// The owner of loaded groups.
-enum Holder<'a> {
+enum LoadHolder<'a> {
     Session(&'a Arc<Session>),
     Client(&'a ClientLoads),
     Chat(ChatKey),
@@ -72,15 +72,15 @@ impl<'a> CallerAt<'a> {
         Self { caller, address, client: None }
     }
 
-    fn holder(&self) -> Option<Holder<'a>> {
+    fn holder(&self) -> Option<LoadHolder<'a>> {
         if let Address::Session(session) = self.address {
-            return Some(Holder::Session(session));
+            return Some(LoadHolder::Session(session));
         }
         // Chat applications reconnect for every message: their chat outlasts their session.
         if let Some(chat) = self.caller.chat.clone() {
-            return Some(Holder::Chat(ChatKey { principal: self.caller.principal.id.clone(), chat }));
+            return Some(LoadHolder::Chat(ChatKey { principal: self.caller.principal.id.clone(), chat }));
         }
-        self.client.map(Holder::Client)
+        self.client.map(LoadHolder::Client)
     }
 
     /// Whether the holder began with this group.
@@ -265,15 +265,15 @@ impl Loading {
         let before = self.loaded(here).await?.ok_or(LoadError::Unavailable)?;
         let bound_before = Self::names_with(&before, &view, here.address).len();
         let is_loaded = |group: &Group| match &holder {
-            Holder::Chat(_) => group.members(catalog, visibility).iter().all(|tool| before.tools.contains(&tool.id)),
-            Holder::Session(_) | Holder::Client(_) => here.is_initial(group) || before.groups.contains(group),
+            LoadHolder::Chat(_) => group.members(catalog, visibility).iter().all(|tool| before.tools.contains(&tool.id)),
+            LoadHolder::Session(_) | LoadHolder::Client(_) => here.is_initial(group) || before.groups.contains(group),
         };
         let (known, new): (Vec<Group>, Vec<Group>) = groups.iter().cloned().partition(is_loaded);
         let mut warnings = Vec::new();
         match &holder {
-            Holder::Session(session) => self.store.load_session_groups(&session.id, &new).await?,
-            Holder::Client(client) => client.0.lock().extend(new.iter().cloned()),
-            Holder::Chat(key) => warnings.extend(self.load_into_chat(key, &new, &view).await?),
+            LoadHolder::Session(session) => self.store.load_session_groups(&session.id, &new).await?,
+            LoadHolder::Client(client) => client.0.lock().extend(new.iter().cloned()),
+            LoadHolder::Chat(key) => warnings.extend(self.load_into_chat(key, &new, &view).await?),
         }
         let mut seen = HashSet::new();
         let tools = groups.iter().flat_map(|group| group.members(catalog, visibility)).map(|tool| tool.operation_id.to_string());
@@ -311,14 +311,14 @@ impl Loading {
         }
         let before = Self::names_with(&loaded, &view, here.address);
         let was_loaded = match &holder {
-            Holder::Session(session) => self.store.unload_session_group(&session.id, &group).await?,
-            Holder::Client(client) => {
+            LoadHolder::Session(session) => self.store.unload_session_group(&session.id, &group).await?,
+            LoadHolder::Client(client) => {
                 let mut groups = client.0.lock();
                 let count = groups.len();
                 groups.retain(|known| *known != group);
                 groups.len() < count
             }
-            Holder::Chat(key) => {
+            LoadHolder::Chat(key) => {
                 let tools: HashSet<ToolId> = group.members(catalog, visibility).into_iter().map(|tool| tool.id.clone()).collect();
                 self.chats.remove(key, &tools).await.ok_or(LoadError::Unavailable)?.1
             }
@@ -342,9 +342,9 @@ impl Loading {
     async fn loaded(&self, here: CallerAt<'_>) -> Result<Option<Loaded>, StoreError> {
         Ok(match here.holder() {
             None => Some(Loaded::default()),
-            Some(Holder::Session(session)) => Some(Loaded { groups: self.store.session_groups(&session.id).await?, tools: Vec::new() }),
-            Some(Holder::Client(client)) => Some(Loaded { groups: client.0.lock().clone(), tools: Vec::new() }),
-            Some(Holder::Chat(key)) => self.chats.read(&key).await.map(|set| {
+            Some(LoadHolder::Session(session)) => Some(Loaded { groups: self.store.session_groups(&session.id).await?, tools: Vec::new() }),
+            Some(LoadHolder::Client(client)) => Some(Loaded { groups: client.0.lock().clone(), tools: Vec::new() }),
+            Some(LoadHolder::Chat(key)) => self.chats.read(&key).await.map(|set| {
                 let tools = set.tools().iter().map(|entry| entry.tool.clone()).collect();
                 Loaded { groups: Vec::new(), tools }
             }),
