@@ -14,7 +14,7 @@ use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::schema::InputSchema;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::catalog::{catalog, hidden_text};
-use crate::domain::execution::arguments::{ArgumentsValidator, Verdict, object};
+use crate::domain::execution::arguments::{ArgumentsValidator, ArgumentsVerdict, object};
 use crate::domain::execution::outcome::{self, Limit, Part, ToolAnswer};
 use crate::domain::text::json;
 
@@ -113,12 +113,12 @@ pub fn arguments(bytes: &[u8]) {
     let Ok((arguments, _)) = object(sent) else { return };
     let validator = ArgumentsValidator::default();
     match validator.check(&schema, &arguments) {
-        Verdict::Repaired { arguments, repairs } => {
+        ArgumentsVerdict::Repaired { arguments, repairs } => {
             assert!(!repairs.is_empty());
-            assert_eq!(validator.check(&schema, &arguments), Verdict::Valid, "{arguments}");
+            assert_eq!(validator.check(&schema, &arguments), ArgumentsVerdict::Valid, "{arguments}");
         }
-        Verdict::Invalid(problems) => assert!(!problems.is_empty() && problems.len() <= 20),
-        Verdict::Valid | Verdict::Unchecked { .. } => {}
+        ArgumentsVerdict::Invalid(problems) => assert!(!problems.is_empty() && problems.len() <= 20),
+        ArgumentsVerdict::Valid | ArgumentsVerdict::Unchecked { .. } => {}
     }
 }
 

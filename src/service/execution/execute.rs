@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::domain::access::policy::Effect;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::{Tool, ToolId};
-use crate::domain::execution::arguments::{self, ArgumentProblem, Repair, Verdict};
+use crate::domain::execution::arguments::{self, ArgumentProblem, ArgumentsVerdict, Repair};
 use crate::domain::execution::outcome::{self, ToolAnswer};
 use crate::domain::text::similar::nearest_of_family;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
@@ -263,19 +263,19 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, st
     }
     if rule.validation != Validation::Off {
         match tool.validator.check(&tool.input.source, &arguments) {
-            Verdict::Repaired { arguments: repaired, repairs: more } => {
+            ArgumentsVerdict::Repaired { arguments: repaired, repairs: more } => {
                 arguments = repaired.into();
                 repairs.extend(more);
             }
-            Verdict::Invalid(problems) if rule.validation == Validation::Strict => return Err(problems),
-            Verdict::Invalid(problems) => {
+            ArgumentsVerdict::Invalid(problems) if rule.validation == Validation::Strict => return Err(problems),
+            ArgumentsVerdict::Invalid(problems) => {
                 let pointers: Vec<&str> = problems.iter().map(|problem| problem.pointer.as_str()).collect();
                 tracing::warn!(tool = %tool.id, ?pointers, "the arguments do not fit the tool's schema and are sent anyway");
             }
-            Verdict::Unchecked { reason, first: true } => {
+            ArgumentsVerdict::Unchecked { reason, first: true } => {
                 tracing::warn!(tool = %tool.id, reason, "the tool's own input schema is invalid: its arguments are not checked");
             }
-            Verdict::Valid | Verdict::Unchecked { .. } => {}
+            ArgumentsVerdict::Valid | ArgumentsVerdict::Unchecked { .. } => {}
         }
     }
     if !tool.identifiers.is_empty() {
