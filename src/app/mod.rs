@@ -27,7 +27,7 @@ pub(crate) use self::parts::{judges, retention};
 use crate::adapters::data_dir::{DataDir, DataDirError};
 use crate::adapters::mcp::McpServers;
 use crate::adapters::signals::{Hangups, Stops};
-use crate::adapters::store::{OpenError, SqliteStore};
+use crate::adapters::store::{SqliteStore, StoreOpenError};
 use crate::adapters::tokens::TokenCounter;
 use crate::adapters::{embed, log, process};
 use crate::domain::installation::Mismatch;
@@ -101,7 +101,7 @@ impl StartError {
     /// Whether the configuration is invalid, so that another start would fail too.
     #[must_use]
     pub fn is_invalid_configuration(&self) -> bool {
-        matches!(self, Self::Embedder(embed::OpenError::Folder { .. }) | Self::OtherStore { .. } | Self::Installation { .. })
+        matches!(self, Self::Embedder(embed::EmbedderOpenError::Folder { .. }) | Self::OtherStore { .. } | Self::Installation { .. })
     }
 }
 
@@ -110,7 +110,7 @@ pub enum StartError {
     #[error(transparent)]
     DataDir(#[from] DataDirError),
     #[error(transparent)]
-    Store(#[from] OpenError),
+    Store(#[from] StoreOpenError),
     #[error(
         "{} names an installation that had keys, rules, toolsets, tags or approvals, and toolsieve.db next to it is not its database: \
          {reason}. Starting would allow access to blocked tools. Restore toolsieve.db from a backup. To use this database anyway, \
@@ -131,7 +131,7 @@ pub enum StartError {
     #[error(transparent)]
     Index(#[from] IndexError),
     #[error(transparent)]
-    Embedder(#[from] embed::OpenError),
+    Embedder(#[from] embed::EmbedderOpenError),
     #[error("the folder for files: {0}")]
     Files(io::Error),
     #[error("no HTTP client: {0}")]

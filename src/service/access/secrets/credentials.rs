@@ -7,7 +7,7 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use crate::domain::access::principal::Principal;
-use crate::domain::access::secret::{OpenError, SecretName};
+use crate::domain::access::secret::{SecretName, SecretOpenError};
 use crate::domain::access::template::FillError;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::access::secrets::{Secrets, Taken};
@@ -37,7 +37,7 @@ pub enum CredentialError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialProblem {
     Fill(FillError),
-    Open(SecretName, OpenError),
+    Open(SecretName, SecretOpenError),
 }
 
 /// The problems and their remedies.

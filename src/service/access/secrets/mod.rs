@@ -15,7 +15,7 @@ use secrecy::SecretString;
 pub use self::credentials::CredentialError;
 
 use crate::domain::access::principal::{Principal, PrincipalId};
-use crate::domain::access::secret::{NONCE_BYTES, OpenError, SealError, SealedSecret, SecretKeys, SecretName, SecretPlace};
+use crate::domain::access::secret::{NONCE_BYTES, SealError, SealedSecret, SecretKeys, SecretName, SecretOpenError, SecretPlace};
 use crate::domain::access::template::{self, Slot};
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::similar::nearest_of_family;
@@ -200,8 +200,8 @@ impl Secrets {
         for secret in found {
             match self.resealed(keys, &secret).await {
                 Ok(()) => resealed += 1,
-                Err(Unsealed::Open(OpenError::UnknownKey(key))) => *unknown.entry(key).or_default() += 1,
-                Err(Unsealed::Open(OpenError::Damaged)) => {
+                Err(Unsealed::Open(SecretOpenError::UnknownKey(key))) => *unknown.entry(key).or_default() += 1,
+                Err(Unsealed::Open(SecretOpenError::Damaged)) => {
                     tracing::warn!(server = %secret.place.server, "a secret is damaged: its owner must set it again");
                 }
                 Err(Unsealed::Other(error)) => tracing::warn!(%error, "a secret remains sealed with its former key"),
@@ -236,7 +236,7 @@ impl Secrets {
 #[derive(Debug, thiserror::Error)]
 enum Unsealed {
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] SecretOpenError),
     #[error(transparent)]
     Other(#[from] SecretError),
 }
