@@ -73,7 +73,7 @@ use crate::service::records::report::Report;
 use crate::service::records::usage::Usage;
 use crate::service::selection::chats::Chats;
 use crate::service::selection::message_selections::MessageSelections;
-use crate::service::selection::offers::Offers;
+use crate::service::selection::offers::OfferCache;
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::selection::select::Select;
 use crate::service::toolsets::loading::Loading;
@@ -318,7 +318,7 @@ impl Application {
             select,
             message_selections: MessageSelections::default(),
             access_log: AccessLog::default(),
-            offers: Offers::default(),
+            offers: OfferCache::default(),
             sessions,
             toolsets,
             loading,

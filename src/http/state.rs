@@ -36,7 +36,7 @@ use crate::service::records::prometheus::PrometheusExport;
 use crate::service::records::report::Report;
 use crate::service::records::usage::Usage;
 use crate::service::selection::message_selections::MessageSelections;
-use crate::service::selection::offers::Offers;
+use crate::service::selection::offers::OfferCache;
 use crate::service::selection::select::Select;
 use crate::service::toolsets::loading::Loading;
 use crate::service::toolsets::sessions::Sessions;
@@ -66,7 +66,7 @@ pub struct State {
     pub public_url: Option<String>,
     pub select: Arc<Select>,
     pub message_selections: MessageSelections,
-    pub offers: Offers,
+    pub offers: OfferCache,
     pub sessions: Sessions,
     pub toolsets: Arc<Toolsets>,
     pub loading: Arc<Loading>,
