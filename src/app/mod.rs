@@ -67,7 +67,7 @@ use crate::service::publishing::publish::Publish;
 use crate::service::records::audit::Audit;
 use crate::service::records::feedback::Feedback;
 use crate::service::records::metrics::{CacheKind, Meters};
-use crate::service::records::prometheus::{LogState, Parts, PrometheusExport};
+use crate::service::records::prometheus::{LogState, MetricSources, PrometheusExport};
 use crate::service::records::record::Recorder;
 use crate::service::records::report::Report;
 use crate::service::records::usage::Usage;
@@ -226,7 +226,7 @@ impl Application {
             Execute::new(Arc::clone(&current), Arc::clone(&servers), recorder.clone(), audit.clone(), files.clone(), Arc::clone(&secrets));
         let execute = Arc::new(execute.with_limits(Arc::clone(&limits)));
         execute.configure(&live);
-        let parts = Parts {
+        let parts = MetricSources {
             current: Arc::clone(&current),
             servers: Arc::clone(&servers),
             index: Arc::clone(&index),

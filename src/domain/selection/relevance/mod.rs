@@ -45,7 +45,7 @@ pub use gate::{Gate, GateEvidence, GateParameters, GateVerdict};
 pub use gate_head::{GateHead, Signals};
 pub use lexical::{LexicalModel, LexicalParameters, SparseVector};
 pub use liveness::living_first;
-pub use message::{Parts, QueryPlan, Role};
+pub use message::{MessageParts, QueryPlan, Role};
 pub use server_text::{ServerText, server_passage};
 pub use synonyms::{SynonymProblem, Synonyms};
 pub use turn::{LeftOpen, TurnEvidence};
