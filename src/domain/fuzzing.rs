@@ -15,7 +15,7 @@ use crate::domain::catalog::schema::InputSchema;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::catalog::{catalog, hidden_text};
 use crate::domain::execution::arguments::{ArgumentsValidator, ArgumentsVerdict, object};
-use crate::domain::execution::outcome::{self, Limit, Part, ToolAnswer};
+use crate::domain::execution::outcome::{self, Part, TextLimit, ToolAnswer};
 use crate::domain::text::json;
 
 /// Largest published schema as JSON text.
@@ -81,7 +81,7 @@ pub fn result(bytes: &[u8]) {
         is_json(&outcome::body(parts, None));
         for bytes in [0, 7, 256] {
             let (parts, images) = answered(result, declares_output);
-            let body = outcome::body(parts, Some(Limit { bytes, setting: "max_text_bytes" }));
+            let body = outcome::body(parts, Some(TextLimit { bytes, setting: "max_text_bytes" }));
             is_json(&body);
             // Text is cut before it is escaped, and each byte becomes at most six.
             assert!(body.len() <= 6 * bytes + images + NOTICE, "{} bytes of a limit of {bytes}", body.len());

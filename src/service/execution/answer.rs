@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::domain::execution::outcome::{self, Binary, Limit, Part};
+use crate::domain::execution::outcome::{self, Binary, Part, TextLimit};
 use crate::service::execution::call_rules::CallRule;
 use crate::service::execution::files::Files;
 
@@ -22,7 +22,7 @@ pub(super) async fn body(parts: Vec<Part<'_>>, files: Option<&Files>, rule: Call
         });
     }
     let described = if rule.compact_results { outcome::compact(described) } else { described };
-    outcome::body(described, rule.max_text_bytes.map(|bytes| Limit { bytes, setting: LIMIT_SETTING }))
+    outcome::body(described, rule.max_text_bytes.map(|bytes| TextLimit { bytes, setting: LIMIT_SETTING }))
 }
 
 async fn describe(binary: &Binary, files: Option<&Files>) -> String {

@@ -100,7 +100,7 @@ impl CompiledToolsets {
         self.list.len()
     }
 
-    /// Buffers for [`Toolsets::find`].
+    /// Buffers for [`CompiledToolsets::find`].
     pub(super) fn membership(&self) -> Membership {
         let count = self.list.len();
         Membership { member: Bits::new(count), always: Bits::new(count), scratch: Scratch::new(count) }
