@@ -11,9 +11,10 @@ use crate::cli::mode::ModeArg;
 use crate::cli::{Failure, Outcome, SourceArgs, catalog, load, print, runtime, tools};
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
 use crate::http;
 use crate::service::catalog::current::CurrentCatalog;
-use crate::service::publishing::publish::{Address, DocumentOf, Publish};
+use crate::service::publishing::publish::{DocumentOf, Publish};
 use crate::settings::{McpoSettings, Overrides, ServersSource};
 
 #[derive(Args)]

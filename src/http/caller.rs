@@ -21,6 +21,7 @@ use tokio::time::sleep;
 
 use crate::domain::access::principal::{GroupTable, Principal, PrincipalKind, User};
 use crate::domain::access::{api_key, user_token};
+use crate::domain::publishing::address::Address;
 use crate::http::address;
 use crate::http::body::Body;
 use crate::http::connections::Connection;
@@ -32,7 +33,6 @@ use crate::http::place::AddressPrefix;
 use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
 use crate::service::access::keys::Keys;
-use crate::service::publishing::publish::Address;
 
 const USER_TOKEN: &str = "x-openwebui-user-jwt";
 const MODEL: &str = "x-openwebui-model-id";

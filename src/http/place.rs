@@ -8,9 +8,9 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest};
 
 use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::ToolsetName;
+use crate::domain::publishing::address::Address;
 use crate::http::problem::Problem;
 use crate::http::state::State;
-use crate::service::publishing::publish::Address;
 
 /// The address at the start of a path, as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

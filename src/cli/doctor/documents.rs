@@ -10,10 +10,11 @@ use serde_json::Value;
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::CatalogServer;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
 use crate::domain::publishing::document;
 use crate::domain::publishing::mcpo;
 use crate::domain::toolsets::mode::Mode;
-use crate::service::publishing::publish::{Address, DocumentOf, Publish};
+use crate::service::publishing::publish::{DocumentOf, Publish};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 

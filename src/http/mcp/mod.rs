@@ -43,6 +43,7 @@ use self::server::{Handler, Shown};
 use self::stream::EVENT_STREAM;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
 use crate::domain::records::conversation::Conversation;
 use crate::domain::text::json;
 use crate::domain::toolsets::mode::Mode;
@@ -55,7 +56,6 @@ use crate::http::routes::documents::{check_server, mode};
 use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
 use crate::service::mcp::mcp_sessions::{McpEndpoint, McpSession};
-use crate::service::publishing::publish::Address;
 
 const SESSION: &str = "mcp-session-id";
 const JSON: &str = "application/json";

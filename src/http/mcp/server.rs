@@ -29,6 +29,7 @@ use crate::domain::catalog::naming::{
     DESCRIBE_TOOLS, ENABLE_TOOL_GROUP, FIND_TOOLS, LIST_AVAILABLE_TOOLSETS, LOAD_TOOLSET, RUN_TOOL, SMART_SELECT_TOOLS, UNLOAD_TOOLSET,
 };
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::publishing::address::Address;
 use crate::domain::publishing::document::{self, MAX_DESCRIBED};
 use crate::domain::text::json;
 use crate::domain::toolsets::mode::Mode;
@@ -39,7 +40,7 @@ use crate::service::catalog::current::View;
 use crate::service::execution::execute::ExecuteError;
 use crate::service::mcp::mcp_sessions::McpSession;
 use crate::service::ports::{Progress, Round};
-use crate::service::publishing::publish::{Address, Publish};
+use crate::service::publishing::publish::Publish;
 use crate::service::toolsets::loading::CallerAt;
 
 /// How long a client may cache a list. Servers rarely change theirs, and clients get no notification.

@@ -8,6 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
 use crate::domain::toolsets::mode::Mode;
 use crate::http::caller::Caller;
 use crate::http::place::RequestAddress;
@@ -16,7 +17,7 @@ use crate::http::query::Query;
 use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::execution::execute::LIST_RETRY;
-use crate::service::publishing::publish::{Address, Document, DocumentOf, Publish};
+use crate::service::publishing::publish::{Document, DocumentOf, Publish};
 use crate::service::toolsets::loading::CallerAt;
 
 #[derive(Deserialize, IntoParams)]

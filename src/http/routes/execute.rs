@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use crate::domain::access::principal::PrincipalKind;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::execution::arguments::Repair;
+use crate::domain::publishing::address::Address;
 use crate::domain::records::conversation::Conversation;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
@@ -19,7 +20,6 @@ use crate::http::routes::{smart_select, tools, toolsets};
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::execution::execute::Executed;
-use crate::service::publishing::publish::Address;
 
 /// Longest id of a chat or a selection.
 pub(in crate::http) const MAX_ID_BYTES: usize = 256;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_actix_web::service_config::ServiceConfig;
 
+use crate::domain::publishing::address::Address;
 use crate::domain::selection::selection::Selected;
 use crate::domain::toolsets::mode::Mode;
 use crate::domain::toolsets::session::Session;
@@ -21,7 +22,7 @@ use crate::http::routes::execute::context;
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::catalog::current::View;
-use crate::service::publishing::publish::{Address, Publish};
+use crate::service::publishing::publish::Publish;
 use crate::service::toolsets::loading::CallerAt;
 use crate::service::toolsets::sessions::{Made, NewSession};
 

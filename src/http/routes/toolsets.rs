@@ -5,6 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, get, post, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::domain::publishing::address::Address;
 use crate::domain::publishing::document::loading::MAX_GROUPS;
 use crate::domain::toolsets::loading::GroupKind;
 use crate::http::body::Body;
@@ -16,7 +17,6 @@ use crate::http::routes::execute::{MAX_ID_BYTES, context, is_kept};
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
 use crate::service::caller;
-use crate::service::publishing::publish::Address;
 use crate::service::toolsets::loading::{Available, AvailableToolset, CallerAt, LoadAnswer, UnloadAnswer};
 use crate::service::toolsets::toolsets::VisibleToolset;
 

@@ -19,8 +19,9 @@ use tokio_util::sync::CancellationToken;
 pub use self::session::{Abilities, Listening, McpEndpoint, McpSession, McpSessionId, Running};
 use crate::domain::access::api_key::Presented;
 use crate::domain::access::principal::Principal;
+use crate::domain::publishing::address::Address;
 use crate::service::catalog::current::{CurrentCatalog, View};
-use crate::service::publishing::publish::{Address, Publish};
+use crate::service::publishing::publish::Publish;
 use crate::service::supervision::Supervised;
 use crate::settings::McpSettings;
 

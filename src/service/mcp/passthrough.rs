@@ -21,6 +21,7 @@ use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::CatalogServer;
 use crate::domain::catalog::hidden_text::strip;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::publishing::address::Address;
 use crate::domain::toolsets::mode::Mode;
 use crate::service::access::limits::{CallPermit, Limited, Limits};
 use crate::service::access::secrets::{CredentialError, Secrets};
@@ -30,7 +31,6 @@ use crate::service::catalog::definitions::Definitions;
 use crate::service::mcp::passthrough::reads::Read;
 use crate::service::mcp::waiting_calls::WaitError;
 use crate::service::ports::{CallContext, CallError, Offers, PassthroughKind, PassthroughRequest, ToolServers};
-use crate::service::publishing::publish::Address;
 use crate::service::records::audit::Audit;
 
 /// How long a server's list is cached.

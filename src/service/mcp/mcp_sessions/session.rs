@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::publishing::address::Address;
 use crate::domain::toolsets::mode::Mode;
 use crate::service::mcp::mcp_news::{News, NewsQueue};
 use crate::service::mcp::subscriptions::Subscription;
-use crate::service::publishing::publish::Address;
 use crate::service::toolsets::loading::ClientLoads;
 
 /// Buffered messages of a slow consumer.
