@@ -127,7 +127,7 @@ impl Handler {
         C: FnOnce(Option<mpsc::Sender<ServerMessage>>, Round) -> F,
         F: Future<Output = Finished> + Send + 'static,
     {
-        let holder = CallHolder { owner: self.caller.principal.id.clone(), address: Arc::clone(&self.path), subject };
+        let holder = CallHolder { owner: self.caller.principal.id.clone(), path: Arc::clone(&self.path), subject };
         let waiting = &self.state.waiting_calls;
         if let Some(state) = round.state.as_deref().filter(|state| WaitingCalls::<Finished>::gives(state)) {
             return waiting.go_on(state, holder, round.responses.unwrap_or_default()).await;

@@ -3,7 +3,7 @@
 //! A newer-era client gets a question as the response to its request, and answers it with another request (MCP specification
 //! 2026-07-28, "Multi Round-Trip Requests"). An older-era server does not know this: it asks on its connection, in the middle of
 //! a running call. So the call is suspended here until the client returns with its state, which nobody can guess. Only the same
-//! caller, at the same address, repeating the same request may resume it. Suspended calls exist in this process only, for a
+//! caller, at the same endpoint, repeating the same request may resume it. Suspended calls exist in this process only, for a
 //! bounded time and up to a cap.
 
 use std::collections::{BTreeMap, HashMap};
@@ -37,8 +37,8 @@ const INVALID_REQUEST: i64 = -32600;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallHolder {
     pub owner: PrincipalId,
-    /// Address of the request: path and mode.
-    pub address: Arc<str>,
+    /// Path and mode of the request, as one text.
+    pub path: Arc<str>,
     pub subject: Subject,
 }
 
@@ -311,7 +311,7 @@ mod tests {
     }
 
     fn holder(name: &str) -> CallHolder {
-        CallHolder { owner: PrincipalId::of_key(name), address: "/mcp".into(), subject: Subject::Tool(ToolId::new("a", "b")) }
+        CallHolder { owner: PrincipalId::of_key(name), path: "/mcp".into(), subject: Subject::Tool(ToolId::new("a", "b")) }
     }
 
     /// A call whose server asks these questions in turn and returns the answers.
@@ -377,7 +377,7 @@ mod tests {
     async fn a_call_waits_for_its_caller_with_the_same_request_alone() {
         let calls = waiting_calls(9, 9, Duration::from_mins(1));
         let (state, _) = question_of(calls.begin(holder("one"), asking(&["elicitation/create"])).await);
-        let elsewhere = CallHolder { address: "/toolsets/x/mcp".into(), ..holder("one") };
+        let elsewhere = CallHolder { path: "/toolsets/x/mcp".into(), ..holder("one") };
         let other = CallHolder { subject: Subject::Prompt("a".into(), "b".into()), ..holder("one") };
         for foreign in [holder("other"), elsewhere, other] {
             let refused = calls.go_on(&state, foreign, accepted("question-1")).await;
