@@ -226,18 +226,18 @@ pub(in crate::http) fn filter_request(body: &[u8]) -> Result<SelectRequest, Prob
     read_json::<FilterBody>(body)?.into_request()
 }
 
-/// The place above an MCP address; `None` for other addresses.
+/// The address above the path of an MCP endpoint; `None` for other paths.
 fn above_mcp(path: &str) -> Option<&str> {
     let path = path.trim().split('?').next()?.trim_end_matches('/');
     let rest = path.strip_suffix("mcp")?;
-    let place = if rest.is_empty() { rest } else { rest.strip_suffix('/')? };
-    let is_place = place.is_empty() || ["/toolsets/", "/s/"].iter().any(|prefix| place.starts_with(prefix));
-    is_place.then_some(place)
+    let address = if rest.is_empty() { rest } else { rest.strip_suffix('/')? };
+    let is_address = address.is_empty() || ["/toolsets/", "/s/"].iter().any(|prefix| address.starts_with(prefix));
+    is_address.then_some(address)
 }
 
 /// An MCP address publishes the same as the document beside it.
 fn document_path(path: String) -> String {
-    above_mcp(&path).map(|place| format!("{place}/")).unwrap_or(path)
+    above_mcp(&path).map(|address| format!("{address}/")).unwrap_or(path)
 }
 
 /// The sessions among the connections, by path.
