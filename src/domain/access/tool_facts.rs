@@ -1,7 +1,7 @@
-//! Metadata about tools beyond what servers report: tags, synonyms, descriptions, and pinned tools.
+//! Overrides of tools: tags, synonyms, descriptions and pinning beyond what servers report.
 //!
-//! Admins write it; rules and the server file add tags. It is keyed by server and tool name, so it survives updates of the
-//! tool and outages of its server. Applied to a tool, it becomes an [`Overlay`].
+//! Admins write them; rules and the server file add tags. An override is keyed by server and tool name, so it survives
+//! updates of the tool and outages of its server. Applied to a tool, it becomes an [`Overlay`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub const SYNONYM_CHARACTERS: usize = 100;
 /// The longest description, in characters.
 pub const DESCRIPTION_CHARACTERS: usize = 10_000;
 
-/// What an admin wrote about one tool.
+/// The override of one tool, by an admin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ToolOverride {
@@ -45,7 +45,7 @@ pub struct ToolOverride {
     pub pinned: bool,
 }
 
-/// Why metadata is invalid.
+/// Why an override is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideProblem {
     #[error("{0}: at most {1}")]
@@ -141,7 +141,7 @@ pub enum TagSource {
     Admin,
 }
 
-/// All metadata about tools beyond what servers report.
+/// The sources of all overlays: tags from the settings, and overrides of admins.
 #[derive(Clone, Debug, Default)]
 pub struct Overlays {
     pub tagging: Arc<Tagging>,
